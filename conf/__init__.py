@@ -1,0 +1,1 @@
+"""The configuration tree: one YAML per option, one folder per group."""

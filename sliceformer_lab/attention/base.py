@@ -1,0 +1,129 @@
+"""The contract of an attention: what the encoder decides, what an operator must keep, how it is projected."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.rotary import rotate
+from sliceformer_lab.batch import Padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """What the encoder decides for one layer; an attention's own options are its keyword-only arguments.
+
+    Raises ValueError if a head's width cannot be worked out.
+    """
+
+    dim: int  # residual width
+    num_heads: int
+    index: int = 0  # this layer, 0-based
+    depth: int = 1  # number of layers
+    max_len: int | None = None  # longest sequence, CLS or graph token included
+    head_dim: int | None = None  # None: dim / num_heads (Dogs-vs-Cats has 128 -> 8 x 64)
+    grid: tuple[int, int] | None = None  # patches of an image (rows, columns), prefix tokens not counted
+    rope: bool = False  # rotate queries and keys by position
+    attention_dropout: float = 0.0  # on the attention's own weights; residual dropout is the block's
+    value_bias: bool = True  # of value, and of query and key where they exist
+    out_bias: bool = True
+    project: bool = True  # False: the caller (MEGA) projects and calls `mix`
+
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.num_heads < 1:
+            raise ValueError(f"dim and num_heads must be at least 1, got {self.dim} and {self.num_heads}")
+        if self.head_dim is None and self.dim % self.num_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} does not divide dim={self.dim}; "
+                "choose another number of heads or set head_dim"
+            )
+
+    @property
+    def width(self) -> int:
+        """Channels of all heads together, H * D."""
+        return self.num_heads * (self.head_dim or self.dim // self.num_heads)
+
+    @property
+    def num_prefix(self) -> int:
+        """Tokens in front of an image's patches (CLS); 0 where there is no grid."""
+        if self.grid is None or self.max_len is None:
+            return 0
+        return self.max_len - self.grid[0] * self.grid[1]
+
+
+class Attention(nn.Module, ABC):
+    """Mixes the tokens of a set, sequence or graph. (B, N, dim) -> (B, N, dim).
+
+    What a real token receives never depends on padding, nor on how much of it there is. Values at padded
+    positions are arbitrary but finite, in forward and backward. Keys are masked, query rows never.
+
+    A subclass implements `mix` and sets the class attributes below. Its constructor takes the `LayerSpec`
+    positionally and the user's options keyword-only: that signature is the schema of its YAML.
+    """
+
+    needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
+    accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
+    accepts_padding: ClassVar[bool] = True
+    fixed_length: ClassVar[bool] = False  # every sample must have exactly spec.max_len tokens
+    mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
+    order_sensitive: ClassVar[bool] = True  # permuting the tokens does more than permute the outputs
+    complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...
+    source: ClassVar[str]  # paper and equation
+
+    def __init__(self, spec: LayerSpec, *, inner_mult: int = 1) -> None:
+        super().__init__()
+        self.spec = spec
+        self.width = inner_mult * spec.width  # channels that `mix` sees, H * D
+        self.head_dim = self.width // spec.num_heads
+        self.value = self._projection(spec.dim, self.width, spec.value_bias)
+        self.query = self._projection(spec.dim, self.width, spec.value_bias) if self.needs_qk else None
+        self.key = self._projection(spec.dim, self.width, spec.value_bias) if self.needs_qk else None
+        self.out = self._projection(self.width, spec.dim, spec.out_bias)
+
+    def _projection(self, inputs: int, outputs: int, bias: bool) -> nn.Module:
+        return nn.Linear(inputs, outputs, bias=bias) if self.spec.project else nn.Identity()
+
+    @abstractmethod
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """The operator alone: (B, N, H*D) values, queries and keys -> (B, N, H*D)."""
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Values, queries and keys (B, N, H*D) of the tokens (B, N, dim); queries and keys rotated under rope."""
+        v: Tensor = self.value(x)
+        if self.query is None or self.key is None:
+            return v, None, None
+        q, k = self.query(x), self.key(x)
+        if self.spec.rope:
+            q = rotate(q, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
+            k = rotate(k, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
+        return v, q, k
+
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
+        v, q, k = self.project(x)
+        mixed: Tensor = self.out(self.mix(v, q, k, padding=padding, bias=bias))
+        return mixed
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
+        """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none."""
+        del x, padding, bias
+        return None
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, N, H*D) -> (B, H, N, D)."""
+        return x.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """(B, H, N, D) -> (B, N, H*D)."""
+        return x.transpose(1, 2).flatten(2)

@@ -1,0 +1,40 @@
+"""Rotary positions: queries and keys turn by an angle that grows with the token's position."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rotate(x: Tensor, num_heads: int, *, grid: tuple[int, int] | None = None, num_prefix: int = 0) -> Tensor:
+    """Queries or keys (B, N, H*D), each pair of channels of a head turned by position. -> (B, N, H*D).
+
+    Without a grid, position is the token's index. With one, half of a head's channel pairs turn with the row and
+    half with the column (axial), and the `num_prefix` tokens in front of the patches do not turn.
+    Frequencies 10000^(-2i/D) (Su et al. 2021, RoFormer, section 3.2.2).
+    Raises ValueError if the head width is not a multiple of 2 (with a grid, of 4).
+    """
+    head_dim = x.shape[-1] // num_heads
+    axes = 1 if grid is None else 2
+    if head_dim % (2 * axes):
+        raise ValueError(f"rope needs a head width that is a multiple of {2 * axes}, got {head_dim}")
+    angles = _angles(x.shape[1], head_dim, grid, num_prefix, x.device)  # (N, D/2)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    even, odd = x.unflatten(-1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    return turned.flatten(2).to(x.dtype)
+
+
+def _angles(
+    num_tokens: int, head_dim: int, grid: tuple[int, int] | None, num_prefix: int, device: torch.device
+) -> Tensor:
+    token = torch.arange(num_tokens, device=device)
+    if grid is None:
+        coordinates = token[None]  # (1, N)
+    else:
+        patch = (token - num_prefix).clamp(min=0)
+        real = token >= num_prefix
+        coordinates = torch.stack([patch // grid[1], patch % grid[1]]) * real  # (2, N)
+    pairs = head_dim // 2 // len(coordinates)
+    frequency = 10000.0 ** (-torch.arange(pairs, device=device, dtype=torch.float32) / pairs)
+    return torch.cat([c[:, None].float() * frequency for c in coordinates], dim=1)

@@ -1,0 +1,76 @@
+"""What travels from a collate function to a model: padded inputs and everything that belongs to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How many tokens of each padded sample are real; padding is a suffix.
+
+    Made once in the collate and carried to every layer. `None` stands for it where nothing is padded,
+    so that full batches need no mask.
+    """
+
+    lengths: Tensor  # (B,) int64, each at least 1
+    mask: Tensor  # (B, N) bool, True on real tokens
+
+    @classmethod
+    def from_lengths(cls, lengths: Tensor, num_tokens: int) -> Padding | None:
+        """Padding of samples with `lengths` (B,) real tokens in rows of `num_tokens`; None if all rows are full.
+
+        Reads the lengths, so call it on the CPU (in a collate). Raises ValueError outside 1..num_tokens.
+        """
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        if shortest < 1 or longest > num_tokens:
+            raise ValueError(f"lengths must be within 1..{num_tokens}, got {shortest}..{longest}")
+        if shortest == num_tokens:
+            return None
+        return cls(lengths, torch.arange(num_tokens, device=lengths.device) < lengths[:, None])
+
+    def with_prefix(self, num_prefix: int) -> Padding:
+        """The same padding after `num_prefix` real tokens (CLS, graph token) were put in front of every row."""
+        front = self.mask.new_ones(self.mask.shape[0], num_prefix)
+        return Padding(self.lengths + num_prefix, torch.cat([front, self.mask], dim=1))
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Padding:
+        """A copy on `device`."""
+        return Padding(
+            self.lengths.to(device, non_blocking=non_blocking), self.mask.to(device, non_blocking=non_blocking)
+        )
+
+    def pin_memory(self) -> Padding:
+        """A copy in page-locked memory."""
+        return Padding(self.lengths.pin_memory(), self.mask.pin_memory())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of samples of any modality."""
+
+    inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6)
+    target: Tensor  # (B,) classes, (B, T) regression or multi-label, (B, N) per token with -100 on padding
+    ids: Tensor  # (B,) int64, position of each sample in its split; keys of predictions.npz
+    padding: Padding | None = None
+    structure: Any = None  # graphs: whatever the task's structure encoder reads, with .to() and .pin_memory()
+    context: Tensor | None = None  # (B, F) features of the whole sample (ShapeNetPart's category)
+
+    def __len__(self) -> int:
+        return int(self.target.shape[0])
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """A copy on `device`."""
+        return self._each("to", device, non_blocking=non_blocking)
+
+    def pin_memory(self) -> Self:
+        """A copy in page-locked memory."""
+        return self._each("pin_memory")
+
+    def _each(self, method: str, *values: object, **options: object) -> Self:
+        present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(self, **{name: getattr(part, method)(*values, **options) for name, part in present.items()})

@@ -1,0 +1,126 @@
+"""From a node of the configuration to an object: which code it may name, and whether its options fit.
+
+A node is a mapping with a `_target_`; the target's keyword-only arguments are its schema. Nothing here imports
+torch, so that a wrong option is told before the slow imports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, ValidationError, create_model
+
+ALLOWED_PREFIXES = (
+    "sliceformer_lab.",
+    "tasks.",
+    "callbacks.",
+    "torch.optim.",
+    "torch.nn.",
+    "torchvision.transforms.",
+    "timm.",
+    "pytorch_lightning.",
+)
+_extra_prefixes: tuple[str, ...] = ()
+
+Node = Mapping[str, Any]
+
+
+class ConfigError(Exception):
+    """A configuration that cannot run; the message is one sentence: where, what was given, what would work."""
+
+
+def allow_targets(prefixes: list[str]) -> None:
+    """Let `_target_` name code of more packages; only ever called with what the command line says."""
+    global _extra_prefixes
+    _extra_prefixes = tuple(p if p.endswith(".") else p + "." for p in prefixes)
+
+
+def locate(target: str, where: str = "_target_") -> Any:
+    """The class or function of a dotted name. Raises ConfigError if it is not allowed or not there."""
+    if not target.startswith(ALLOWED_PREFIXES + _extra_prefixes):
+        package = target.split(".")[0]
+        raise ConfigError(
+            f"{where}: {target} is code outside the allowed packages "
+            f"({', '.join(p.rstrip('.') for p in ALLOWED_PREFIXES)}); "
+            f"if you trust it, say 'allow_targets=[{package}.]' on the command line"
+        )
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
+
+
+def schema(target: Any) -> dict[str, tuple[Any, Any]]:
+    """The keyword-only arguments of a class or function: name -> (type, default or ...)."""
+    function = target.__init__ if inspect.isclass(target) else target
+    hints = get_type_hints(function, include_extras=True)
+    return {
+        p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+
+
+def check_options(node: Node, where: str) -> Any:
+    """The target of a node whose options all fit its signature. Raises ConfigError with every fault at once."""
+    if "_target_" not in node:
+        raise ConfigError(f"{where}: has no _target_, so nothing says what to build")
+    target = locate(str(node["_target_"]), f"{where}._target_")
+    fields = schema(target)
+    options = {k: v for k, v in node.items() if k != "_target_"}
+    model: Any = create_model(
+        "Options",
+        __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=()),
+        **{f"field_{i}": hint_default for i, hint_default in enumerate(fields.values())},
+    )
+    names = {f"field_{i}": name for i, name in enumerate(fields)}
+    keys = {name: key for key, name in names.items()}
+    try:
+        model(**{keys.get(str(k), str(k)): _tuples_for(fields.get(str(k)), v) for k, v in options.items()})
+    except ValidationError as error:
+        faults = dict.fromkeys(_fault(dict(e), names, where) for e in error.errors())
+        raise ConfigError("; ".join(faults)) from None
+    return target
+
+
+def construct(node: Node, *spec: Any, where: str = "configuration") -> Any:
+    """The object of a node: its target called with `spec` positionally and the node's options.
+
+    Raises ConfigError if the options do not fit or the constructor refuses their values.
+    """
+    target = check_options(node, where)
+    fields = schema(target)
+    options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in node.items() if k != "_target_"}
+    try:
+        return target(*spec, **options)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """'; did you mean x?' where one of `known` is close to `name`, else the list of what there is."""
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}" if known else ""
+
+
+def _tuples_for(field: tuple[Any, Any] | None, value: Any) -> Any:
+    """YAML knows lists only; a strict schema that asks for a tuple gets one."""
+    if field is not None and isinstance(value, list) and "tuple" in str(field[0]):
+        return tuple(value)
+    return value
+
+
+def _fault(error: dict[str, Any], names: dict[str, str], where: str) -> str:
+    first, *rest = error["loc"]
+    if error["type"] == "extra_forbidden":
+        return f"{where}.{first}: there is no such option{nearest(str(first), list(names.values()))}"
+    path = ".".join([where, names.get(str(first), str(first))])
+    if error["type"] == "missing":
+        return f"{path}: a value is needed"
+    message = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"{path}: given {error['input']!r}, {message[0].lower() + message[1:]}"
