@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.rotary import rotate
@@ -70,11 +71,13 @@ class Attention(nn.Module, ABC):
     fixed_length: ClassVar[bool] = False  # every sample must have exactly spec.max_len tokens
     mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
     order_sensitive: ClassVar[bool] = True  # permuting the tokens does more than permute the outputs
-    complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...
+    complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
 
     def __init__(self, spec: LayerSpec, *, inner_mult: int = 1) -> None:
         super().__init__()
+        if spec.rope and not self.needs_qk:
+            raise ValueError("rope turns queries and keys, but this attention has none; choose another position")
         self.spec = spec
         self.width = inner_mult * spec.width  # channels that `mix` sees, H * D
         self.head_dim = self.width // spec.num_heads
@@ -103,11 +106,13 @@ class Attention(nn.Module, ABC):
         v: Tensor = self.value(x)
         if self.query is None or self.key is None:
             return v, None, None
-        q, k = self.query(x), self.key(x)
-        if self.spec.rope:
-            q = rotate(q, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
-            k = rotate(k, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
-        return v, q, k
+        return v, self.rotated(self.query(x)), self.rotated(self.key(x))
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """Queries or keys (B, N, H*D), turned by position where the spec asks for rope."""
+        if not self.spec.rope:
+            return x
+        return rotate(x, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
@@ -122,7 +127,7 @@ class Attention(nn.Module, ABC):
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, N, H*D) -> (B, H, N, D)."""
-        return x.unflatten(-1, (self.spec.num_heads, -1)).transpose(1, 2)
+        return torch.unflatten(x, -1, (self.spec.num_heads, -1)).transpose(1, 2)
 
     def merge_heads(self, x: Tensor) -> Tensor:
         """(B, H, N, D) -> (B, N, H*D)."""

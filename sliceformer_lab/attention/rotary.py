@@ -20,7 +20,7 @@ def rotate(x: Tensor, num_heads: int, *, grid: tuple[int, int] | None = None, nu
         raise ValueError(f"rope needs a head width that is a multiple of {2 * axes}, got {head_dim}")
     angles = _angles(x.shape[1], head_dim, grid, num_prefix, x.device)  # (N, D/2)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
-    even, odd = x.unflatten(-1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
+    even, odd = torch.unflatten(x, -1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
     turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
     return turned.flatten(2).to(x.dtype)
 
