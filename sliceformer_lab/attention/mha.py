@@ -1,0 +1,102 @@
+"""Scaled-dot-product attention, the baseline that the permutations replace."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+_NEVER = -3e4  # weight exactly 0 after softmax, yet finite in every float type, fp16 included
+
+
+class MHA(Attention):
+    """Multi-head softmax attention. (B, N, dim) -> (B, N, dim).
+
+    `qk_norm` divides each head's queries and keys by their root mean square, with a learned scale, before rope;
+    `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
+    A query whose every key has bias -inf sees all real tokens alike instead of none.
+    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself.
+    """
+
+    query: nn.Module
+    key: nn.Module
+
+    needs_qk = True
+    accepts_bias = True
+    order_sensitive = False
+    complexity = "N^2 C"
+    source = "Vaswani et al. 2017, equation (1); Dehghani et al. 2023, section 2 (qk_norm); Qiu et al. 2025 (gate)"
+
+    def __init__(self, spec: LayerSpec, *, qk_norm: bool = False, gate: bool = False) -> None:
+        super().__init__(spec)
+        if (qk_norm or gate) and not spec.project:
+            raise ValueError("qk_norm and gate need a block that leaves the projections to mha; set both to false")
+        self.query_norm = _HeadNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.key_norm = _HeadNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.gate = self._projection(spec.dim, self.width, spec.value_bias) if gate else None
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, queries and keys (B, N, H*D); queries and keys normalised, then rotated under rope."""
+        q = self.rotated(self.query_norm(self.query(x)))
+        return self.value(x), q, self.rotated(self.key_norm(self.key(x)))
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
+        dropout = self.spec.attention_dropout if self.training else 0.0
+        return self.merge_heads(self._attend(self.split_heads(v), q, k, padding, bias, dropout))
+
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is added to the scores, -inf allowed."""
+        v, q, k = self.project(x)
+        mixed = self.mix(v, q, k, padding=padding, bias=bias)
+        if self.gate is not None:
+            mixed = mixed * self.gate(x).sigmoid()
+        out: Tensor = self.out(mixed)
+        return out
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """The softmax weights (B, H, N, N), without dropout."""
+        _, q, k = self.project(x)
+        unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        return self._attend(unit.expand(x.shape[0], self.spec.num_heads, -1, -1), q, k, padding, bias)
+
+    def _attend(
+        self,
+        v: Tensor,  # (B, H, N, D)
+        q: Tensor | None,
+        k: Tensor | None,
+        padding: Padding | None,
+        bias: Tensor | None,
+        dropout: float = 0.0,
+    ) -> Tensor:
+        if q is None or k is None:
+            raise ValueError("mha mixes with queries and keys: mix(v, q, k)")
+        q, k = self.split_heads(q), self.split_heads(k)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=_key_mask(q, padding, bias), dropout_p=dropout)
+
+
+class _HeadNorm(nn.RMSNorm):
+    """RMSNorm of each head by itself. (B, N, H*D) -> (B, N, H*D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(torch.unflatten(x, -1, (-1, *self.normalized_shape))).flatten(-2)
+
+
+def _key_mask(q: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor | None:
+    """What to add to the scores (B, H, N, N), or which keys to see (B, 1, 1, N), or None for all."""
+    keys = None if padding is None else padding.mask[:, None, None, :]
+    if bias is None:
+        return keys
+    scores = bias.to(q.dtype).clamp(min=_NEVER)
+    return scores if keys is None else scores.masked_fill(~keys, -torch.inf)
