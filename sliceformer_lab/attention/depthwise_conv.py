@@ -1,0 +1,48 @@
+"""Control: a learned convolution over neighbouring tokens, each channel by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.batch import Padding
+
+
+class DepthwiseConv(LinearMix):
+    """Depthwise convolution over tokens; over rows and columns of patches where the layer has a grid.
+
+    Padding and everything outside count as zero. On a grid the prefix tokens (CLS) neither give nor receive, so pool
+    by the mean there. Raises ValueError for an even `kernel_size`, which has no middle.
+    """
+
+    complexity = "N C k (on a grid k^2)"
+    source = "control"
+
+    def __init__(self, spec: LayerSpec, *, kernel_size: Annotated[int, Field(ge=1)] = 3) -> None:
+        super().__init__(spec)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
+        kind = nn.Conv1d if spec.grid is None else nn.Conv2d
+        self.conv = kind(self.width, self.width, kernel_size, padding="same", groups=self.width, bias=False)
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        del q, k, bias
+        if padding is not None:
+            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :].transpose(1, 2)
+        image = tokens if self.spec.grid is None else torch.unflatten(tokens, 2, self.spec.grid)
+        return torch.cat([prefix, self.conv(image).flatten(2).transpose(1, 2)], dim=1)

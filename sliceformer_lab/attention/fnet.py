@@ -1,0 +1,60 @@
+"""Control: Fourier mixing without parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.batch import Padding
+
+
+class FNet(Attention):
+    """Real part of the Fourier transform over the real tokens and all channels, scaled to keep the norm ('ortho')."""
+
+    complexity = "N C log(N C)"
+    source = "Lee-Thorp et al. 2022, equation (3)"
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C). Computed in float32: half precision has no transform."""
+        del q, k, bias
+        over_channels = torch.fft.fft(v.float(), dim=2, norm="ortho")
+        if padding is None:
+            mixed: Tensor = torch.fft.fft(over_channels, dim=1, norm="ortho")
+        else:
+            mixed = _ragged_fft(over_channels, padding)
+        return mixed.real.to(v.dtype)
+
+
+def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
+    """The transform of each sample's real tokens at their own length n. complex (B, N, C) -> (B, N, C), 0 at padding.
+
+    Chirp-z (Bluestein 1970): 2jk = j^2 + k^2 - (k-j)^2 turns a transform of any length into one convolution, so the
+    whole batch takes three transforms of one length >= 2N - 1.
+    """
+    num_tokens = x.shape[1]
+    size = 1 << (2 * num_tokens - 2).bit_length()
+    chirp = _chirp(padding.lengths, num_tokens)[:, :, None]  # (B, N, 1)
+    lags = torch.cat([chirp, chirp.new_zeros(len(x), size - 2 * num_tokens + 1, 1), chirp[:, 1:].flip(1)], dim=1).conj()
+    signal = (x * chirp).masked_fill(~padding.mask[:, :, None], 0)
+    spectrum = torch.fft.fft(signal, size, dim=1) * torch.fft.fft(lags, dim=1)
+    transformed: Tensor = torch.fft.ifft(spectrum, dim=1)[:, :num_tokens] * chirp
+    return (transformed / padding.lengths[:, None, None].sqrt()).masked_fill(~padding.mask[:, :, None], 0)
+
+
+def _chirp(lengths: Tensor, num_tokens: int) -> Tensor:
+    """exp(-i pi k^2 / n) for token k of a sample with n real ones, complex (B, N).
+
+    k^2 is reduced mod 2n in integers: as an angle it would lose all digits at long lengths.
+    """
+    k = torch.arange(num_tokens, device=lengths.device)
+    angle = (k**2 % (2 * lengths[:, None])) * (-torch.pi / lengths[:, None])
+    return torch.polar(torch.ones_like(angle), angle)

@@ -1,0 +1,27 @@
+"""Operators that mix the tokens of each channel by a matrix that does not depend on what the tokens hold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.batch import Padding
+
+
+class LinearMix(Attention):
+    """An attention whose `mix` is linear in the values, channel by channel; its matrices are read off `mix` itself."""
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """The matrices (B, C, N, N): column j is what `mix` makes of a one at token j."""
+        del bias
+        batch, num_tokens, _ = x.shape
+        unit = torch.eye(num_tokens, dtype=x.dtype, device=x.device)[:, :, None].expand(-1, -1, self.width)
+        repeated = None if padding is None else _each_repeated(padding, num_tokens)
+        columns = self.mix(unit.repeat(batch, 1, 1), padding=repeated)  # (B*N, N, C), one row per sample and j
+        return torch.unflatten(columns, 0, (batch, num_tokens)).permute(0, 3, 2, 1)
+
+
+def _each_repeated(padding: Padding, times: int) -> Padding:
+    """The padding of a batch in which every sample stands `times` times in a row."""
+    return Padding(padding.lengths.repeat_interleave(times), padding.mask.repeat_interleave(times, dim=0))

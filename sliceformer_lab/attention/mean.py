@@ -1,0 +1,32 @@
+"""Control: every token receives the same, the mean."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.batch import Padding
+
+
+class Mean(LinearMix):
+    """Every token receives the mean of the real tokens' values: mixing of rank one."""
+
+    order_sensitive = False
+    complexity = "N C"
+    source = "control"
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C), all tokens of a sample alike."""
+        del q, k, bias
+        if padding is None:
+            return v.mean(dim=1, keepdim=True).expand_as(v)
+        total = v.masked_fill(~padding.mask[:, :, None], 0).sum(dim=1, keepdim=True)
+        return (total / padding.lengths[:, None, None]).expand_as(v)

@@ -1,0 +1,52 @@
+"""Control: a permutation per channel that was drawn once and knows nothing of the data."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.batch import Padding
+
+
+class RandomPermutation(LinearMix):
+    """Each channel's tokens in a fixed random order, drawn when the layer is built and kept in checkpoints.
+
+    Every token position has a random key; n real tokens are ordered by their first n keys, whatever the padding.
+    Raises ValueError without spec.max_len.
+    """
+
+    complexity = "N log N C"
+    source = "control"
+    keys: Tensor  # (C, max_len) int32, each row a permutation
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("random_permutation draws one key per token position, so it needs max_len")
+        keys = torch.rand(self.width, spec.max_len).argsort(dim=1)
+        self.register_buffer("keys", keys.int())
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C), each channel permuted within the real tokens. Raises ValueError for N > max_len."""
+        del q, k, bias
+        return v.gather(1, self._sources(v.shape[1], padding).transpose(1, 2).expand_as(v))
+
+    def _sources(self, num_tokens: int, padding: Padding | None) -> Tensor:
+        """The token that each position reads from, (B or 1, C, N)."""
+        max_len = self.keys.shape[1]
+        if num_tokens > max_len:
+            raise ValueError(f"random_permutation was built for at most {max_len} tokens, got {num_tokens}")
+        keys = self.keys[None, :, :num_tokens]
+        if padding is not None:
+            keys = keys.where(padding.mask[:, None], max_len)  # behind every real token
+        return keys.argsort(dim=2)
