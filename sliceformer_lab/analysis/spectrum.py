@@ -1,0 +1,71 @@
+"""What a matrix of tokens is made of: singular values, the ranks read off them, and what is left without its main part.
+
+An operator can flatten tokens in two ways: towards `1 x^T`, all tokens equal (softmax attention), and towards `q a^T`,
+one profile over the tokens in every channel (complete sorting). Hence the two removals here. Everything is computed in
+float64 and batched over the leading dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def singular_values(x: Tensor) -> Tensor:
+    """Singular values, largest first, (..., N, C) -> (..., min(N, C)) in float64."""
+    values: Tensor = torch.linalg.svdvals(x.double())
+    return values
+
+
+def stable_rank(values: Tensor) -> Tensor:
+    """`|X|_F^2 / s_1^2` from the singular values (..., R) -> (...); 0 for a zero matrix."""
+    energy = values.square()
+    return _ratio(energy.sum(-1), energy.amax(-1))
+
+
+def effective_rank(values: Tensor) -> Tensor:
+    """`exp` of the entropy of the singular values scaled to sum 1, (..., R) -> (...); 0 for a zero matrix.
+
+    Source: Roy and Vetterli, The effective rank, 2007.
+    """
+    total = values.sum(-1, keepdim=True)
+    rank = torch.special.entr(_ratio(values, total)).sum(-1).exp()
+    return torch.where(total.squeeze(-1) > 0, rank, 0.0)
+
+
+def normalised(values: Tensor) -> Tensor:
+    """`s_i / s_1`, (..., R) -> (..., R); 0 for a zero matrix."""
+    return _ratio(values, values.amax(-1, keepdim=True))
+
+
+def remove_token_mean(x: Tensor) -> Tensor:
+    """X - 1 m^T with the mean token m, (..., N, C) -> (..., N, C) in float64; exactly 0 for equal tokens."""
+    exact = x.double()
+    return _without_rounding(exact - exact.mean(-2, keepdim=True), x)
+
+
+def remove_profile(x: Tensor) -> Tensor:
+    """X less its nearest rank-one matrix q a^T, (..., N, C) -> (..., N, C) in float64; exactly 0 if nothing is left."""
+    left, values, right = torch.linalg.svd(x.double(), full_matrices=False)
+    return _without_rounding((left[..., 1:] * values[..., None, 1:]) @ right[..., 1:, :], x)
+
+
+def token_cosine(x: Tensor) -> Tensor:
+    """Mean cosine between two different tokens, (..., N, C) -> (...), without an N x N matrix; NaN for one token.
+
+    A zero token has cosine 0 to every other.
+    """
+    unit = torch.nn.functional.normalize(x.double(), dim=-1, eps=torch.finfo(torch.float64).tiny)
+    num_tokens = x.shape[-2]
+    pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))  # |sum u|^2 holds every pair twice, and |u|^2
+    return _ratio(pairs, pairs.new_tensor(num_tokens * (num_tokens - 1))) if num_tokens > 1 else pairs * torch.nan
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    return torch.where(whole > 0, part / whole.clamp_min(torch.finfo(whole.dtype).tiny), 0.0)
+
+
+def _without_rounding(rest: Tensor, x: Tensor) -> Tensor:
+    """`rest` of `x`, 0 where it is no larger than the rounding of x's own precision: noise has full rank."""
+    noise = 2 * torch.finfo(x.dtype).eps * torch.linalg.matrix_norm(x.double())
+    return torch.where((torch.linalg.matrix_norm(rest) > noise)[..., None, None], rest, 0.0)
