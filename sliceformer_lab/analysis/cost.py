@@ -1,0 +1,103 @@
+"""What a computation costs on paper: multiply-adds, and what sorting operators do instead, comparisons and moves.
+
+torch's own counter knows matrix products only: a sort, a gather and a Fourier transform are free to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+_PRODUCTS = {aten.mv, aten.dot}  # of vectors, which torch's table leaves out
+_FOURIER = {aten._fft_c2c, aten._fft_r2c, aten._fft_c2r}
+_EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
+_PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax}
+_READS = {aten.gather, aten.index, aten.index_select, aten.take, aten.embedding, aten.roll, aten.flip}
+_WRITES = {aten.scatter, aten.scatter_, aten.index_put, aten.index_put_}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Operations of one call, as numbers a person can work out by hand."""
+
+    multiply_adds: int = 0  # of products, convolutions and Fourier transforms; elementwise arithmetic is free
+    comparisons: int = 0  # n log2 n for a sort of n, n log2 k for a top-k, n - 1 for an extreme, 1 for a minimum of two
+    moves: int = 0  # elements that gather, index, scatter, roll or flip write
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.multiply_adds + other.multiply_adds,
+            self.comparisons + other.comparisons,
+            self.moves + other.moves,
+        )
+
+
+def count_cost(function: Callable[[], object]) -> Cost:
+    """The cost of calling `function` once; write `count_cost(lambda: model(x))`.
+
+    Works on any device, the meta device too. Code that torch does not dispatch (a compiled or hand-written kernel)
+    counts as zero, so count an operator's plain path.
+    """
+    counter = _Counter()
+    with counter:
+        function()
+    return counter.cost
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the cost of every operation that is dispatched while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.cost = Cost()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        out = func(*args, **options)
+        self.cost += _cost_of(func.overloadpacket, args, options, out)
+        return out
+
+
+def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> Cost:
+    if operation in flop_registry:
+        return Cost(multiply_adds=int(flop_registry[operation](*args, **options, out_val=out)) // 2)
+    if operation in _PRODUCTS:
+        return Cost(multiply_adds=args[0].numel())
+    if operation in _FOURIER:
+        return Cost(multiply_adds=_fourier(operation, args, out))
+    if operation in _READS:
+        return Cost(moves=out.numel())
+    if operation in _WRITES:
+        return Cost(moves=args[2].numel())  # the index of a scatter, the values of an index_put
+    return Cost(comparisons=_comparisons(operation, args, options, out))
+
+
+def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> int:
+    if operation is aten.sort:
+        size = args[0].shape[options.get("dim", args[1] if len(args) > 1 else -1)]
+        return round(int(args[0].numel()) * math.log2(max(size, 1)))
+    if operation is aten.topk:
+        return round(int(args[0].numel()) * max(1.0, math.log2(max(args[1], 1))))
+    if operation in _EXTREMES:
+        kept = out[0] if isinstance(out, tuple) else out
+        return int(args[0].numel() - kept.numel())
+    return int(out.numel()) if operation in _PAIRS else 0
+
+
+def _fourier(operation: Any, args: tuple[Any, ...], out: Tensor) -> int:
+    """Half of the usual 5 n log2 n per complex transform of n values, half of that again for a real one."""
+    whole = out if operation is aten._fft_c2r else args[0]
+    size = math.prod(whole.shape[dim] for dim in args[1])
+    share = 2.5 if operation is aten._fft_c2c else 1.25
+    return round(share * whole.numel() * math.log2(size))
