@@ -1,0 +1,145 @@
+"""The numbers the papers print, and when one of ours may stand beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+KEYS = ("paper", "table", "task", "attention", "variant", "metric")
+_PERCENTAGES = ("accuracy", "average_precision", "iou")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a paper's table; `variant` is '' for the plain system."""
+
+    paper: str
+    table: str
+    task: str
+    attention: str
+    variant: str
+    metric: str
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in astuple(self) if part)
+
+
+@dataclass(frozen=True)
+class PublishedResult:
+    """What a paper prints in a cell."""
+
+    cell: Cell
+    printed: str
+    std: float | None  # as printed
+    note: str
+
+    @property
+    def value(self) -> float | None:
+        """The number in our units, percentages as fractions; None where the paper prints FAIL or OOM."""
+        if not self.printed[-1].isdigit():
+            return None
+        number = float(self.printed)
+        is_percentage = number > 1 and any(word in self.cell.metric for word in _PERCENTAGES)
+        return number / 100 if is_percentage else number
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the papers got a task's numbers, as far as they say."""
+
+    epochs: int
+    selection: str = "best_test"  # they score the test set after each epoch and print the best
+
+
+PROTOCOLS = {
+    "mnist": Protocol(epochs=100),
+    "cifar10": Protocol(epochs=100),
+    "cifar100": Protocol(epochs=100),
+    "dogs_vs_cats": Protocol(epochs=300),
+    "imagenet1k": Protocol(epochs=300),
+}
+
+
+@cache
+def published_results() -> dict[Cell, PublishedResult]:
+    """Every cell of `paper_results.csv`, which ships with the package."""
+    text = files(__package__).joinpath("paper_results.csv").read_text(encoding="utf-8")
+    results = {}
+    for row in csv.DictReader(text.splitlines()):
+        cell = Cell(*(row[key] for key in KEYS))
+        std = float(row["std"]) if row["std"] else None
+        results[cell] = PublishedResult(cell, row["value"], std, row["note"])
+    return results
+
+
+def find(published: Mapping[str, Any]) -> PublishedResult:
+    """The cell that paper, table, task, attention, variant and metric name; a missing or null variant is ''.
+
+    Raises ValueError, naming the nearest cell, if there is none.
+    """
+    if unknown := sorted(set(published) - set(KEYS)):
+        raise ValueError(f"published: no such key {', '.join(unknown)}; a cell has {', '.join(KEYS)}")
+    cell = Cell(*("" if published.get(key) is None else str(published[key]) for key in KEYS))
+    results = published_results()
+    if cell not in results:
+        by_name = {str(known): known for known in results}
+        nearest = get_close_matches(str(cell), list(by_name), n=1, cutoff=0.0)[0]
+        raise ValueError(f"published: no paper prints [{cell}]; the nearest cell is [{nearest}]")
+    return results[cell]
+
+
+def compare(summary: Mapping[str, Any]) -> str | None:
+    """One line with our figure beside the published one and whether they may be compared; None without a cell.
+
+    Reads `published`, `metrics`, `protocol` and `parameters` of a run's summary; what it does not find there counts as
+    not equal. Raises ValueError if no paper prints the cell.
+    """
+    if not summary.get("published"):
+        return None
+    theirs = find(summary["published"])
+    cell = theirs.cell
+    ours = dict(summary.get("metrics") or {}).get(cell.metric)
+    figures = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
+    line = f"{figures} ({cell.paper} {cell.table})"
+    reasons = obstacles(summary, theirs)
+    return f"{line}, equal protocol" if not reasons else f"{line}, not comparable: {'; '.join(reasons)}"
+
+
+def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
+    """Why a run's figure may not stand beside a published one; empty if it may."""
+    cell, run = theirs.cell, dict(summary.get("protocol") or {})
+    recipe = PROTOCOLS.get(cell.task)
+    if recipe is None:
+        return [f"how the papers trained on {cell.task} is not known here"]
+    chosen, task = run.get("selection"), summary.get("task")
+    parameters, size = summary.get("parameters"), _published_size(cell)
+    reasons = {
+        f"this run's task is {task}": task != cell.task,
+        f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
+        "not all of the data were used": any(run.get(f"limit_{part}") is not None for part in ("train", "val", "test")),
+        f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
+        f"{run.get('epochs')} epochs, the paper {recipe.epochs}": run.get("epochs") != recipe.epochs,
+        f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def _published_size(cell: Cell) -> float | None:
+    row = published_results().get(
+        Cell(cell.paper, cell.table, cell.task, cell.attention, cell.variant, "params_millions")
+    )
+    return None if row is None else row.value
+
+
+def _same_size(parameters: int | None, millions: float) -> bool:
+    """Within 2.5 %: the papers round, and some of their counts hold for another head or patch than they state."""
+    return parameters is not None and abs(parameters / 1e6 - millions) <= 0.025 * millions
+
+
+def _shown(value: float | None, otherwise: str = "unknown") -> str:
+    return otherwise if value is None else f"{value:.4f}"
