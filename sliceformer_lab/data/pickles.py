@@ -1,0 +1,42 @@
+"""Reads pickles that hold numpy arrays and plain values; anything else in them is refused before it runs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.errors import DataError
+
+# dict, list, tuple, str, bytes, int and float have opcodes of their own; arrays are built by these calls.
+_ARRAY_CALLS: dict[str, Callable[..., Any]] = {
+    "ndarray": np.ndarray,
+    "dtype": np.dtype,
+    "_reconstruct": np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
+    "scalar": np.float64(0).__reduce__()[0],  # type: ignore[dict-item]
+}
+_ARRAY_MODULES = {"numpy", "numpy.core.multiarray", "numpy._core.multiarray"}  # before and since numpy 2
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _ARRAY_MODULES and name in _ARRAY_CALLS:
+            return _ARRAY_CALLS[name]
+        raise DataError(f"tried to load {module}.{name}, which no data file needs; nothing of it was run")
+
+
+def load_arrays(path: Path) -> Any:
+    """The content of a pickle made of numpy arrays and plain values, by Python 2 or 3.
+
+    Raises DataError naming the file if it asks for anything else or is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            return _ArrayUnpickler(file, encoding="latin1").load()  # Python 2 arrays need latin1
+    except DataError as error:
+        raise DataError(f"{path} {error}") from None
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); delete it and fetch it again") from error
