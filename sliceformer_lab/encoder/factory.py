@@ -1,0 +1,121 @@
+"""The encoder that every task shares, and how it is built from three nodes of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config import Node, construct
+from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.encoder.norm import normalise
+from sliceformer_lab.encoder.options import EncoderOptions
+from sliceformer_lab.encoder.pool import ReferenceSort
+from sliceformer_lab.encoder.position import Position, build_position
+from sliceformer_lab.errors import ConfigError
+
+
+class Encoder(nn.Module):
+    """Positions, then a stack of blocks. (B, N, C) embedded tokens -> (B, N, C), zero on padding.
+
+    Padded rows are zeroed on entry and after every block, so that nothing in them can reach a real token.
+    """
+
+    def __init__(
+        self, options: EncoderOptions, blocks: Sequence[Block], position: Position | None, max_len: int
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.max_len = max_len
+        self.position = position
+        self.embed_dropout = nn.Dropout(options.embed_dropout)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = blocks[-1].build_final_norm()
+        self.gain = blocks[0].gain if blocks[0].shares_gain else None
+        for block in blocks:
+            if block.shares_gain:
+                block.gain = self.gain
+
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
+        return self._last(self._all_but_last(x, padding, bias), padding, bias)
+
+    def with_reference(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What `forward` returns, and the channel that the last layer's aligned sort follows. -> (B, N, C), (B, N).
+
+        For `ref_min` and `ref_max`; `Pool.check` says whether the last attention has such a channel.
+        """
+        x = self._all_but_last(x, padding, bias)
+        block = cast(Block, self.blocks[-1])
+        attention = cast(ReferenceSort, block.attention)
+        with torch.no_grad():  # only its order counts
+            reference = attention.reference_channel(block.attention_input(x, padding))
+        return self._last(x, padding, bias), reference
+
+    def _all_but_last(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+        if x.shape[1] > self.max_len:
+            raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
+        x = self.embed_dropout(x if self.position is None else self.position(x))
+        x = _zero_padding(x, padding)
+        for block in self.blocks[:-1]:
+            x = _zero_padding(block(x, padding, bias), padding)
+        return x
+
+    def _last(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+        x = _zero_padding(self.blocks[-1](x, padding, bias), padding)
+        return x if self.norm is None else _zero_padding(normalise(self.norm, x, padding), padding)
+
+
+def build_encoder(
+    encoder: Node, block: Node, attention: Node, max_len: int, grid: tuple[int, int] | None = None
+) -> Encoder:
+    """The encoder of three nodes for sequences of at most `max_len` tokens, CLS included, on an image's `grid`.
+
+    Raises ConfigError if options do not fit their signatures, each other, or the length.
+    """
+    options: EncoderOptions = construct(encoder, where="encoder")
+    blocks = [_build_block(options, block, attention, index, max_len, grid) for index in range(options.depth)]
+    if options.position == "rope" and not all(b.attention.needs_qk for b in blocks):
+        raise ConfigError(
+            f"encoder.position=rope turns queries and keys, and {type(blocks[0].attention).__name__} has none; "
+            "choose learned, sincos or none"
+        )
+    try:
+        position = build_position(options.position, max_len, options.dim, grid)
+    except ValueError as error:
+        raise ConfigError(f"encoder: {error}") from error
+    return Encoder(options, blocks, position, max_len)
+
+
+def _build_block(
+    options: EncoderOptions, block: Node, attention: Node, index: int, max_len: int, grid: tuple[int, int] | None
+) -> Block:
+    try:
+        spec = LayerSpec(
+            dim=options.dim,
+            num_heads=options.num_heads,
+            index=index,
+            depth=options.depth,
+            max_len=max_len,
+            head_dim=options.head_dim,
+            grid=grid,
+            rope=options.position == "rope",
+            attention_dropout=options.attention_dropout,
+            value_bias=options.value_bias,
+            out_bias=options.out_bias,
+        )
+    except ValueError as error:
+        raise ConfigError(f"encoder: {error}") from error
+    built: Block = construct(block, spec, build_attention(attention, spec), options, where="block")
+    return built
+
+
+def _zero_padding(x: Tensor, padding: Padding | None) -> Tensor:
+    return x if padding is None else x.masked_fill(~padding.mask[..., None], 0)

@@ -1,0 +1,68 @@
+"""From tokens to one vector per sample."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.errors import ConfigError
+
+PoolMode = Literal["cls", "mean", "max", "ref_min", "ref_max"]
+
+
+@runtime_checkable
+class ReferenceSort(Protocol):
+    """An attention that sorts along its channel 0 and shows it."""
+
+    def reference_channel(self, x: Tensor) -> Tensor:
+        """The values in channel 0 of the tokens (B, N, dim). -> (B, N)."""
+
+
+class Pool(nn.Module):
+    """One vector per sample from its real tokens. (B, N, C) -> (B, C).
+
+    cls: token 0; mean, max: per channel; ref_min, ref_max: the token where channel 0 of the last attention's values
+    is smallest or largest, which after an aligned sort holds the extreme of every channel (CSP, equations 4-5).
+    """
+
+    def __init__(self, mode: PoolMode) -> None:
+        super().__init__()
+        self.mode = mode
+        self.needs_cls = mode == "cls"
+        self.needs_reference = mode in ("ref_min", "ref_max")
+
+    def check(self, attention: nn.Module) -> None:
+        """Raises ConfigError if the mode needs a reference channel and the encoder's last attention has none."""
+        if self.needs_reference and not isinstance(attention, ReferenceSort):
+            raise ConfigError(
+                f"pool={self.mode} needs a last attention that sorts by a reference channel (csp, sliceformer); "
+                f"{type(attention).__name__} has none, choose cls, mean or max"
+            )
+
+    def forward(self, x: Tensor, padding: Padding | None = None, reference: Tensor | None = None) -> Tensor:
+        """(B, N, C) -> (B, C); `reference` (B, N) is what `Encoder.with_reference` returns beside the tokens."""
+        match self.mode:
+            case "cls":
+                return x[:, 0]
+            case "mean":
+                if padding is None:
+                    return x.mean(dim=1)
+                return x.masked_fill(~padding.mask[..., None], 0).sum(dim=1) / padding.lengths[:, None]
+            case "max":
+                return _fill(x, padding, float("-inf")).amax(dim=1)
+            case _:
+                return self._at_reference(x, padding, reference)
+
+    def _at_reference(self, x: Tensor, padding: Padding | None, reference: Tensor | None) -> Tensor:
+        if reference is None:
+            raise ValueError(f"pool={self.mode} needs the reference channel that Encoder.with_reference returns")
+        key = reference if self.mode == "ref_max" else -reference
+        token = _fill(key[..., None], padding, float("-inf")).argmax(dim=1)  # (B, 1)
+        return x.take_along_dim(token[..., None], dim=1).squeeze(1)
+
+
+def _fill(x: Tensor, padding: Padding | None, value: float) -> Tensor:
+    """x (B, N, C) with `value` on padding."""
+    return x if padding is None else x.masked_fill(~padding.mask[..., None], value)
