@@ -1,0 +1,154 @@
+"""A timm ViT's weights in our encoder: translated by name, positions resampled, anything that does not fit named."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import timm
+import torch
+from safetensors import SafetensorError
+from timm.layers.pos_embed import resample_abs_pos_embed
+from timm.models import load_state_dict
+from torch import Tensor, nn
+
+from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.factory import Encoder
+from sliceformer_lab.encoder.options import EncoderOptions
+from sliceformer_lab.errors import ConfigError
+
+Weights = Mapping[str, Tensor]
+
+_PLACES = {  # timm's name -> ours; `norm` is the encoder's or the head's
+    "patch_embed.": "embedding.patches.",
+    "cls_token": "embedding.cls",
+    "pos_embed": "encoder.position.table",
+    "blocks.": "encoder.blocks.",
+    "norm.": "norm.",
+    "fc_norm.": "norm.",
+}
+
+
+def initialise(embedding: ImageEmbedding, encoder: Encoder, head_norm: nn.Module) -> None:
+    """Start from the weights that `encoder.init` names, attention excepted; does nothing where it names none.
+
+    Raises ConfigError if they cannot be had or do not fit. Call it for a fresh model only, not for one that is about
+    to load a checkpoint: it may download.
+    """
+    options = encoder.options
+    if options.init is None:
+        return
+    weights = read_weights(options)
+    try:
+        copy_vit(weights, embedding, encoder, head_norm, with_attention=False)
+    except ValueError as error:
+        raise ConfigError(f"encoder.init={options.init}: {error}") from error
+
+
+def read_weights(options: EncoderOptions) -> Weights:
+    """The weights that `encoder.init` names, under timm's names. Raises ConfigError if they cannot be had."""
+    name = str(options.init).removeprefix("timm:")
+    if not timm.is_model(name.split(".")[0]):
+        raise ConfigError(f"encoder.init={options.init}: timm has no model of this name")
+    return _downloaded(name) if options.init_file is None else _from_file(options.init_file)
+
+
+def _downloaded(name: str) -> Weights:
+    try:
+        weights: Weights = timm.create_model(name, pretrained=True).state_dict()
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"encoder.init=timm:{name}: timm could not get its weights ({str(error).splitlines()[0]}); "
+            "without network, name a checkpoint of this model with encoder.init_file=<file>"
+        ) from error
+    return weights
+
+
+def _from_file(file: str) -> Weights:
+    if not Path(file).is_file():
+        raise ConfigError(f"encoder.init_file={file}: there is no such file")
+    try:
+        weights: Weights = load_state_dict(file, weights_only=True)
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+        raise ConfigError(f"encoder.init_file={file}: is not a file of plain weights that timm wrote") from error
+    return weights
+
+
+def copy_vit(
+    weights: Weights, embedding: ImageEmbedding, encoder: Encoder, head_norm: nn.Module, *, with_attention: bool
+) -> None:
+    """Copy a timm ViT's weights, its classifier excepted, into the parts of ours.
+
+    Its last norm goes to the encoder's final norm, or to the head's where the encoder has none. Without
+    `with_attention` every attention stays as it is; with it, the attention must be `mha`. Learned positions are
+    resampled to the embedding's grid. Raises ValueError, and changes nothing, if a weight is missing, left over or of
+    another shape.
+    """
+    norm = head_norm if encoder.norm is None else encoder.norm
+    model = nn.ModuleDict({"embedding": embedding, "encoder": encoder, "norm": norm})
+    # The encoder's norm is in there twice, and it is the second place that translation fills.
+    own = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.norm.")}
+    new = translate(weights)
+    if not with_attention:
+        own, new = ({n: v for n, v in side.items() if ".attention." not in n} for side in (own, new))
+    for name in ("embedding.cls", "encoder.position.table"):
+        if name not in own:
+            new.pop(name, None)
+    if "encoder.position.table" in own and "encoder.position.table" in new:
+        has_cls = "cls_token" in weights
+        new["encoder.position.table"] = _resampled(new["encoder.position.table"], has_cls, embedding)
+    _check_fit(own, new)
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(new[name])
+
+
+def translate(weights: Weights) -> dict[str, Tensor]:
+    """timm's names -> ours, the classifier left out, each fused qkv split in three."""
+    new: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        block, is_attention, part = name.partition(".attn.")
+        if is_attention:
+            split = split_attention({part: value})
+            new |= {f"encoder.{block}.attention.{own}": weight for own, weight in split.items()}
+        elif not name.startswith(("head.", "head_dist.")):
+            place = next((p for p in _PLACES if name.startswith(p)), None)
+            new[name if place is None else _PLACES[place] + name.removeprefix(place)] = value
+    return new
+
+
+def split_attention(weights: Weights) -> dict[str, Tensor]:
+    """The weights of a timm attention (qkv.*, proj.*, ...) under the names of ours (query.*, key.*, value.*, out.*)."""
+    new: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        layer, _, kind = name.partition(".")
+        if layer == "qkv":
+            new |= {f"{p}.{kind}": w for p, w in zip(("query", "key", "value"), value.chunk(3), strict=True)}
+        else:
+            new[f"out.{kind}" if layer == "proj" else name] = value
+    return new
+
+
+def _resampled(table: Tensor, has_cls: bool, embedding: ImageEmbedding) -> Tensor:
+    """Positions (1, N, C) of a square grid for the embedding's grid; CLS keeps its row or loses it."""
+    needs_cls = embedding.cls is not None
+    if needs_cls and not has_cls:
+        return table  # refused right after, for the CLS token that is missing
+    if has_cls and not needs_cls:
+        table = table[:, 1:]
+    new: Tensor = resample_abs_pos_embed(table, list(embedding.grid), num_prefix_tokens=int(needs_cls))
+    return new
+
+
+def _check_fit(own: Weights, new: Weights) -> None:
+    for name, value in own.items():
+        if name not in new:
+            raise ValueError(f"the pretrained model has no {name}, which this one needs")
+        if new[name].shape != value.shape:
+            raise ValueError(
+                f"{name} is {tuple(new[name].shape)} in the pretrained model and {tuple(value.shape)} here; "
+                "choose its sizes, as encoder=vit_s block=vit_timm for a ViT-S"
+            )
+    if left := sorted(new.keys() - own.keys()):
+        raise ValueError(f"this model has no place for {left[0]} of the pretrained one, which is not a plain ViT")
