@@ -1,0 +1,254 @@
+"""The contract of an attention, one check a function; each raises AssertionError where a layer breaks it.
+
+A check takes a factory, so that the same code runs on every option of conf/attention and on broken toys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+Factory = Callable[[LayerSpec], Attention]
+DIM, HEADS, MAX_LEN = 8, 2, 16
+GARBAGE = 1e3
+
+
+def make_spec(**changes: Any) -> LayerSpec:
+    return LayerSpec(**({"dim": DIM, "num_heads": HEADS, "depth": 4, "max_len": MAX_LEN} | changes))
+
+
+def build(make: Factory, seed: int = 0, **changes: Any) -> Attention:
+    torch.manual_seed(seed)
+    return make(make_spec(**changes)).eval()
+
+
+def tokens(num_tokens: int, batch: int = 2, seed: int = 1) -> Tensor:
+    return torch.randn(batch, num_tokens, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+def padded(samples: Sequence[Tensor], num_tokens: int) -> tuple[Tensor, Padding]:
+    """Samples (n, C) of different lengths as (B, num_tokens, C) with garbage behind them, and their padding."""
+    x = torch.full((len(samples), num_tokens, DIM), GARBAGE)
+    for row, sample in zip(x, samples, strict=True):
+        row[: len(sample)] = sample
+    padding = Padding.from_lengths(torch.tensor([len(sample) for sample in samples]), num_tokens)
+    assert padding is not None
+    return x, padding
+
+
+def assert_finite(**tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        assert tensor is not None, f"{name} is None"
+        assert tensor.isfinite().all(), f"{name} is not finite"
+
+
+def gradients(layer: Attention) -> dict[str, Tensor | None]:
+    return {f"gradient_of_{name.replace('.', '_')}": p.grad for name, p in layer.named_parameters()}
+
+
+def takes_padding(layer: Attention) -> bool:
+    return layer.accepts_padding and not layer.fixed_length
+
+
+def check_declares_complexity_and_source(make: Factory) -> None:
+    layer = build(make)
+    assert getattr(layer, "complexity", ""), "complexity is not declared"
+    assert getattr(layer, "source", ""), "source is not declared"
+
+
+def check_shape(make: Factory) -> None:
+    assert build(make)(tokens(MAX_LEN)).shape == (2, MAX_LEN, DIM)
+
+
+def check_one_token(make: Factory) -> None:
+    out = build(make, max_len=1)(tokens(1))
+    assert out.shape == (2, 1, DIM)
+    assert_finite(out=out)
+
+
+def check_length_that_no_block_divides(make: Factory) -> None:
+    out = build(make, max_len=13)(tokens(13))
+    assert out.shape == (2, 13, DIM)
+    assert_finite(out=out)
+
+
+def check_shorter_than_max_len(make: Factory) -> None:
+    layer = build(make)
+    if not layer.fixed_length:
+        for num_tokens in (1, 5, 12):
+            out = layer(tokens(num_tokens))
+            assert out.shape == (2, num_tokens, DIM)
+            assert_finite(out=out)
+
+
+def check_gradients_reach_everything(make: Factory) -> None:
+    reached: dict[str, bool] = {}
+    for seed in range(3):
+        layer, x = build(make, seed).train(), tokens(MAX_LEN, seed=seed).requires_grad_()
+        (layer(x) * tokens(MAX_LEN, seed=seed + 10)).sum().backward()
+        found = {"gradient_of_x": x.grad} | gradients(layer)
+        assert_finite(**found)
+        reached |= {name: reached.get(name, False) or bool(g.any()) for name, g in found.items() if g is not None}
+    assert all(reached.values()), f"always zero: {[name for name, ok in reached.items() if not ok]}"
+
+
+def check_padding_changes_nothing(make: Factory) -> None:
+    """Real rows and their gradients equal those of the sample alone; padding receives no gradient from them."""
+    layer = build(make)
+    samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 5, 9, 12)]
+    if not takes_padding(layer):
+        return _assert_refuses(layer, *padded(samples, MAX_LEN))
+    for num_tokens in (12, MAX_LEN):
+        x, padding = padded(samples, num_tokens)
+        out = layer(x.requires_grad_(), padding)
+        (out * padding.mask[:, :, None] * out.detach()).sum().backward()
+        assert x.grad is not None
+        assert not x.grad[~padding.mask].any(), "real tokens depend on padding"
+        for row, gradient, sample in zip(out, x.grad, samples, strict=True):
+            alone = sample[None].clone().requires_grad_()
+            expected = layer(alone)
+            (expected * expected.detach()).sum().backward()
+            assert_close(row[: len(sample)], expected[0])
+            assert_close(gradient[: len(sample)], alone.grad[0], atol=1e-4, rtol=1e-4)
+    return None
+
+
+def _assert_refuses(layer: Attention, x: Tensor, padding: Padding) -> None:
+    try:
+        layer(x, padding)
+    except ValueError:
+        return
+    raise AssertionError("padding is neither accepted nor refused with a ValueError")
+
+
+def check_finite_at_padding(make: Factory) -> None:
+    layer = build(make)
+    if takes_padding(layer):
+        x, padding = padded([tokens(n, batch=1)[0] for n in (1, 5, 12)], MAX_LEN)
+        out = layer(x.requires_grad_(), padding)
+        out.sum().backward()
+        assert_finite(out=out, gradient_of_x=x.grad, **gradients(layer))
+
+
+def check_finite_in_bf16(make: Factory) -> None:
+    layer = build(make)
+    x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = layer(x.requires_grad_(), padding if takes_padding(layer) else None)
+    out.float().sum().backward()
+    assert_finite(out=out, gradient_of_x=x.grad, **gradients(layer))
+
+
+def check_evaluation_is_deterministic(make: Factory) -> None:
+    layer, x = build(make, attention_dropout=0.5), tokens(MAX_LEN)
+    assert_close(layer(x), layer(x), rtol=0, atol=0)
+
+
+def check_bias_is_used_iff_accepted(make: Factory) -> None:
+    layer, x = build(make), tokens(MAX_LEN)
+    bias = torch.randn(2, HEADS, MAX_LEN, MAX_LEN, generator=torch.Generator().manual_seed(2))
+    used = not torch.allclose(layer(x), layer(x, bias=bias))
+    assert used == layer.accepts_bias, f"accepts_bias is {layer.accepts_bias}, but bias is {'' if used else 'not '}used"
+    if layer.accepts_bias:
+        bias[:, :, :, 3] = bias[:, :, 5] = -torch.inf  # a key that nobody sees, a query that sees nothing
+        out = layer(x.requires_grad_(), bias=bias.requires_grad_())
+        out.sum().backward()
+        assert_finite(out=out, gradient_of_x=x.grad, gradient_of_bias=bias.grad)
+
+
+def check_checkpoint_holds_everything(make: Factory) -> None:
+    layer, fresh = build(make, seed=0), build(make, seed=7)
+    fresh.load_state_dict(layer.state_dict())
+    assert_close(fresh(tokens(MAX_LEN)), layer(tokens(MAX_LEN)), rtol=0, atol=0)
+
+
+def check_out_is_called_once(make: Factory) -> None:
+    layer = build(make)
+    seen: list[tuple[int, ...]] = []
+    layer.out.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
+    layer(tokens(MAX_LEN))
+    assert seen == [(2, MAX_LEN, layer.width)], f"out was called with {seen}"
+
+
+def check_mix_is_all_there_is_without_projections(make: Factory) -> None:
+    layer, x = build(make, project=False), tokens(MAX_LEN)
+    if layer.mixable:
+        v = x.repeat(1, 1, layer.width // DIM)
+        mixed = layer.mix(v, v, v)
+        assert mixed.shape == (2, MAX_LEN, layer.width)
+        assert_close(layer(v), mixed)
+
+
+def check_order_matters_iff_declared(make: Factory) -> None:
+    layer, x = build(make), tokens(MAX_LEN)
+    order = torch.randperm(MAX_LEN, generator=torch.Generator().manual_seed(3))
+    equivariant = torch.allclose(layer(x[:, order]), layer(x)[:, order], atol=1e-5)
+    assert equivariant != layer.order_sensitive, f"order_sensitive is {layer.order_sensitive}, but it is not so"
+
+
+def check_implied_map_gives_the_mix(make: Factory) -> None:
+    layer = build(make)
+    x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
+    for pad in (None, padding) if takes_padding(layer) else (None,):
+        maps = layer.implied_map(x, pad)
+        if maps is None:
+            return
+        v, q, k = layer.project(x)
+        assert maps.shape[1] in (HEADS, layer.width)
+        per_channel = maps.repeat_interleave(layer.width // maps.shape[1], dim=1)  # (B, C, N, N)
+        real = padding.mask if pad else torch.ones_like(padding.mask)
+        values = v.where(real[:, :, None], 0) if pad else v
+        expected = torch.einsum("bcij,bjc->bic", per_channel, values)
+        assert_close(layer.mix(v, q, k, padding=pad)[real], expected[real], atol=2e-4, rtol=1e-5)
+
+
+class Cost(TorchDispatchMode):
+    """Counts the operations that reach the dispatcher and the bytes of the largest tensor they return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations, self.largest = 0, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations += 1
+        made = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.largest = max([self.largest, *made])
+        return result
+
+
+def check_cost_is_linear_unless_declared(make: Factory) -> None:
+    """No N x N tensor, and no Python loop over tokens, blocks or samples, forward and backward."""
+    layer = build(make)
+    if "N^2" in layer.complexity:
+        return
+    for ragged in (False, True) if takes_padding(layer) else (False,):
+        small, long, wide = (_cost(make, *size, ragged) for size in ((64, 2), (256, 2), (64, 8)))
+        assert long.largest <= 5 * small.largest, f"4x tokens: {small.largest} to {long.largest} bytes"
+        assert long.operations <= small.operations + 4, f"4x tokens: {small.operations} to {long.operations} operations"
+        assert wide.operations == small.operations, f"4x samples: {small.operations} to {wide.operations} operations"
+
+
+def _cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> Cost:
+    layer, x = build(make, max_len=num_tokens), tokens(num_tokens, batch).requires_grad_()
+    lengths = torch.tensor([num_tokens, num_tokens // 2 + 1] * (batch // 2))
+    padding = Padding.from_lengths(lengths, num_tokens) if ragged else None
+    with Cost() as cost:
+        layer(x, padding).sum().backward()
+    return cost
+
+
+CHECKS: tuple[Callable[[Factory], None], ...] = tuple(
+    value for name, value in sorted(globals().items()) if name.startswith("check_")
+)
