@@ -74,7 +74,7 @@ class Attention(nn.Module, ABC):
     complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
 
-    def __init__(self, spec: LayerSpec, *, inner_mult: int = 1) -> None:
+    def __init__(self, spec: LayerSpec, inner_mult: int = 1) -> None:
         super().__init__()
         if spec.rope and not self.needs_qk:
             raise ValueError("rope turns queries and keys, but this attention has none; choose another position")
