@@ -3,17 +3,21 @@
 For use outside the command line: `attention`, `build_encoder`, `load_run`, `swap_attention`. They are imported when
 first used, so that `import sliceformer_lab` does not import torch.
 
-A trap: `attention` is the name of a sub-package, and importing anything from it sets that name here for good. So the
-sub-package itself is what is called in `sliceformer_lab.attention("csp", dim=384, num_heads=6)`.
+A trap: `attention` is also the name of a sub-package, and importing anything from it sets that name here for good.
+So the sub-package itself is what one calls, and this package makes it callable whenever it is imported.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sliceformer_lab import attention
+    from sliceformer_lab.attention.base import Attention
     from sliceformer_lab.encoder.factory import build_encoder
     from sliceformer_lab.library import swap_attention
     from sliceformer_lab.record import load_run
@@ -37,3 +41,41 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _AttentionPackage(ModuleType):
+    """The sub-package `attention`, callable."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        dim: int,
+        num_heads: int,
+        max_len: int | None = None,
+        head_dim: int | None = None,
+        grid: tuple[int, int] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> Attention:
+        """The attention of conf/attention/<name>.yaml, with `overrides` in place of its defaults.
+
+        `max_len` is the longest sequence and `grid` the rows and columns of an image's patches; some attentions need
+        them. Raises ConfigError for an unknown name and for options that do not fit.
+        """
+        from sliceformer_lab.attention.base import LayerSpec
+        from sliceformer_lab.library import attention_by_name
+
+        spec = LayerSpec(dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, grid=grid)
+        return attention_by_name(name, spec, overrides)
+
+
+class _Package(ModuleType):
+    """This package. Python's import sets a sub-package as attribute of its parent, and so passes through here."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "attention" and isinstance(value, ModuleType):
+            value.__class__ = _AttentionPackage
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
