@@ -45,6 +45,12 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     return _plain(config[group])
 
 
+def compose_root(overrides: Sequence[str]) -> DictConfig:
+    """The whole configuration of a command line, interpolations unresolved."""
+    with _own_hydra():
+        return compose("config", overrides=list(overrides))
+
+
 def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:
     """The attention node; of a hybrid with `members` filled in, the node of every name in its pattern.
 

@@ -10,14 +10,15 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from sliceformer_lab.errors import ConfigError
+
+OUR_PACKAGES = ("sliceformer_lab", "tasks", "callbacks")
 ALLOWED_PREFIXES = (
-    "sliceformer_lab.",
-    "tasks.",
-    "callbacks.",
+    *(f"{package}." for package in OUR_PACKAGES),
     "torch.optim.",
     "torch.nn.",
     "torchvision.transforms.",
@@ -28,9 +29,51 @@ _extra_prefixes: tuple[str, ...] = ()
 
 Node = Mapping[str, Any]
 
+__all__ = [
+    "ConfigError",
+    "Node",
+    "allow_targets",
+    "check_options",
+    "check_root",
+    "construct",
+    "locate",
+    "nearest",
+    "schema",
+]
 
-class ConfigError(Exception):
-    """A configuration that cannot run; the message is one sentence: where, what was given, what would work."""
+
+class RootConfig(BaseModel):
+    """The top level of a configuration; each node is checked by the signature of its target."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+    seed: Annotated[int, Field(ge=0)]
+    mode: Literal["train", "eval"]
+    resume: str | None
+    selection: Literal["best_val", "last", "best_test"]
+    allow_targets: list[str]
+    tags: list[str]
+    published: dict[str, Any] | None
+    names: dict[str, str | None]
+    task: dict[str, Any]
+    data: dict[str, Any]
+    encoder: dict[str, Any]
+    block: dict[str, Any]
+    attention: dict[str, Any]
+    optim: dict[str, Any]
+    trainer: dict[str, Any]
+    callbacks: dict[str, Any]
+    logger: dict[str, Any]
+    paths: dict[str, str]
+
+
+def check_root(config: Mapping[str, Any]) -> None:
+    """Raises ConfigError with every fault of the top level at once."""
+    try:
+        RootConfig.model_validate(dict(config))
+    except ValidationError as error:
+        names = {name: name for name in RootConfig.model_fields}
+        raise ConfigError("; ".join(dict.fromkeys(_fault(dict(e), names, "") for e in error.errors()))) from None
 
 
 def allow_targets(prefixes: list[str]) -> None:
@@ -56,13 +99,19 @@ def locate(target: str, where: str = "_target_") -> Any:
 
 
 def schema(target: Any) -> dict[str, tuple[Any, Any]]:
-    """The keyword-only arguments of a class or function: name -> (type, default or ...)."""
+    """What a node may set of a class or function: name -> (type, default or ...).
+
+    Of our code these are the keyword-only arguments (positional ones are not the user's); of a library's, all named.
+    """
     function = target.__init__ if inspect.isclass(target) else target
     hints = get_type_hints(function, include_extras=True)
+    kinds = {inspect.Parameter.KEYWORD_ONLY}
+    if not target.__module__.startswith(OUR_PACKAGES):
+        kinds.add(inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {
         p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
         for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
+        if p.kind in kinds and p.name != "self"
     }
 
 
@@ -73,11 +122,10 @@ def check_options(node: Node, where: str) -> Any:
     target = locate(str(node["_target_"]), f"{where}._target_")
     fields = schema(target)
     options = {k: v for k, v in node.items() if k != "_target_"}
-    model: Any = create_model(
-        "Options",
-        __config__=ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=()),
-        **{f"field_{i}": hint_default for i, hint_default in enumerate(fields.values())},
-    )
+    # numbered fields: an option may be called what pydantic reserves
+    numbered: dict[str, Any] = {f"field_{i}": hint_default for i, hint_default in enumerate(fields.values())}
+    rules = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    model = create_model("Options", __config__=rules, **numbered)
     names = {f"field_{i}": name for i, name in enumerate(fields)}
     keys = {name: key for key, name in names.items()}
     try:
@@ -116,10 +164,10 @@ def _tuples_for(field: tuple[Any, Any] | None, value: Any) -> Any:
 
 
 def _fault(error: dict[str, Any], names: dict[str, str], where: str) -> str:
-    first, *rest = error["loc"]
+    first = str(error["loc"][0])
+    path = ".".join(filter(None, [where, names.get(first, first)]))
     if error["type"] == "extra_forbidden":
-        return f"{where}.{first}: there is no such option{nearest(str(first), list(names.values()))}"
-    path = ".".join([where, names.get(str(first), str(first))])
+        return f"{path}: there is no such option{nearest(first, list(names.values()))}"
     if error["type"] == "missing":
         return f"{path}: a value is needed"
     message = error["msg"].removeprefix("Input ").removeprefix("Value error, ")

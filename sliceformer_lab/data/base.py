@@ -1,103 +1,23 @@
-"""What every data module has: options, seeded splits and loaders whose passes can be replayed exactly."""
+"""What every data module has: its options, splits that the run's seed does not touch, and seeded loaders."""
 
 # No `from __future__ import annotations` in data modules: the schema of a configuration is read from annotations
 # that a class inherits from another file, and as strings they would be looked up in the wrong one.
 
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from pydantic import Field
 from pytorch_lightning import LightningDataModule
-from pytorch_lightning.utilities.seed import isolate_rng
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, batch_as_it_is, mixed_seed
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import DataError
 
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Stage = Literal["train", "val", "test"]
-
-
-class Split(Dataset[Batch], ABC):
-    """Training, validation or test examples. It makes whole batches: an augmentation can work on many at once."""
-
-    pass_seed = 0  # of the pass under way; the loader sets it before its workers start
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def first(self, count: int) -> Self:
-        """The same split cut to its first `count` examples."""
-
-    @abstractmethod
-    def batch(self, rows: list[int]) -> Batch:
-        """The examples at `rows`; random choices come from the global generators of torch, numpy and Python."""
-
-    def __getitems__(self, rows: list[int]) -> Batch:
-        """`batch`, its random choices fixed by the pass and the first row: neither workers nor resuming change them."""
-        seed = mixed_seed(self.pass_seed, rows[0])
-        with isolate_rng(include_cuda=False):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach the GPU's dropout too
-            np.random.seed(seed)
-            random.seed(seed)
-            return self.batch(rows)
-
-    def __getitem__(self, row: int) -> Batch:
-        return self.__getitems__([row])
-
-
-class PassSampler(DistributedSampler[int]):
-    """This process's share of a split, one order per pass.
-
-    Training is shuffled alike in all processes and drops what does not divide among them; evaluation gives every
-    example to exactly one process. Being a DistributedSampler, Lightning leaves it in place under DDP.
-    """
-
-    def __init__(self, split: Split, *, shuffle: bool, new_seed: Callable[[], int]) -> None:
-        grouped = dist.is_available() and dist.is_initialized()
-        world, rank = (dist.get_world_size(), dist.get_rank()) if grouped else (1, 0)
-        super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
-        self.size = len(split) - len(split) % world if shuffle else len(split)  # over all processes
-        self.new_seed = new_seed
-
-    def start_pass(self) -> int:
-        """Draw the order of the next pass; returns its seed."""
-        self.seed = self.new_seed()
-        return self.seed
-
-    def __iter__(self) -> Iterator[int]:
-        order = torch.arange(len(self.dataset))  # type: ignore[arg-type]
-        if self.shuffle:
-            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(self.seed))
-        return iter(order[self.rank : self.size : self.num_replicas].tolist())
-
-    def __len__(self) -> int:
-        return len(range(self.rank, self.size, self.num_replicas))
-
-
-class SeededLoader(DataLoader[Batch]):
-    """A loader whose every pass is decided by one seed: order, augmentation and its workers' generators.
-
-    Build it with a PassSampler. Workers must not persist: they would keep the first pass's seed.
-    """
-
-    dataset: Split
-
-    def __iter__(self) -> Any:
-        if isinstance(self.sampler, PassSampler):  # Lightning replaces it to overfit on fixed batches
-            self.dataset.pass_seed = self.sampler.start_pass()
-            self.generator.manual_seed(self.dataset.pass_seed)  # None would draw from dropout's generator
-        return _with_plain_errors(super().__iter__())
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,6 +36,7 @@ class DataModule(LightningDataModule, ABC):
     limit_train: Positive | None = None
 
     seed: int = field(init=False, default=0)
+    score_test_each_epoch: bool = field(init=False, default=False)  # set by the run: test curves beside validation
     splits: dict[Stage, Split] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,23 +63,27 @@ class DataModule(LightningDataModule, ABC):
             if self.limit_train is not None:
                 self.splits["train"] = self.splits["train"].first(self.limit_train)
 
+    def sizes(self) -> dict[str, int]:
+        """Number of training, validation and test examples, as num_train, num_val and num_test."""
+        return {f"num_{stage}": len(split) for stage, split in self.splits.items()}
+
     def train_dataloader(self) -> SeededLoader:
-        return self._loader("train")
+        return self._loader("train", self.batch_size)
 
     def val_dataloader(self) -> SeededLoader | list[SeededLoader]:
-        return self._loader("val") if len(self.splits["val"]) else []  # val_fraction=0: Lightning skips validation
+        return self._loader("val", self.eval_batch_size) if len(self.splits["val"]) else []  # []: Lightning skips it
 
-    def test_dataloader(self) -> SeededLoader:
-        return self._loader("test")
+    def test_dataloader(self) -> SeededLoader | list[SeededLoader]:
+        return self._loader("test", self.eval_batch_size) if len(self.splits["test"]) else []
 
-    def _loader(self, stage: Stage) -> SeededLoader:
-        split, training = self.splits[stage], stage == "train"
+    def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
+        split = self.splits[stage]
         return SeededLoader(
             split,
-            batch_size=self.batch_size if training else self.eval_batch_size,
-            sampler=PassSampler(split, shuffle=training, new_seed=self._pass_seed),
+            batch_size=batch_size,
+            sampler=PassSampler(split, shuffle=stage == "train", new_seed=self._pass_seed),
             num_workers=self.num_workers,
-            collate_fn=_already_a_batch,
+            collate_fn=batch_as_it_is,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )
@@ -166,20 +91,3 @@ class DataModule(LightningDataModule, ABC):
     def _pass_seed(self) -> int:
         """A pass is named by the run's seed and the optimizer step it starts at, which a checkpoint restores."""
         return mixed_seed(self.seed, self.trainer.global_step if self.trainer else 0)
-
-
-def mixed_seed(*parts: int) -> int:
-    """One 32-bit seed from several numbers; neighbouring numbers give unrelated seeds."""
-    return int(np.random.SeedSequence(parts).generate_state(1)[0])
-
-
-def _already_a_batch(batch: Any) -> Any:
-    return batch  # Split.__getitems__ made it
-
-
-def _with_plain_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """A worker hands its error on with the traceback inside the message; leave the sentence."""
-    try:
-        yield from batches
-    except DataError as error:
-        raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None

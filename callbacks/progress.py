@@ -1,0 +1,50 @@
+"""Progress a person can follow: a bar with ETA on a terminal, a line per epoch elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import RichProgressBar
+from rich.console import Console
+
+from sliceformer_lab.context import RunContext
+
+SHOWN = ("train/loss", "val/", "test_curve/")
+
+
+class EpochLines(Callback):
+    """One plain line per epoch, with what is left, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._started, self._first_epoch = 0.0, 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._started, self._first_epoch = time.perf_counter(), trainer.current_epoch
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the epoch's metrics and the time that the rest will take."""
+        if not trainer.is_global_zero:
+            return
+        done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
+        pace = (time.perf_counter() - self._started) / (done - self._first_epoch)
+        values = {
+            k: v for k, v in trainer.callback_metrics.items() if k.startswith(("train/loss", "val/", "test_curve/"))
+        }
+        shown = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(values.items()))
+        self._console.print(
+            f"epoch {done}/{total}  {shown}  {pace:.1f} s/epoch, {_minutes(pace * (total - done))} left"
+        )
+
+
+def progress(context: RunContext) -> Callback:
+    """The kind of progress that suits where standard output goes."""
+    del context
+    return RichProgressBar() if sys.stdout.isatty() else EpochLines()
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d} min"

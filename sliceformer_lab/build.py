@@ -1,0 +1,67 @@
+"""From a resolved configuration to data module and task, refusing what cannot work before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sliceformer_lab.attention import attention_class
+from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.compose import load_option, option_names, resolve_hybrid
+from sliceformer_lab.config import ConfigError, check_options, construct
+from sliceformer_lab.data.spec import DataSpec
+
+MODEL_NODES = ("encoder", "block", "attention", "optim")
+
+
+def build_data(config: Mapping[str, Any]) -> Any:
+    """The data module of a configuration; nothing is read yet."""
+    data = construct(config["data"], where="data")
+    data.seed = config["seed"]
+    data.score_test_each_epoch = config["selection"] == "best_test"
+    return data
+
+
+def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
+    """The task of a configuration for data of these sizes, checked for compatibility first."""
+    faults = []
+    for node in ("task", *MODEL_NODES):
+        try:
+            check_options(config[node], node)
+        except ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigError("; ".join(faults))
+    attention = resolve_hybrid(config["attention"])
+    check_compatibility(attention, data, rope=config["encoder"].get("position") == "rope")
+    model = {node: config[node] for node in MODEL_NODES} | {"attention": attention}
+    return construct(config["task"], model, data, where="task")
+
+
+def check_compatibility(attention: Mapping[str, Any], data: DataSpec, *, rope: bool) -> None:
+    """Raises ConfigError if the attention cannot take this data or position, naming those that can."""
+    needs = []
+    if data.needs_bias:
+        needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
+    if data.ragged:
+        needs.append(
+            (f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding and not kind.fixed_length)
+        )
+    if rope:
+        needs.append(("encoder.position=rope turns queries and keys", lambda kind: kind.needs_qk))
+    for reason, fits in needs:
+        for kind in _classes(attention):
+            if not fits(kind):
+                able = [name for name in option_names("attention") if all(map(fits, _classes_of(name)))]
+                raise ConfigError(
+                    f"{reason}, which {kind.__name__} cannot take; attentions that can: {', '.join(able)}"
+                )
+
+
+def _classes(attention: Mapping[str, Any]) -> list[type[Attention]]:
+    length = len(attention.get("pattern", [None]))
+    return [attention_class(attention, index) for index in range(length)]
+
+
+def _classes_of(name: str) -> list[type[Attention]]:
+    return _classes(resolve_hybrid(load_option("attention", name)))

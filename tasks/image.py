@@ -1,0 +1,133 @@
+"""Image classification: patches through the shared encoder, pooled, normalised, classified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from timm.data import Mixup
+from timm.loss import SoftTargetCrossEntropy
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.encoder.pretrained import initialise
+from tasks.base import ModelConfig, Task
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Strength = Annotated[float, Field(ge=0)]
+
+
+class ImageClassification(Task):
+    """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
+
+    Raises ValueError if the patch does not divide the image.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        patch_size: Annotated[int, Field(ge=1)],
+        pool: PoolMode = "mean",
+        head_norm: bool = True,
+        label_smoothing: Fraction = 0.0,
+        mixup: Strength = 0.0,
+        cutmix: Strength = 0.0,
+    ) -> None:
+        super().__init__(model, data)
+        self.keep_options(
+            patch_size=patch_size,
+            pool=pool,
+            head_norm=head_norm,
+            label_smoothing=label_smoothing,
+            mixup=mixup,
+            cutmix=cutmix,
+        )
+        spec, config = self.data_spec, self.model_config
+        if spec.image_size is None:
+            raise ValueError(f"{spec.name} has no images; choose another task for it")
+        dim = int(config.encoder["dim"])
+        self.embedding = ImageEmbedding(spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls")
+        self.encoder = build_encoder(
+            config.encoder, config.block, config.attention, self.num_tokens(), grid=self.embedding.grid
+        )
+        self.pool = Pool(pool)
+        self.pool.check(self.encoder.blocks[-1].attention)
+        self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
+        self.head = nn.Linear(dim, spec.num_classes)
+        self.label_smoothing = label_smoothing
+        self.mix = self._mixup(mixup, cutmix, label_smoothing) if mixup or cutmix else None
+
+    def num_tokens(self) -> int:
+        """Patches, and the CLS token if pooling reads one."""
+        return self.embedding.num_tokens
+
+    def build_metrics(self) -> MetricCollection:
+        """Top-1 accuracy, and top-5 where there are more than five classes."""
+        classes = self.data_spec.num_classes
+        metrics = {"accuracy": MulticlassAccuracy(classes, average="micro")}
+        if classes > 5:
+            metrics["accuracy_top5"] = MulticlassAccuracy(classes, average="micro", top_k=5)
+        return MetricCollection(metrics, compute_groups=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Images (B, c, H, W) -> logits (B, classes)."""
+        tokens = self.embedding(batch.inputs)  # (B, N, C)
+        if self.pool.needs_reference:
+            tokens, reference = self.encoder.with_reference(tokens)
+            pooled = self.pool(tokens, reference=reference)
+        else:
+            pooled = self.pool(self.encoder(tokens))
+        logits: Tensor = self.head(self.norm(pooled))
+        return logits
+
+    def initialise(self) -> None:
+        """Start from the pretrained weights that `encoder.init` names, if it names any."""
+        initialise(self.embedding, self.encoder, self.norm)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """One batch, mixed by Mixup or CutMix where the recipe asks for it; they pair samples, so odd batches stay."""
+        if self.mix is not None and len(batch) % 2 == 0:
+            inputs, target = self.mix(batch.inputs, batch.target)
+            batch = Batch(inputs, target, batch.ids)
+        return super().training_step(batch, batch_idx)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy with label smoothing; soft targets (B, classes) come from Mixup, already smoothed."""
+        if target.ndim == 2:
+            soft: Tensor = SoftTargetCrossEntropy()(output, target)
+            return soft
+        return functional.cross_entropy(output, target, label_smoothing=self.label_smoothing)
+
+    def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy without smoothing."""
+        return functional.cross_entropy(output, target)
+
+    def _mixup(self, mixup: float, cutmix: float, label_smoothing: float) -> Mixup:
+        return Mixup(
+            mixup_alpha=mixup,
+            cutmix_alpha=cutmix,
+            label_smoothing=label_smoothing,
+            num_classes=self.data_spec.num_classes,
+        )
+
+    def chance(self, targets: Tensor) -> float:
+        """Accuracy of always naming the commonest class."""
+        return float(targets.bincount().max() / len(targets))
+
+    def example(self) -> Batch:
+        """One black image, for counting costs."""
+        spec = self.data_spec
+        height, width = spec.image_size or (0, 0)
+        zero = torch.zeros(1, dtype=torch.long, device=self.device)
+        return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), zero, zero)
