@@ -17,7 +17,7 @@ class MHA(Attention):
 
     `qk_norm` divides each head's queries and keys by their root mean square, with a learned scale, before rope;
     `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
-    A query whose every key has bias -inf sees all real tokens alike instead of none.
+    A query whose every key has bias -inf sees the real tokens as if it had no bias.
     Raises ValueError for `qk_norm` or `gate` in a block that projects by itself.
     """
 
@@ -34,8 +34,8 @@ class MHA(Attention):
         super().__init__(spec)
         if (qk_norm or gate) and not spec.project:
             raise ValueError("qk_norm and gate need a block that leaves the projections to mha; set both to false")
-        self.query_norm = _HeadNorm(self.head_dim) if qk_norm else nn.Identity()
-        self.key_norm = _HeadNorm(self.head_dim) if qk_norm else nn.Identity()
+        self.query_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
+        self.key_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.gate = self._projection(spec.dim, self.width, spec.value_bias) if gate else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -90,7 +90,8 @@ class _HeadNorm(nn.RMSNorm):
     """RMSNorm of each head by itself. (B, N, H*D) -> (B, N, H*D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(torch.unflatten(x, -1, (-1, *self.normalized_shape))).flatten(-2)
+        heads = torch.unflatten(x, -1, (-1, *self.normalized_shape))
+        return F.rms_norm(heads, self.normalized_shape, self.weight.to(x.dtype), self.eps).flatten(-2)
 
 
 def _key_mask(q: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor | None:
