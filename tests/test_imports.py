@@ -39,25 +39,16 @@ CALLABLE_PACKAGE = ("sliceformer_lab.attention", "sliceformer_lab.library")  # `
 
 
 def imports(source: str) -> set[str]:
-    """Every module that a source names, wherever in it; `from sliceformer_lab import data` names sliceformer_lab.data."""
+    """Every module that a source names, wherever in it: `from sliceformer_lab import data` is sliceformer_lab.data."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            found |= {node.module or ""} | {
-                f"{node.module}.{alias.name}" for alias in node.names if node.module in ROOTS
-            }
+            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= set(parts) if node.module in ROOTS else {node.module or ""}
     return found
-
-
-ROOTS = (
-    "sliceformer_lab",
-    "tasks",
-    "callbacks",
-    "conf",
-)  # `from sliceformer_lab import data` names sliceformer_lab.data
 
 
 def within(module: str, packages: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.config import Node, check_options, construct
+from sliceformer_lab.config import ConfigError, Node, check_options, construct
 
 
 def hybrid(
@@ -21,7 +21,7 @@ def hybrid(
     """The attention that `pattern` gives layer `spec.index`; the pattern repeats.
 
     `members` holds the node of every name, `options` already merged in (`sliceformer_lab.compose.resolve_hybrid`).
-    Raises ValueError if a name has no node, ConfigError if a node does not fit its attention.
+    Raises ConfigError if a name has no node and if a node does not fit its attention.
     """
     del options
     node, where = _choose(pattern, members, spec.index)
@@ -32,7 +32,7 @@ def hybrid(
 def member(node: Node, index: int) -> tuple[Node, str]:
     """The node that layer `index` is built from and its name in messages; the node itself unless it is a hybrid.
 
-    Raises ConfigError if the options of a hybrid do not fit.
+    Raises ConfigError if the options of a hybrid do not fit or its members are not resolved.
     """
     if check_options(node, "attention") is not hybrid:
         return node, "attention"
@@ -42,5 +42,5 @@ def member(node: Node, index: int) -> tuple[Node, str]:
 def _choose(pattern: Sequence[str], members: Mapping[str, Node] | None, index: int) -> tuple[Node, str]:
     name = pattern[index % len(pattern)]
     if not members or name not in members:
-        raise ValueError(f"members has no node for {name}; sliceformer_lab.compose.resolve_hybrid fills it")
+        raise ConfigError(f"attention: members has no node for {name}; sliceformer_lab.compose.resolve_hybrid fills it")
     return members[name], f"attention.options.{name}"
