@@ -1,0 +1,65 @@
+"""Which channel is shifted how far, and which is sorted downwards: integers fixed when a layer is built."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+Shift = Literal[
+    "none", "head_block", "unit", "linear_paper", "linear_window", "linear_window0", "exp_code", "power_paper"
+]
+InterleaveRule = Literal["block", "sine_exact"]
+
+
+def shift_steps(
+    shift: Shift,
+    num_channels: int,
+    max_len: int,
+    *,
+    num_heads: int = 1,
+    index: int = 0,
+    depth: int = 1,
+    window: int = 2,
+    reference: bool = False,
+) -> list[int]:
+    """How far each channel of layer `index` of `depth` is rolled: num_channels steps in [0, max_len).
+
+    `max_len` is a constant of the run; a step taken from a batch's padded length would move real tokens with the
+    amount of padding. With `reference`, linear_paper starts at 0, since channel 0 stays in place.
+    Source: CSP, section 3.2 and Table 1; linear_window, linear_window0 and exp_code are those of the published code.
+    """
+    channels = range(num_channels)
+    exponents = [(index * num_channels + c) / (depth * num_channels) for c in channels]  # counted over all layers
+    match shift:
+        case "none":
+            steps = [0 for _ in channels]
+        case "head_block":
+            steps = [num_heads * (c * num_heads // num_channels) for c in channels]
+        case "unit":
+            steps = list(channels)
+        case "linear_paper":
+            steps = [(c + (not reference)) * math.ceil(max_len / num_channels) for c in channels]
+        case "linear_window":
+            steps = [window * max(c - 1, 0) for c in channels]
+        case "linear_window0":
+            steps = [window * c for c in channels]
+        case "exp_code":
+            steps = [math.ceil(max_len**exponent) for exponent in exponents]
+        case "power_paper":
+            # The paper floors the base N^(1 / (LC - 1)), which makes it 1 and every step 0; here it stays real.
+            stretch = depth * num_channels / max(depth * num_channels - 1, 1)
+            steps = [round(max_len ** (exponent * stretch)) - 1 for exponent in exponents]
+    return [step % max_len for step in steps]
+
+
+def interleave_columns(rule: InterleaveRule, num_channels: int, doublings: int) -> list[bool]:
+    """Which of num_channels columns are sorted downwards; their number of alternations doubles with `doublings`.
+
+    doublings = 0 sorts everything upwards. `sine_exact` is Sliceformer's sign of sin(2^doublings pi i / C), i = 1..C,
+    in integers (floating point is wrong at its zeros); `block` is the published code's blocks of equal width.
+    """
+    if rule == "block":
+        width = max(1, num_channels >> doublings)
+        return [c // width % 2 == 1 for c in range(num_channels)]
+    period = 2 * num_channels
+    return [(i << doublings) % period > num_channels for i in range(1, num_channels + 1)]
