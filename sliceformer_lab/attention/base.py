@@ -68,9 +68,9 @@ class Attention(nn.Module, ABC):
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_padding: ClassVar[bool] = True
-    fixed_length: ClassVar[bool] = False  # every sample must have exactly spec.max_len tokens
+    fixed_length: bool = False  # every sample must have exactly spec.max_len tokens
     mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
-    order_sensitive: ClassVar[bool] = True  # permuting the tokens does more than permute the outputs
+    order_sensitive: bool = True  # permuting the tokens does more than permute the outputs
     complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
 

@@ -1,0 +1,107 @@
+"""What attentions that permute instead of weigh have in common: pairwise bias, aligned readout, implied matrices."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+Reference = Literal["none", "channel0"]
+BiasFormula = Literal["mix_plus_sort", "sort_of_mix"]
+PaddingRule = Literal["exact", "published"]
+
+
+class PermutationAttention(Attention):
+    """Moves every channel's values between tokens; only value and output projections have parameters.
+
+    A graph bias (B, H, N, N) joins as softmax(bias) V per head: `mix_plus_sort` adds it to the permuted V (published
+    Graphormer code), `sort_of_mix` permutes it instead of V (Sliceformer, section 4.3).
+    A subclass gives the two views of its permutation, `permute` and `source_index`.
+    """
+
+    accepts_bias = True
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        reference: Reference,
+        inner_mult: int,
+        bias_formula: BiasFormula,
+        padding: PaddingRule,
+    ) -> None:
+        super().__init__(spec, inner_mult=inner_mult)
+        self.reference = reference == "channel0"
+        self.bias_formula = bias_formula
+        self.published = padding == "published"
+        if self.published:
+            warnings.warn(
+                "padding=published repeats the published handling of padding, in which real tokens depend on it; "
+                "use it for comparison only",
+                stacklevel=1,  # one place for all layers, so that Python shows it once
+            )
+
+    @abstractmethod
+    def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
+        """The permuted values: (B, N, C) -> (B, N, C)."""
+
+    @abstractmethod
+    def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
+        """The token each slot of `permute` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        del q, k
+        if bias is None:
+            return self.permute(v, padding)
+        weights = F.dropout(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
+        mixed = self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
+        if self.bias_formula == "sort_of_mix":
+            return self.permute(mixed, padding)
+        return mixed + self.permute(v, padding)
+
+    def reference_channel(self, x: Tensor) -> Tensor:
+        """Channel 0 of the values, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
+
+        Raises ValueError unless reference=channel0.
+        """
+        if not self.reference:
+            raise ValueError("only an aligned sort has a reference channel; set attention.reference=channel0")
+        return self.project(x)[0][..., 0]
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """One matrix per channel, (B, C, N, N): a permutation, plus or times the weights of a bias."""
+        v = self.project(x)[0]
+        if bias is None:
+            return self._matrices(v, padding)
+        weights = bias_weights(bias, padding).to(v.dtype)
+        per_channel = weights.repeat_interleave(self.head_dim, dim=1)
+        if self.bias_formula == "sort_of_mix":
+            return self._matrices(self.merge_heads(weights @ self.split_heads(v)), padding) @ per_channel
+        return self._matrices(v, padding) + per_channel
+
+    def _matrices(self, v: Tensor, padding: Padding | None) -> Tensor:
+        tokens = torch.arange(v.shape[1], device=v.device)
+        return (self.source_index(v, padding).transpose(1, 2)[..., None] == tokens).to(v.dtype)
+
+
+def bias_weights(bias: Tensor, padding: Padding | None) -> Tensor:
+    """softmax(bias) over real keys: (B, H, N, N) -> (B, H, N, N). A row of -inf alone weighs all real keys alike."""
+    bias = bias.clamp(min=torch.finfo(bias.dtype).min)
+    if padding is not None:
+        bias = bias.masked_fill(~padding.mask[:, None, None], float("-inf"))
+    return bias.softmax(dim=-1)
