@@ -82,6 +82,10 @@ def test_an_equal_protocol_is_compared() -> None:
     assert compare(SUMMARY) == line
 
 
+def test_the_best_test_epoch_carries_its_own_name() -> None:
+    assert compare(SUMMARY | {"metrics": {"test/accuracy_best_test_epoch": 0.8462}}) == compare(SUMMARY)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

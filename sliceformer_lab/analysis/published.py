@@ -103,7 +103,10 @@ def compare(summary: Mapping[str, Any]) -> str | None:
         return None
     theirs = find(summary["published"])
     cell = theirs.cell
-    ours = dict(summary.get("metrics") or {}).get(cell.metric)
+    metrics = dict(summary.get("metrics") or {})
+    ours = metrics.get(
+        cell.metric, metrics.get(f"{cell.metric}_best_test_epoch")
+    )  # the name that selection=best_test gives
     figures = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
     line = f"{figures} ({cell.paper} {cell.table})"
     reasons = obstacles(summary, theirs)
