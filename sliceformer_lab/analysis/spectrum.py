@@ -46,8 +46,12 @@ def remove_token_mean(x: Tensor) -> Tensor:
 
 def remove_profile(x: Tensor) -> Tensor:
     """X less its nearest rank-one matrix q a^T, (..., N, C) -> (..., N, C) in float64; exactly 0 if nothing is left."""
-    left, values, right = torch.linalg.svd(x.double(), full_matrices=False)
-    return _without_rounding((left[..., 1:] * values[..., None, 1:]) @ right[..., 1:, :], x)
+    exact = x.double()
+    wide = x.shape[-2] < x.shape[-1]
+    gram = exact @ exact.mT if wide else exact.mT @ exact  # of the shorter side, cheaper than a full decomposition
+    main = torch.linalg.eigh(gram).eigenvectors[..., -1:]
+    profile = main @ (main.mT @ exact) if wide else (exact @ main) @ main.mT
+    return _without_rounding(exact - profile, x)
 
 
 def token_cosine(x: Tensor) -> Tensor:
