@@ -82,11 +82,6 @@ def build_encoder(
     """
     options: EncoderOptions = construct(encoder, where="encoder")
     blocks = [_build_block(options, block, attention, index, max_len, grid) for index in range(options.depth)]
-    if options.position == "rope" and not all(b.attention.needs_qk for b in blocks):
-        raise ConfigError(
-            f"encoder.position=rope turns queries and keys, and {type(blocks[0].attention).__name__} has none; "
-            "choose learned, sincos or none"
-        )
     try:
         position = build_position(options.position, max_len, options.dim, grid)
     except ValueError as error:

@@ -14,7 +14,9 @@ PoolMode = Literal["cls", "mean", "max", "ref_min", "ref_max"]
 
 @runtime_checkable
 class ReferenceSort(Protocol):
-    """An attention that sorts along its channel 0 and shows it."""
+    """An attention that can sort along its channel 0 and shows that channel."""
+
+    reference: bool  # whether its options make it do so
 
     def reference_channel(self, x: Tensor) -> Tensor:
         """The values in channel 0 of the tokens (B, N, dim). -> (B, N)."""
@@ -34,11 +36,11 @@ class Pool(nn.Module):
         self.needs_reference = mode in ("ref_min", "ref_max")
 
     def check(self, attention: nn.Module) -> None:
-        """Raises ConfigError if the mode needs a reference channel and the encoder's last attention has none."""
-        if self.needs_reference and not isinstance(attention, ReferenceSort):
+        """Raises ConfigError if the mode needs a reference channel and the encoder's last attention sorts without."""
+        if self.needs_reference and not (isinstance(attention, ReferenceSort) and attention.reference):
             raise ConfigError(
-                f"pool={self.mode} needs a last attention that sorts by a reference channel (csp, sliceformer); "
-                f"{type(attention).__name__} has none, choose cls, mean or max"
+                f"pool={self.mode} needs a last attention that sorts along a reference channel, which "
+                f"{type(attention).__name__} does not; choose attention=csp attention.reference=channel0 or pool=mean"
             )
 
     def forward(self, x: Tensor, padding: Padding | None = None, reference: Tensor | None = None) -> Tensor:
