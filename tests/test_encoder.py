@@ -209,7 +209,7 @@ def test_learned_positions_are_one_row_per_token_and_never_decayed() -> None:
 
 
 def angle(coordinate: int, channel: int, width: int) -> float:
-    return coordinate / 10000 ** (2 * (channel // 2) / width)
+    return coordinate / math.pow(10000, 2 * (channel // 2) / width)
 
 
 def wave(coordinate: int, channel: int, width: int) -> float:
@@ -266,7 +266,8 @@ def test_layers_know_where_they_stand() -> None:
 
 def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
     torch.manual_seed(0)
-    embedding, images = ImageEmbedding((8, 12), 3, 4, DIM, cls=True), torch.randn(2, 3, 8, 12)
+    embedding: Any = ImageEmbedding((8, 12), 3, 4, DIM, cls=True)
+    images = torch.randn(2, 3, 8, 12)
     weight, bias = embedding.patches.proj.weight.flatten(1), embedding.patches.proj.bias
     x = embedding(images)
     assert (embedding.num_tokens, embedding.grid, x.shape) == (7, (2, 3), (2, 7, DIM))
@@ -304,7 +305,7 @@ def test_pooling_reads_real_tokens_only(mode: Any) -> None:
 
 
 def test_only_cls_pooling_needs_a_cls_token() -> None:
-    assert [m for m in ("cls", "mean", "max", "ref_min", "ref_max") if Pool(m).needs_cls] == ["cls"]  # type: ignore[arg-type]
+    assert [m for m in ("cls", "mean", "max", "ref_min", "ref_max") if Pool(m).needs_cls] == ["cls"]
 
 
 def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:

@@ -16,16 +16,16 @@ import sliceformer_lab
 from sliceformer_lab.compose import load_option
 from sliceformer_lab.config import ConfigError
 from sliceformer_lab.encoder.embed import ImageEmbedding
-from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.options import EncoderOptions
 from sliceformer_lab.encoder.pool import Pool
 from sliceformer_lab.encoder.pretrained import copy_vit, initialise, read_weights
 
 NAME = "vit_tiny_patch16_224"
-SIZES = {"dim": 48, "depth": 2, "num_heads": 3, "mlp_dim": 96}
+SIZES: dict[str, Any] = {"dim": 48, "depth": 2, "num_heads": 3, "mlp_dim": 96}
 
 
-def timm_vit(size: int = 64, depth: int = 2, **options: Any) -> VisionTransformer:
+def timm_vit(size: int = 64, depth: int = 2, **options: Any) -> Any:
     """A small timm ViT with every parameter random, so that no bias or scale passes unseen."""
     torch.manual_seed(0)
     model = VisionTransformer(
@@ -46,7 +46,7 @@ class Ours(nn.Module):
         torch.manual_seed(1)
         self.pool = Pool(pool)
         self.embedding = ImageEmbedding((size, size), 3, 16, 48, cls=self.pool.needs_cls)
-        self.encoder: Encoder = build_encoder(
+        self.encoder: Any = build_encoder(
             load_option("encoder", "tiny") | SIZES | encoder,
             load_option("block", block) | {"norm_eps": 1e-6},
             load_option("attention", attention),
@@ -60,7 +60,7 @@ class Ours(nn.Module):
         pooled: Tensor = self.norm(self.pool(self.encoder(self.embedding(images))))
         return pooled
 
-    def parts(self) -> tuple[ImageEmbedding, Encoder, nn.Module]:
+    def parts(self) -> tuple[ImageEmbedding, Any, nn.Module]:
         return self.embedding, self.encoder, self.norm
 
 
@@ -197,7 +197,8 @@ def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
 
 
 def test_a_wider_value_projection_starts_afresh() -> None:
-    model = sliceformer_lab.swap_attention(timm_vit(), "csp_wide")
+    model = timm_vit()
+    sliceformer_lab.swap_attention(model, "csp_wide")
     assert model.blocks[0].attn.attention.value.weight.shape == (96, 48)
     assert model(images()).isfinite().all()
 
