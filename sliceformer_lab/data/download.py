@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import tarfile
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from filelock import FileLock
@@ -34,12 +36,11 @@ class OfficialFile:
 
 
 def md5_of(path: Path) -> str:
-    """The md5 sum of a file's content, unpacked if it ends in .gz. Raises DataError if it cannot be unpacked."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged(path, error) from error
+    """The md5 sum of a file. Raises DataError if it is not there."""
+    if not path.is_file():
+        raise DataError(f"{path} is missing; put it there, or delete {path.parent} to fetch the set again")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def verify(path: Path, md5: str) -> None:
@@ -47,7 +48,7 @@ def verify(path: Path, md5: str) -> None:
     if (found := md5_of(path)) != md5:
         raise DataError(
             f"{path} is not the official file (md5 {found}, expected {md5}); delete it to fetch it again, "
-            "or say data.verify=false to use this copy under a name of its own"
+            "or say data.verify=false to use this copy, which results then call unofficial"
         )
 
 
@@ -57,24 +58,12 @@ def fetch(file: OfficialFile, folder: Path, *, download: bool, check: bool) -> P
     Raises DataError if it is missing and cannot be had, or if `check` and its content differs.
     """
     path = folder / file.name
-    if path.is_file():
-        if check:
-            verify(path, file.md5)
-        return path
-    if not download:
-        raise DataError(f"{path} is missing and data.download=false; put {file.name} from {file.url} there")
-    minutes = file.size / SLOW_LINE / 60
-    rank_zero_info(
-        f"Downloading {file.url} ({file.size / 1e6:.0f} MB, about {minutes:.1f} min on a slow line) to {path}"
-    )
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        partial = Path(temporary) / file.name
-        try:
-            download_url_to_file(file.url, str(partial))
-        except OSError as error:  # URLError and HTTPError are OSErrors
-            raise DataError(f"{file.url} cannot be downloaded ({error}); without network put it at {path}") from error
-        verify(partial, file.md5)
-        partial.replace(path)
+    if not path.is_file():
+        if not download:
+            raise DataError(f"{path} is missing and data.download=false; put {file.url} there")
+        _download(file, path)
+    elif check:
+        verify(path, file.md5)
     return path
 
 
@@ -84,26 +73,40 @@ def fetch_unpacked(file: OfficialFile, folder: Path, inner: str, *, download: bo
     if not target.is_dir():
         with preparing(folder):
             if not target.is_dir():  # another process may have been first
-                _unpack(_archive_for(target, file, download=download, check=check), target)
+                _unpack(fetch(file, folder, download=download, check=check), target)
     return target
 
 
-def preparing(folder: Path) -> FileLock:
-    """A lock that lets one process at a time write into `folder`, which is made if need be."""
+@contextmanager
+def preparing(folder: Path) -> Iterator[None]:
+    """Lets one process at a time write into `folder`, which is made if need be. Raises DataError if it cannot."""
+    lock = FileLock(folder / ".preparing.lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
     except OSError as error:
-        raise DataError(f"{folder} cannot be made ({error}); say where data may live with data.root=FOLDER") from error
-    return FileLock(folder / ".preparing.lock")
-
-
-def _archive_for(target: Path, file: OfficialFile, *, download: bool, check: bool) -> Path:
+        raise DataError(f"{folder} cannot be written ({error}); say where data may live with data.root=...") from error
     try:
-        return fetch(file, target.parent, download=download, check=check)
-    except DataError as error:
-        if (target.parent / file.name).is_file():
-            raise
-        raise DataError(f"{error}, or its folder at {target}") from error.__cause__
+        yield
+    finally:
+        lock.release()
+
+
+def _download(file: OfficialFile, path: Path) -> None:
+    """Into a temporary folder beside `path`, then renamed: what is at `path` is always whole."""
+    minutes = file.size / SLOW_LINE / 60
+    rank_zero_info(
+        f"Downloading {file.url} to {path} ({file.size / 1e6:.1f} MB, {minutes:.1f} min at {SLOW_LINE / 1e6:.0f} MB/s)"
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
+        partial = Path(temporary) / file.name
+        try:
+            download_url_to_file(file.url, str(partial))
+        except (OSError, HTTPException) as error:  # URLError is an OSError
+            raise DataError(f"{file.url} cannot be downloaded ({error}); without network, put it at {path}") from error
+        if (found := md5_of(partial)) != file.md5:
+            raise DataError(f"{file.url} arrived damaged or changed (md5 {found}, expected {file.md5}); start again")
+        partial.replace(path)
 
 
 def _unpack(archive: Path, target: Path) -> None:
@@ -117,8 +120,4 @@ def _unpack(archive: Path, target: Path) -> None:
                     packed.extractall(temporary)
             (Path(temporary) / target.name).replace(target)
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError) as error:
-            raise _damaged(archive, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} is damaged ({error}); delete it and start again")
+            raise DataError(f"{archive} is damaged ({error}); delete it and start again") from error

@@ -12,7 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.data.base import DataModule, Split, Stage
+from sliceformer_lab.data.base import DataModule, Stage
+from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import DataError
 
@@ -123,18 +124,26 @@ class ImageData(DataModule, ABC):
         self.sources = self.read()
         training, evaluation = self.transforms()
         source = self.sources["train"]
-        kept, _ = carve(source.targets, 0.0, self.split_seed)
+        kept = carve(source.targets, 0.0, self.split_seed)[0]
         splits: dict[Stage, Split] = {}
         shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
-        for stage, fraction in shares.items():
-            if stage in self.sources:
-                own = self.sources[stage]
+        for stage, share in shares.items():
+            if own := self.sources.get(stage):
                 splits[stage] = ImageSplit(own, torch.arange(len(own.targets)), evaluation)
             else:
-                rest, held = carve(source.targets[kept], fraction, self.split_seed)
-                splits[stage] = ImageSplit(source, kept[held].sort().values, evaluation)
-                kept = kept[rest]
+                kept, held = self._hold_out(kept, share, stage)
+                splits[stage] = ImageSplit(source, held, evaluation)
         return splits | {"train": ImageSplit(source, kept, training)}
+
+    def _hold_out(self, positions: Tensor, share: float, stage: Stage) -> tuple[Tensor, Tensor]:
+        """Split positions of the training source into (kept, held out)."""
+        kept, held = carve(self.sources["train"].targets[positions], share, self.split_seed)
+        if (share > 0 and not len(held)) or not len(kept):
+            raise DataError(
+                f"{self.title}: holding out {share} of every class for {stage} takes {len(held)} of {len(positions)} "
+                f"images; add images or change data.{stage}_fraction"
+            )
+        return positions[kept], positions[held].sort().values
 
     def fingerprint(self) -> dict[str, Any]:
         self.setup()

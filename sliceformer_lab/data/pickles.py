@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,16 @@ import numpy as np
 
 from sliceformer_lab.errors import DataError
 
-# dict, list, tuple, str, bytes, int and float have opcodes of their own; arrays are built by these calls.
-_ARRAY_CALLS: dict[str, Callable[..., Any]] = {
+# Containers, strings and numbers have opcodes of their own; arrays are built by these calls, of any numpy.
+_ARRAY_CALLS: dict[str, Any] = {
     "ndarray": np.ndarray,
     "dtype": np.dtype,
-    "_reconstruct": np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
-    "scalar": np.float64(0).__reduce__()[0],  # type: ignore[dict-item]
+    "_reconstruct": np.empty(0).__reduce__()[0],  # protocols up to 4
+    "_frombuffer": np.empty(0).__reduce_ex__(5)[0],
 }
-_ARRAY_MODULES = {"numpy", "numpy.core.multiarray", "numpy._core.multiarray"}  # before and since numpy 2
+_ARRAY_MODULES = {"numpy"} | {
+    f"numpy.{core}.{name}" for core in ("core", "_core") for name in ("multiarray", "numeric")
+}
 
 
 class _ArrayUnpickler(pickle.Unpickler):
