@@ -1,0 +1,142 @@
+"""Writes miniature data sets in their official formats, so that tests need neither network nor fake data modes.
+
+`IMAGE_SETS[name](root)` writes what `data=name data.root=ROOT data.verify=false` reads.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from sliceformer_lab.data.download import OfficialFile
+
+
+def official(path: Path) -> OfficialFile:
+    """What a data module knows of a published file, for one that lies on this disk."""
+    return OfficialFile(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), path.stat().st_size)
+
+
+def mnist(root: Path, packed: bool = True) -> None:
+    raw = root / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for prefix, count in (("train", 60), ("t10k", 20)):
+        pixels = _pixels(count, 28 * 28)
+        images = struct.pack(">IIII", 0x803, count, 28, 28) + pixels.tobytes()
+        labels = struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count))
+        for name, content in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
+            (raw / f"{name}.gz" if packed else raw / name).write_bytes(gzip.compress(content) if packed else content)
+
+
+def cifar10(root: Path, protocol: int | None = None) -> None:
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        _cifar_batch(root / "cifar-10-batches-py" / name, "labels", 10, protocol)
+
+
+def cifar100(root: Path, protocol: int | None = None) -> None:
+    for name in ("train", "test"):
+        _cifar_batch(root / "cifar-100-python" / name, "fine_labels", 20, protocol, count=200)
+
+
+def tiny_imagenet(root: Path) -> None:
+    folder = root / "tiny-imagenet-200"
+    for name in ("n01443537", "n01629819"):
+        for i in range(10):
+            image_file(folder / "train" / name / "images" / f"{name}_{i}.JPEG", 64)
+    rows = [f"val_{i}.JPEG\t{('n01443537', 'n01629819')[i % 2]}\t0\t32\t44\t62\n" for i in range(6)]
+    for i in range(6):
+        image_file(folder / "val" / "images" / f"val_{i}.JPEG", 64)
+    (folder / "val" / "val_annotations.txt").write_text("".join(rows))
+
+
+def imagenet1k(root: Path) -> None:
+    for part, count in (("train", 50), ("val", 3)):
+        _class_folders(root / part, ("n01440764", "n01443537"), count, "JPEG")
+
+
+def dogs_vs_cats(root: Path) -> None:
+    for name in ("cat", "dog"):
+        for i in range(25):
+            image_file(root / "train" / f"{name}.{i}.jpg", 40)
+
+
+def image_folder(root: Path) -> None:
+    _class_folders(root, ("ant", "bee", "wasp"), 20, "png")
+
+
+IMAGE_SETS: dict[str, Callable[[Path], None]] = {
+    "mnist": mnist,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "tiny_imagenet": tiny_imagenet,
+    "imagenet1k": imagenet1k,
+    "dogs_vs_cats": dogs_vs_cats,
+    "image_folder": image_folder,
+}
+
+
+def packed_tar(folder: Path, archive: Path) -> Path:
+    """`folder` as an archive that unpacks to a folder of its name."""
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    return archive
+
+
+def packed_zip(folder: Path, archive: Path) -> Path:
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in sorted(folder.rglob("*")):
+            packed.write(path, path.relative_to(folder.parent))
+    return archive
+
+
+def image_file(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(_pixels(size * (size + 8), 3).reshape(size, size + 8, 3)).save(path)
+
+
+def _class_folders(root: Path, names: tuple[str, ...], count: int, ending: str) -> None:
+    for name in names:
+        for i in range(count):
+            image_file(root / name / f"{name}_{i}.{ending}", 48)
+
+
+def _pixels(*shape: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(sum(shape)).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _cifar_batch(path: Path, key: str, classes: int, protocol: int | None, count: int = 20) -> None:
+    pixels, labels = _pixels(count, 3072), [i % classes for i in range(count)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if protocol is None:
+        path.write_bytes(python2_pickle(key, pixels, labels))
+    else:
+        path.write_bytes(pickle.dumps({"data": pixels, key: labels}, protocol))
+
+
+def python2_pickle(key: str, pixels: np.ndarray[Any, np.dtype[np.uint8]], labels: list[int]) -> bytes:
+    """The opcodes with which Python 2, and so the official files, wrote {"data": pixels, key: labels}."""
+
+    def string(text: str) -> bytes:
+        return b"U" + bytes([len(text)]) + text.encode()  # SHORT_BINSTRING: bytes or text, the reader decides
+
+    def integer(value: int) -> bytes:
+        return b"J" + struct.pack("<i", value)
+
+    content = pixels.tobytes()
+    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + integer(0) + b"\x85" + string("b") + b"tR"
+    dtype = b"cnumpy\ndtype\n(" + string("u1") + integer(0) + integer(1) + b"tR"
+    dtype += b"(" + integer(3) + string("|") + b"NNN" + integer(-1) + integer(-1) + integer(0) + b"tb"
+    shape = b"(" + integer(pixels.shape[0]) + integer(pixels.shape[1]) + b"t"
+    state = b"(" + integer(1) + shape + dtype + b"\x89T" + struct.pack("<i", len(content)) + content + b"t"
+    array = string("data") + empty + state + b"b"
+    numbers = string(key) + b"](" + b"".join(integer(label) for label in labels) + b"e"
+    return b"\x80\x02}(" + array + numbers + b"u."
