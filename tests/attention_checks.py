@@ -45,6 +45,10 @@ def padded(samples: Sequence[Tensor], num_tokens: int) -> tuple[Tensor, Padding]
     return x, padding
 
 
+def random_bias(batch: int) -> Tensor:
+    return torch.randn(batch, HEADS, MAX_LEN, MAX_LEN, generator=torch.Generator().manual_seed(2))
+
+
 def assert_finite(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         assert tensor is not None, f"{name} is None"
@@ -107,19 +111,28 @@ def check_padding_changes_nothing(make: Factory) -> None:
     samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 5, 9, 12)]
     if not takes_padding(layer):
         return _assert_refuses(layer, *padded(samples, MAX_LEN))
-    for num_tokens in (12, MAX_LEN):
-        x, padding = padded(samples, num_tokens)
-        out = layer(x.requires_grad_(), padding)
-        (out * padding.mask[:, :, None] * out.detach()).sum().backward()
-        assert x.grad is not None
-        assert not x.grad[~padding.mask].any(), "real tokens depend on padding"
-        for row, gradient, sample in zip(out, x.grad, samples, strict=True):
-            alone = sample[None].clone().requires_grad_()
-            expected = layer(alone)
-            (expected * expected.detach()).sum().backward()
-            assert_close(row[: len(sample)], expected[0])
-            assert_close(gradient[: len(sample)], alone.grad[0], atol=1e-4, rtol=1e-4)
+    for bias in (None, random_bias(len(samples))) if layer.accepts_bias else (None,):
+        for num_tokens in (12, MAX_LEN):
+            _assert_padding_changes_nothing(layer, samples, num_tokens, bias)
     return None
+
+
+def _assert_padding_changes_nothing(
+    layer: Attention, samples: Sequence[Tensor], num_tokens: int, bias: Tensor | None
+) -> None:
+    def run(x: Tensor, padding: Padding | None, rows: slice) -> tuple[Tensor, Tensor]:
+        cut = None if bias is None else bias[rows, :, : x.shape[1], : x.shape[1]]
+        out = layer(x.requires_grad_(), padding, cut)
+        real = out.detach() if padding is None else out.detach() * padding.mask[:, :, None]
+        return out, torch.autograd.grad(out, x, real)[0]
+
+    x, padding = padded(samples, num_tokens)
+    out, gradient = run(x, padding, slice(None))
+    assert not gradient[~padding.mask].any(), "real tokens depend on padding"
+    for i, sample in enumerate(samples):
+        expected, expected_gradient = run(sample[None].clone(), None, slice(i, i + 1))
+        assert_close(out[i, : len(sample)], expected[0])
+        assert_close(gradient[i, : len(sample)], expected_gradient[0], atol=1e-4, rtol=1e-4)
 
 
 def _assert_refuses(layer: Attention, x: Tensor, padding: Padding) -> None:
@@ -154,8 +167,7 @@ def check_evaluation_is_deterministic(make: Factory) -> None:
 
 
 def check_bias_is_used_iff_accepted(make: Factory) -> None:
-    layer, x = build(make), tokens(MAX_LEN)
-    bias = torch.randn(2, HEADS, MAX_LEN, MAX_LEN, generator=torch.Generator().manual_seed(2))
+    layer, x, bias = build(make), tokens(MAX_LEN), random_bias(2)
     used = not torch.allclose(layer(x), layer(x, bias=bias))
     assert used == layer.accepts_bias, f"accepts_bias is {layer.accepts_bias}, but bias is {'' if used else 'not '}used"
     if layer.accepts_bias:
@@ -199,16 +211,17 @@ def check_implied_map_gives_the_mix(make: Factory) -> None:
     layer = build(make)
     x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
     for pad in (None, padding) if takes_padding(layer) else (None,):
-        maps = layer.implied_map(x, pad)
-        if maps is None:
-            return
-        v, q, k = layer.project(x)
-        assert maps.shape[1] in (HEADS, layer.width)
-        per_channel = maps.repeat_interleave(layer.width // maps.shape[1], dim=1)  # (B, C, N, N)
-        real = padding.mask if pad else torch.ones_like(padding.mask)
-        values = v.where(real[:, :, None], 0) if pad else v
-        expected = torch.einsum("bcij,bjc->bic", per_channel, values)
-        assert_close(layer.mix(v, q, k, padding=pad)[real], expected[real], atol=2e-4, rtol=1e-5)
+        for bias in (None, random_bias(2)) if layer.accepts_bias else (None,):
+            maps = layer.implied_map(x, pad, bias)
+            if maps is None:
+                return
+            assert maps.shape[1] in (HEADS, layer.width)
+            per_channel = maps.repeat_interleave(layer.width // maps.shape[1], dim=1)  # (B, C, N, N)
+            v, q, k = layer.project(x)
+            real = torch.ones_like(padding.mask) if pad is None else pad.mask
+            expected = torch.einsum("bcij,bjc->bic", per_channel, v.where(real[:, :, None], 0))
+            mixed = layer.mix(v, q, k, padding=pad, bias=bias)
+            assert_close(mixed[real], expected[real], atol=2e-4, rtol=1e-5)
 
 
 class Cost(TorchDispatchMode):

@@ -77,7 +77,7 @@ class UndeclaredBias(Sound):
         return mixed if bias is None else mixed + bias.mean()
 
 
-class NanForMaskedRow(UndeclaredBias):
+class SeesBiasOfPadding(UndeclaredBias):
     accepts_bias = True
 
 
@@ -109,6 +109,10 @@ class WorksAroundMix(Sound):
 class WrongMap(Sound):
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         return torch.eye(x.shape[1]).expand(len(x), self.spec.num_heads, -1, -1)
+
+
+class MapWithoutBias(UndeclaredBias):
+    accepts_bias = True
 
 
 class SquareBackward(torch.autograd.Function):
@@ -150,6 +154,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: v.detach())),
     (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: (v - v).sqrt())),
     (checks.check_padding_changes_nothing, SeesPadding),
+    (checks.check_padding_changes_nothing, SeesBiasOfPadding),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v / v.shape[1])),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, accepts_padding=False)),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, fixed_length=True)),
@@ -158,7 +163,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_finite_in_bf16, mixing(lambda layer, v, padding: v / (torch.full_like(v, 1.001) - 1))),
     (checks.check_evaluation_is_deterministic, mixing(lambda layer, v, padding: nn.functional.dropout(v))),
     (checks.check_bias_is_used_iff_accepted, UndeclaredBias),
-    (checks.check_bias_is_used_iff_accepted, NanForMaskedRow),
+    (checks.check_bias_is_used_iff_accepted, SeesBiasOfPadding),  # NaN where a row of the bias is -inf
     (checks.check_bias_is_used_iff_accepted, SilentBias),
     (checks.check_checkpoint_holds_everything, DrawsAnew),
     (checks.check_out_is_called_once, CallsOutTwice),
@@ -166,6 +171,7 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v.roll(1, dims=1))),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v, order_sensitive=True)),
     (checks.check_implied_map_gives_the_mix, WrongMap),
+    (checks.check_implied_map_gives_the_mix, MapWithoutBias),
     (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: v @ v.mT @ v)),
     (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: SquareBackward.apply(v))),
     (checks.check_cost_is_linear_unless_declared, mixing(loop(over=0))),
