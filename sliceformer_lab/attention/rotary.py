@@ -32,9 +32,8 @@ def _angles(
     if grid is None:
         coordinates = token[None]  # (1, N)
     else:
-        patch = (token - num_prefix).clamp(min=0)
-        real = token >= num_prefix
-        coordinates = torch.stack([patch // grid[1], patch % grid[1]]) * real  # (2, N)
+        patch = (token - num_prefix).clamp(min=0)  # the prefix stands at the origin, where nothing turns
+        coordinates = torch.stack([patch // grid[1], patch % grid[1]])  # (2, N)
     pairs = head_dim // 2 // len(coordinates)
     frequency = 10000.0 ** (-torch.arange(pairs, device=device, dtype=torch.float32) / pairs)
     return torch.cat([c[:, None].float() * frequency for c in coordinates], dim=1)
