@@ -57,7 +57,14 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
         axes.set_title(title)
         _from_zero(axes)
     scale = ScalarMappable(BoundaryNorm(np.arange(len(record.attentions) + 1) + 0.5, 256), LAYER_SCALE)
-    figure.colorbar(scale, ax=list(above), ticks=np.arange(len(record.attentions)) + 1, label="layer", aspect=30)
+    figure.colorbar(
+        scale,
+        ax=list(above[: len(panels)]),
+        ticks=np.arange(len(record.attentions)) + 1,
+        label="layer",
+        fraction=0.02,
+        pad=0.01,
+    )
     _legend_below(figure, below[0], columns=3)
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
     figure.suptitle(f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples")
@@ -82,7 +89,7 @@ def plot_spectra_comparison(files: Mapping[str, Path], path: Path) -> None:
     rank.set_title("Stable rank, token mean removed")
     cosine.set_title("Mean cosine between tokens")
     _legend_below(figure, rank, columns=len(files))
-    figure.suptitle("What each operator hands on, after training")
+    figure.suptitle("Operator output after training, mean over the samples")
     _save(figure, path)
 
 
