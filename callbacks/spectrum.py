@@ -93,7 +93,7 @@ class Spectrum(Callback):
         self._record = now if self._record is None else self._record.followed_by(now)
         self._record.save(self.folder / "spectrum.npz")
         for logger in trainer.loggers:
-            logger.log_metrics(_scalars(now), step=trainer.global_step)
+            logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=trainer.global_step)
 
     def _record_of(self, epoch: int, blocks: list[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
         prefixes = [block.attention.spec.num_prefix for block in blocks]
@@ -115,9 +115,10 @@ class Spectrum(Callback):
         )
 
     def _note(self, real: NDArray[np.int64], depth: int) -> str:
+        tokens = f"{min(real)}" if min(real) == max(real) else f"{min(real)} to {max(real)}"
         cut = f", at most {self.max_tokens} of each, drawn with seed {self.seed}" if max(real) > self.max_tokens else ""
         return (
-            f"first {len(real)} validation samples of {min(real)} to {max(real)} tokens without CLS and padding{cut}; "
+            f"first {len(real)} validation samples of {tokens} tokens without CLS and padding{cut}; "
             f"{depth} layers, float64; before training, every {self.every_n_epochs} epochs and at the end"
         )
 
