@@ -16,6 +16,7 @@ from sliceformer_lab.analysis.spectrum import (
     stable_rank,
     token_cosine,
 )
+from sliceformer_lab.permute import shift_sort
 
 TOKENS, CHANNELS, HEADS = 64, 512, 8
 
@@ -34,10 +35,14 @@ def values() -> dict[str, Tensor]:
     q, k, v = (x @ torch.randn(CHANNELS, CHANNELS, generator=generator) / CHANNELS**0.5 for _ in range(3))
     heads = [m.unflatten(-1, (HEADS, -1)).transpose(0, 1) for m in (q, k, v)]
     mha = nn.functional.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1)
-    # channel c moves by c rows, then each pair of rows is sorted
-    shifted = v.gather(0, (torch.arange(TOKENS)[:, None] - torch.arange(CHANNELS)) % TOKENS)
-    csp = shifted.unflatten(0, (-1, 2)).sort(dim=1).values.flatten(0, 1)
-    return {"identity": v, "sort": v.sort(dim=0).values, "shift": shifted, "csp": csp, "mha": mha}
+    steps, batch = torch.arange(CHANNELS) % TOKENS, v[None]
+    return {
+        "identity": v,
+        "sort": shift_sort(batch, None, group_size=None)[0],
+        "shift": shift_sort(batch, steps, group_size=1)[0],
+        "csp": shift_sort(batch, steps, group_size=2)[0],
+        "mha": mha,
+    }
 
 
 # Specification 10.14: stable rank raw and with the token mean removed; one draw of the weights moves them a little.
