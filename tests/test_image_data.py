@@ -122,6 +122,7 @@ def test_limit_train_takes_the_first_of_the_shuffled_training_pictures_only(tmp_
     whole, cut = ready("cifar10", tmp_path), ready("cifar10", tmp_path, limit_train=7)
     positions = [cast(ImageSplit, data.splits["train"]).positions.tolist() for data in (whole, cut)]
     assert positions[1] == positions[0][:7]
+    assert cut.sizes() == {"num_train": 7, "num_val": 10, "num_test": 20}
     assert members(cut, "val")[1] == members(whole, "val")[1] and len(cut.splits["test"]) == len(whole.splits["test"])
 
 
