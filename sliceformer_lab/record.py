@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from sliceformer_lab.errors import RunFolderError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the command line reads configurations through here and must not wait for torch
     import pandas as pd
+    import torch
 
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
 
@@ -75,6 +75,8 @@ def checkpoint_file(folder: Path, name: str) -> Path | None:
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint's content: tensors and plain values only. Raises RunFolderError if it is damaged or hostile."""
+    import torch
+
     try:
         content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
