@@ -50,7 +50,11 @@ def tokens(batch: int = 3, length: int = TOKENS) -> Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
 
 
-def only_block(encoder: Encoder) -> Any:
+def first_block(encoder: Encoder) -> Any:
+    """The first block of an encoder whose norms and biases are told apart by random values."""
+    for parameter in encoder.parameters():
+        if parameter.ndim == 1:
+            nn.init.normal_(parameter, 1.0, 0.5)
     return encoder.blocks[0]
 
 
@@ -76,20 +80,20 @@ def test_transformer_block_holds_the_defaults() -> None:
 
 
 def test_pre_norm_block_adds_to_the_tokens_as_they_came() -> None:
-    block, x = only_block(make("random_permutation")), tokens()
+    block, x = first_block(make("random_permutation")), tokens()
     h = x + block.attention(block.norm1(x))
     assert_close(block(x), h + block.mlp(block.norm2(h)))
 
 
 def test_post_norm_block_normalises_each_sum() -> None:
-    block, x = only_block(make(block={"norm_first": False, "activation": "relu"})), tokens()
+    block, x = first_block(make(block={"norm_first": False, "activation": "relu"})), tokens()
     h = block.norm1(x + block.attention(x))
     assert_close(block(x), block.norm2(h + block.mlp(h)))
     assert isinstance(block.mlp.act, nn.ReLU)
 
 
 def test_parallel_block_feeds_both_branches_the_same_tokens() -> None:
-    block, x = only_block(make(block={"parallel": True})), tokens()
+    block, x = first_block(make(block={"parallel": True})), tokens()
     h = block.norm1(x)
     assert_close(block(x), x + block.attention(h) + block.mlp(h))
     assert not list(block.norm2.parameters())
@@ -102,7 +106,7 @@ def test_parallel_post_norm_is_refused() -> None:
 
 def test_rezero_starts_as_the_identity_and_scales_both_branches() -> None:
     encoder, plain, x = make(block={"residual": "rezero"}), make(), tokens()
-    block = only_block(encoder)
+    block = first_block(encoder)
     assert_close(block(x), x)
     block.gain.data.fill_(0.5)
     h = x + 0.5 * block.attention(block.norm1(x))
@@ -130,7 +134,7 @@ def test_drop_path_grows_linearly_and_drops_whole_samples() -> None:
 
 def test_dropouts_stand_where_the_options_say() -> None:
     encoder = make(encoder={"dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3})
-    block = only_block(encoder)
+    block = first_block(encoder)
     assert (block.dropout.p, block.mlp.drop1.p, block.mlp.drop2.p) == (0.1, 0.1, 0.1)
     assert (encoder.embed_dropout.p, block.attention.spec.attention_dropout) == (0.2, 0.3)
 
@@ -166,6 +170,19 @@ def test_padding_does_not_change_real_tokens_and_leaves_zeros(norm: str, norm_fi
             out = encoder(padded, padding)
             assert_close(out[:, :10], alone, atol=1e-5, rtol=1e-5)
             assert out[:, 10:].abs().max() == 0
+
+
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_every_block_and_the_output_get_zeros_on_padding(final_norm: bool) -> None:
+    encoder = make(block={"final_norm": final_norm}, encoder={"depth": 3})
+    first_block(encoder)
+    seen: list[Tensor] = []
+    for block in encoder.blocks:
+        block.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    padding = Padding.from_lengths(torch.tensor([16, 3, 9]), TOKENS)
+    seen.append(encoder(tokens(), padding))
+    assert padding is not None and len(seen) == 4
+    assert all(x[~padding.mask].abs().max() == 0 for x in seen)
 
 
 def test_norms_match_their_formula() -> None:
@@ -255,7 +272,7 @@ def test_impossible_options_are_told_in_one_sentence(encoder: dict[str, Any], at
 
 def test_rope_reaches_the_attention_and_adds_nothing() -> None:
     encoder = make(encoder={"position": "rope"}, grid=(4, 4))
-    spec = only_block(encoder).attention.spec
+    spec = first_block(encoder).attention.spec
     assert encoder.position is None and spec.rope and spec.grid == (4, 4) and spec.num_prefix == 0
 
 
@@ -309,7 +326,7 @@ def test_only_cls_pooling_needs_a_cls_token() -> None:
 
 
 def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:
-    attention = only_block(make()).attention
+    attention = first_block(make()).attention
     Pool("mean").check(attention)
     with pytest.raises(ConfigError, match=r"pool=ref_min .* MHA does not"):
         Pool("ref_min").check(attention)
@@ -330,4 +347,4 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows(norm_first: bool) -
 
 def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:
     with pytest.raises(ConfigError, match=r"CSP does not; choose .* attention\.reference=channel0"):
-        Pool("ref_max").check(only_block(make("csp")).attention)
+        Pool("ref_max").check(first_block(make("csp")).attention)
