@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.analysis.probe import FORMS, chosen_tokens, measure, measure_samples
 from sliceformer_lab.analysis.residual import norm_1_inf, relative_residual, residual
 from sliceformer_lab.analysis.spectrum import (
     effective_rank,
@@ -19,6 +20,11 @@ from sliceformer_lab.analysis.spectrum import (
 from sliceformer_lab.permute import shift_sort
 
 TOKENS, CHANNELS, HEADS = 64, 512, 8
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
 
 
 def ranks(x: Tensor) -> tuple[float, float]:
@@ -71,7 +77,6 @@ def test_attention_drifts_to_equal_tokens_and_sorting_to_one_profile(values: dic
 
 
 def test_residual_vanishes_without_skips_under_attention_but_not_under_sorting() -> None:
-    torch.manual_seed(0)
     x = y = torch.randn(64, 64)
     for _ in range(3):
         q, k, v = (x @ torch.randn(64, 64) / 8 for _ in range(3))
@@ -128,3 +133,41 @@ def test_token_cosine_is_the_mean_over_pairs() -> None:
     torch.testing.assert_close(token_cosine(x), pairs.mean())
     assert float(token_cosine(x[:1].expand(4, 5))) == pytest.approx(1.0)
     assert token_cosine(x[:1]).isnan()
+
+
+def test_each_form_of_a_probe_is_measured_as_its_definition_says() -> None:
+    x = torch.randn(3, 8, 5)
+    found = dict(zip(FORMS, measure(x)["residual"].unbind(1), strict=True))
+    torch.testing.assert_close(found["raw"], relative_residual(x))
+    torch.testing.assert_close(found["mean_removed"], relative_residual(x))
+    torch.testing.assert_close(found["profile_removed"], residual(remove_profile(x)) / norm_1_inf(x))
+    for i, form in enumerate((x, remove_token_mean(x), remove_profile(x))):
+        torch.testing.assert_close(measure(x)["cosine"][:, i], token_cosine(form))
+        torch.testing.assert_close(measure(x)["stable_rank"][:, i], stable_rank(singular_values(form)))
+
+
+def test_samples_of_different_lengths_are_measured_one_by_one() -> None:
+    x, lengths = torch.randn(4, 9, 6), torch.tensor([9, 4, 1, 2])
+    found = measure_samples(x, lengths, num_prefix=1)
+    alone = measure(x[1:2, 1:4])
+    for name, values in alone.items():
+        torch.testing.assert_close(found[name][1, ..., : values.shape[-1]], values[0])
+    assert found["spectrum"].shape == (4, len(FORMS), 6)
+    assert found["spectrum"][1, :, 3:].isnan().all()
+    assert found["stable_rank"][2].isnan().all()  # a sample of nothing but CLS
+    assert found["cosine"][3].isnan().all()  # one token has no other
+
+
+def test_tokens_of_a_long_sample_are_a_fixed_random_subset() -> None:
+    chosen = chosen_tokens(2, 100, 10, seed=3)
+    assert len(chosen.unique()) == 10
+    assert 2 <= int(chosen.min()) <= int(chosen.max()) < 100
+    assert chosen.equal(chosen_tokens(2, 100, 10, seed=3))
+    assert not chosen.equal(chosen_tokens(2, 100, 10, seed=4))
+    assert chosen_tokens(2, 6, 10, seed=3).tolist() == [2, 3, 4, 5]
+
+
+def test_a_matrix_that_is_not_finite_measures_nan_instead_of_failing() -> None:
+    x = torch.randn(2, 6, 4)
+    x[0, 0, 0] = torch.inf
+    assert all(values.isnan().all() for values in measure(x).values())

@@ -71,5 +71,6 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 def _without_rounding(rest: Tensor, x: Tensor) -> Tensor:
     """`rest` of `x`, 0 where it is no larger than the rounding of x's own precision: noise has full rank."""
-    noise = 2 * torch.finfo(x.dtype).eps * torch.linalg.matrix_norm(x.double())
-    return torch.where((torch.linalg.matrix_norm(rest) > noise)[..., None, None], rest, 0.0)
+    rounding = max(2 * torch.finfo(x.dtype).eps, 1e-12)  # of x, and of the decomposition in float64
+    is_more = torch.linalg.matrix_norm(rest) > rounding * torch.linalg.matrix_norm(x.double())
+    return torch.where(is_more[..., None, None], rest, 0.0)
