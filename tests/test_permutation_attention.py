@@ -1,0 +1,238 @@
+"""What csp and sliceformer keep: permutations, aligned orders, bias formulas, and options that exclude each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.attention.sliceformer import Sliceformer
+from sliceformer_lab.batch import Padding
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def make(cls: type[PermutationAttention], *, spec: dict[str, Any] | None = None, **options: Any) -> Any:
+    torch.manual_seed(0)
+    return cls(LayerSpec(**({"dim": 8, "num_heads": 2, "depth": 3, "max_len": 12} | (spec or {}))), **options).eval()
+
+
+OPERATORS = [
+    pytest.param(CSP, {}, id="csp"),
+    pytest.param(CSP, {"group_size": 5, "order": "descend"}, id="csp_short_last_window"),
+    pytest.param(CSP, {"shift": "exp_code", "group_size": 4, "order": "random"}, id="csp_random_order"),
+    pytest.param(CSP, {"shift": "head_block", "group_size": 1}, id="csp_head_block"),
+    pytest.param(CSP, {"group_size": 3, "reference": "channel0"}, id="csp_reference"),
+    pytest.param(CSP, {"group_size": None, "inner_mult": 2}, id="csp_complete_wide"),
+    pytest.param(Sliceformer, {}, id="sliceformer"),
+    pytest.param(Sliceformer, {"order": "interleave", "interleave_scope": "full"}, id="sliceformer_interleave"),
+    pytest.param(Sliceformer, {"order": "max_exchange"}, id="sliceformer_max"),
+    pytest.param(Sliceformer, {"reference": "channel0"}, id="sliceformer_reference"),
+]
+PADDING = Padding.from_lengths(torch.tensor([12, 7, 1]), 12)
+
+
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["full", "ragged"])
+@pytest.mark.parametrize(("cls", "options"), OPERATORS)
+def test_implied_maps_are_permutations_that_give_the_mix(
+    cls: type[PermutationAttention], options: dict[str, Any], padding: Padding | None
+) -> None:
+    layer, x = make(cls, **options), torch.randn(3, 12, 8)
+    maps = layer.implied_map(x, padding)
+    v = layer.value(x)
+    real = torch.ones(3, 12) if padding is None else padding.mask.float()
+    assert set(maps.unique().tolist()) == {0.0, 1.0}
+    for axis in (2, 3):
+        assert torch.equal(maps.sum(dim=axis), real[:, None].expand(3, layer.width, 12))
+    assert_close(maps @ maps.mT, torch.diag_embed(real)[:, None].expand_as(maps))
+    assert_close(torch.einsum("bcij,bjc->bic", maps, v), layer.mix(v, padding=padding))
+
+
+@pytest.mark.parametrize("cls", [CSP, Sliceformer])
+def test_reference_channel_stays_and_all_channels_share_its_order(cls: type[PermutationAttention]) -> None:
+    size = {"group_size": 4, "shift": "power_paper"} if cls is CSP else {}
+    layer, x = make(cls, reference="channel0", spec={"index": 2}, **size), torch.randn(2, 12, 8)
+    mixed = layer.mix(layer.value(x))
+    assert torch.equal(mixed[..., 0], layer.reference_channel(x))
+    ranks = mixed.unflatten(1, (-1, 4 if cls is CSP else 12)).argsort(dim=2).argsort(dim=2)
+    assert torch.equal(ranks, ranks[..., :1].expand_as(ranks))
+
+
+def test_first_token_of_an_ascending_sort_is_the_minimum_and_of_a_descending_one_the_maximum() -> None:
+    v = torch.randn(2, 12, 8)
+    assert torch.equal(make(Sliceformer).mix(v)[:, 0], v.amin(dim=1))
+    assert torch.equal(make(Sliceformer, order="descend").mix(v)[:, 0], v.amax(dim=1))
+
+
+def test_max_exchange_moves_two_tokens_at_most() -> None:
+    v = torch.randn(4, 12, 8)
+    mixed = make(Sliceformer, order="max_exchange").mix(v)
+    assert torch.equal(mixed[:, 0], v.amax(dim=1))
+    assert int((mixed != v).sum(dim=1).max()) == 2
+
+
+def test_max_exchange_of_infinitely_small_values_does_not_reach_into_padding() -> None:
+    v = torch.full((3, 12, 8), -torch.inf)
+    index = make(Sliceformer, order="max_exchange").source_index(v, PADDING)
+    assert torch.equal(index[2, 0], torch.zeros(8, dtype=torch.int64))
+
+
+def test_interleave_runs_from_many_alternations_to_none() -> None:
+    first, last = (make(Sliceformer, order="interleave", spec={"index": i}).columns for i in (0, 2))
+    assert first.tolist() == [False, True, False, True] * 2
+    assert not last.any()
+    low_first = make(Sliceformer, order="interleave", layer_order="low_first")
+    assert torch.equal(low_first.columns, last)
+
+
+def test_groups_say_what_group_size_says() -> None:
+    v = torch.randn(2, 12, 8)
+    for groups, group_size in ((3, 4), (12, 1), (1, None)):
+        assert torch.equal(make(CSP, groups=groups).mix(v), make(CSP, group_size=group_size).mix(v))
+
+
+def test_steps_come_from_max_len_and_not_from_the_batch() -> None:
+    v = torch.randn(2, 6, 8)
+    moved = make(CSP, shift="linear_paper", group_size=1, spec={"max_len": 24}).mix(v)
+    expected = [v[..., c].roll((c + 1) * 3 % 24 % 6, 1) for c in range(8)]
+    assert torch.equal(moved, torch.stack(expected, dim=2))
+
+
+def test_random_directions_follow_the_seed_and_travel_in_checkpoints() -> None:
+    layer, same = make(CSP, order="random"), make(CSP, order="random")
+    torch.manual_seed(1)
+    other = CSP(layer.spec, order="random")
+    v = torch.randn(2, 12, 8)
+    assert layer.directions.shape == (6, 8)
+    assert torch.equal(layer.mix(v), same.mix(v))
+    assert not torch.equal(layer.mix(v), other.mix(v))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.mix(v), other.mix(v))
+
+
+@pytest.mark.parametrize(("cls", "options"), OPERATORS)
+def test_steps_and_columns_are_no_state(cls: type[PermutationAttention], options: dict[str, Any]) -> None:
+    buffers = {"directions"} if options.get("order") == "random" else set()
+    assert set(make(cls, **options).state_dict()) == {"value.weight", "value.bias", "out.weight", "out.bias"} | buffers
+
+
+# Bias
+
+
+@pytest.mark.parametrize("cls", [CSP, Sliceformer])
+def test_bias_joins_by_its_formula(cls: type[PermutationAttention]) -> None:
+    v, bias = torch.randn(3, 12, 8), torch.randn(3, 2, 12, 12)
+    bias[:, :, 4, 7] = -torch.inf
+    weighed = torch.cat([bias[:, h].softmax(dim=-1) @ v[..., 4 * h : 4 * h + 4] for h in range(2)], dim=2)
+    plus, of_mix = make(cls), make(cls, bias_formula="sort_of_mix")
+    assert_close(plus.mix(v, bias=bias), weighed + plus.mix(v))
+    assert_close(of_mix.mix(v, bias=bias), plus.mix(weighed))
+
+
+@pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
+def test_implied_map_with_a_bias_gives_the_mix(bias_formula: str) -> None:
+    layer, x = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8)
+    bias, real = torch.randn(3, 2, 12, 12), PADDING.mask
+    mapped = torch.einsum("bcij,bjc->bic", layer.implied_map(x, PADDING, bias), layer.value(x))
+    assert_close(mapped[real], layer.mix(layer.value(x), padding=PADDING, bias=bias)[real])
+
+
+@pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
+def test_bias_on_padding_reaches_no_real_token(bias_formula: str) -> None:
+    layer, v, bias = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8), torch.randn(3, 2, 12, 12)
+    expected = layer.mix(v[1:2, :7], bias=bias[1:2, :, :7, :7])
+    v[1, 7:], bias[1, :, 7:], bias[1, :, :, 7:] = 1e3, -torch.inf, 1e3
+    mixed = layer.mix(v, padding=PADDING, bias=bias)
+    assert_close(mixed[1:2, :7], expected)
+    assert mixed.isfinite().all()
+
+
+def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
+    layer, v, bias = make(CSP, spec={"attention_dropout": 0.5}), torch.randn(3, 12, 8), torch.zeros(3, 2, 12, 12)
+    assert torch.equal(layer.mix(v, bias=bias), layer.mix(v, bias=bias))
+    assert not torch.equal(layer.train().mix(v, bias=bias), layer.mix(v, bias=bias))
+    assert torch.equal(layer.mix(v), layer.mix(v))
+
+
+# Published padding
+
+
+@pytest.mark.filterwarnings("ignore:padding=published")
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [(CSP, {}), (Sliceformer, {}), (Sliceformer, {"order": "max_exchange"})],
+    ids=["csp", "sliceformer", "sliceformer_max"],
+)
+def test_published_padding_lets_padding_reach_real_tokens(
+    cls: type[PermutationAttention], options: dict[str, Any]
+) -> None:
+    v = torch.randn(3, 12, 8)
+    exact, published = make(cls, **options), make(cls, padding="published", **options)
+    assert torch.equal(published.mix(v), exact.mix(v))
+    mixed = published.mix(v, padding=PADDING)
+    assert not torch.equal(mixed[PADDING.mask], exact.mix(v, padding=PADDING)[PADDING.mask])
+    maps = published.implied_map(v, PADDING)
+    assert maps.shape == (3, 8, 12, 12)
+
+
+def test_published_padding_warns() -> None:
+    with pytest.warns(UserWarning, match="padding=published"):
+        make(CSP, padding="published")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "spec", "message"),
+    [
+        (CSP, {"groups": 5}, {}, "groups=5 does not divide max_len=12"),
+        (CSP, {"groups": 3, "group_size": 4}, {}, "two ways to say one thing"),
+        (CSP, {"groups": 3, "shift": "none"}, {"max_len": None}, "groups=3 divides the longest sequence"),
+        (CSP, {}, {"max_len": None}, "shift=linear_paper takes its steps from the longest sequence"),
+        (CSP, {"shift": "none", "order": "random"}, {"max_len": None}, "order=random draws a direction"),
+        (CSP, {"reference": "channel0", "order": "descend"}, {}, "order=descend has no meaning beside reference"),
+        (Sliceformer, {"reference": "channel0", "order": "interleave"}, {}, "order=interleave has no meaning"),
+        (CSP, {"reference": "channel0", "padding": "published"}, {}, "padding=published exists for reference=none"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:padding=published")
+def test_constructor_refuses(
+    cls: type[PermutationAttention], options: dict[str, Any], spec: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(cls, spec=spec, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_tokens", "padding", "message"),
+    [
+        ({"groups": 3}, 12, PADDING, "groups counts the windows of exactly max_len=12"),
+        ({"groups": 3}, 11, None, "groups counts the windows of exactly max_len=12"),
+        ({"order": "random"}, 13, None, "drawn for max_len=12 tokens, got 13"),
+    ],
+)
+def test_mix_refuses_lengths_that_an_option_cannot_take(
+    options: dict[str, Any], num_tokens: int, padding: Padding | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(CSP, **options).mix(torch.zeros(3, num_tokens, 8), padding=padding)
+
+
+def test_only_an_aligned_sort_has_a_reference_channel() -> None:
+    with pytest.raises(ValueError, match=r"set attention\.reference=channel0"):
+        make(CSP).reference_channel(torch.zeros(1, 12, 8))
+
+
+def test_layers_build_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        layers: list[Attention] = [make(cls, **options) for cls, options in (p.values for p in OPERATORS)]
+    assert all(layer.out.weight.is_meta for layer in layers)

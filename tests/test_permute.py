@@ -1,0 +1,184 @@
+"""shift_sort against a sort written out sample by sample, and the schedules of its steps and directions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sliceformer_lab.permute import shift_sort, shift_sort_index
+from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
+
+BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, torch.inf, -torch.inf, torch.nan, -torch.nan)
+SHIFTS = ("none", "head_block", "unit", "linear_paper", "linear_window", "linear_window0", "exp_code", "power_paper")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def brute_force(
+    v: Tensor,
+    steps: Tensor | None,
+    group_size: int | None,
+    lengths: Tensor | None,
+    descending: Tensor | bool,
+    reference: bool,
+) -> Tensor:
+    """Roll and torch.sort of every window of every channel of every sample. (B, N, C) -> (B, N, C)."""
+    batch, num_tokens, channels = v.shape
+    size = group_size or num_tokens
+    down = torch.as_tensor(descending).expand(-(-num_tokens // size), channels)
+    rows = []
+    for b in range(batch):
+        n = num_tokens if lengths is None else int(lengths[b])
+        columns = []
+        for c in range(channels):
+            step = 0 if steps is None or group_size is None or (reference and c == 0) else int(steps[c])
+            windows = v[b, :n, c].roll(step % n).split(size)
+            done = [w.sort(stable=True, descending=bool(down[k, c])).values for k, w in enumerate(windows)]
+            if reference:
+                leaders = v[b, :n, 0].split(size)
+                done = [w[leader.argsort(stable=True).argsort()] for w, leader in zip(done, leaders, strict=True)]
+            columns.append(torch.cat([*done, v.new_zeros(num_tokens - n)]))
+        rows.append(torch.stack(columns, dim=1))
+    return torch.stack(rows)
+
+
+def assert_same_bits(left: Tensor, right: Tensor) -> None:
+    assert left.dtype == right.dtype
+    assert torch.equal(left.contiguous().view(BITS[left.dtype]), right.contiguous().view(BITS[right.dtype]))
+
+
+def awkward(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Values with many ties, both zeros, both infinities and NaN of both signs."""
+    return torch.tensor(AWKWARD)[torch.randint(len(AWKWARD), shape, generator=generator)].to(dtype)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    batch, num_tokens, channels = draw(st.integers(1, 3)), draw(st.integers(1, 11)), draw(st.integers(1, 5))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+    group_size = draw(st.sampled_from([None, 1, 2, 2, 3, 4, 20]))
+    num_windows = 1 if group_size is None else -(-num_tokens // group_size)
+    per_window = torch.rand(num_windows, channels, generator=generator) < 0.5
+    reference = draw(st.booleans())
+    return {
+        "v": awkward(generator, batch, num_tokens, channels, dtype=draw(st.sampled_from(list(BITS)))),
+        "cotangent": torch.randint(1, 100, (batch, num_tokens, channels), generator=generator),
+        "steps": draw(st.sampled_from([None, torch.randint(0, 30, (channels,), generator=generator)])),
+        "group_size": group_size,
+        "lengths": draw(
+            st.sampled_from([None, torch.randint(1, num_tokens + 1, (batch,), generator=generator)]),
+        ),
+        "descending": False if reference else draw(st.sampled_from([False, True, per_window[0], per_window])),
+        "reference": reference,
+    }
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(case=cases())
+def test_values_and_gradients_are_those_of_a_stable_sort(case: dict[str, Any]) -> None:
+    v, cotangent = case.pop("v").requires_grad_(), case.pop("cotangent")
+    steps = case.pop("steps")
+    ours, theirs = shift_sort(v, steps, **case), brute_force(v, steps, **case)
+    assert_same_bits(ours, theirs)
+    (gradient,) = torch.autograd.grad(ours, v, cotangent.to(v.dtype))
+    (expected,) = torch.autograd.grad(theirs, v, cotangent.to(v.dtype))
+    assert_same_bits(gradient, expected)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(case=cases())
+def test_index_names_every_real_token_once_and_is_where_values_come_from(case: dict[str, Any]) -> None:
+    v, steps, lengths = case.pop("v"), case.pop("steps"), case["lengths"]
+    del case["cotangent"]
+    index, moved = shift_sort_index(v, steps, **case), shift_sort(v, steps, **case)
+    assert index.dtype == torch.int64
+    for b in range(len(v)):
+        n = v.shape[1] if lengths is None else int(lengths[b])
+        assert torch.equal(index[b, :n].sort(dim=0).values, torch.arange(n)[:, None].expand(n, v.shape[2]))
+        assert bool((index[b, n:] == -1).all())
+        assert_same_bits(v[b].gather(0, index[b, :n]), moved[b, :n])
+        assert not moved[b, n:].any()
+
+
+def test_padding_may_hold_anything() -> None:
+    v, lengths = torch.randn(3, 9, 4), torch.tensor([9, 4, 1])
+    expected = shift_sort(v, torch.arange(4), group_size=2, lengths=lengths)
+    for garbage in (1e3, -torch.inf, torch.nan):
+        dirty = v.masked_fill(torch.arange(9)[:, None] >= lengths[:, None, None], garbage).requires_grad_()
+        moved = shift_sort(dirty, torch.arange(4), group_size=2, lengths=lengths)
+        assert_same_bits(moved, expected)
+        (gradient,) = torch.autograd.grad(moved.sum(), dirty)
+        assert torch.equal(gradient.sum(dim=(1, 2)), 4.0 * lengths)
+
+
+def test_groups_of_one_token_only_shift() -> None:
+    v, steps = torch.randn(2, 7, 3), torch.tensor([0, 2, 9])
+    moved = shift_sort(v, steps, group_size=1)
+    assert torch.equal(moved, torch.stack([v[..., c].roll(int(s), 1) for c, s in enumerate(steps)], dim=2))
+
+
+def test_complete_sort_does_not_depend_on_the_shift() -> None:
+    v = awkward(torch.Generator().manual_seed(0), 2, 9, 4)
+    without = shift_sort_index(v, None, group_size=None)
+    assert torch.equal(shift_sort_index(v, torch.tensor([1, 2, 3, 4]), group_size=None), without)
+
+
+def test_windows_of_two_equal_the_first_window_of_a_sort_of_pairs() -> None:
+    v = awkward(torch.Generator().manual_seed(0), 50, 2, 8)
+    for descending in (False, True):
+        pairs = shift_sort_index(v, None, group_size=2, descending=descending)
+        assert torch.equal(pairs, v.sort(dim=1, stable=True, descending=descending).indices)
+
+
+def test_gradient_of_a_gradient_follows_the_same_permutation() -> None:
+    v = torch.randn(1, 5, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: shift_sort(x, torch.tensor([1, 2]), group_size=2) ** 2, v)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"group_size": 0}, "group_size must be at least 1"),
+        ({"group_size": 2, "descending": torch.zeros(3, 4, dtype=torch.bool)}, "3 windows, but 8 tokens make 4"),
+    ],
+)
+def test_shift_sort_refuses(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        shift_sort(torch.zeros(1, 8, 4), None, **arguments)
+
+
+# Schedules
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_steps_lie_within_the_sequence(shift: Any) -> None:
+    for max_len, channels, depth in ((1, 4, 1), (7, 12, 2), (64, 16, 3), (1000, 8, 1)):
+        for index in range(depth):
+            steps = shift_steps(shift, channels, max_len, num_heads=4, index=index, depth=depth)
+            assert len(steps) == channels
+            assert all(0 <= step < max_len for step in steps)
+
+
+@pytest.mark.parametrize("shift", ["exp_code", "power_paper"])
+def test_exponential_steps_grow_over_all_layers(shift: Any) -> None:
+    steps = [s for layer in range(4) for s in shift_steps(shift, 128, 16384, index=layer, depth=4)]
+    assert all(a <= b for a, b in pairwise(steps))
+    assert len(set(steps)) == 355
+    assert steps[-1] == {"exp_code": 16077, "power_paper": 16383}[shift]
+
+
+def test_last_interleaved_layer_sorts_everything_upwards() -> None:
+    for rule in ("block", "sine_exact"):
+        assert not any(interleave_columns(rule, 48, 0))
+        assert sum(interleave_columns(rule, 64, 1)) in (31, 32)
+    assert interleave_columns("block", 8, 2) == [False, False, True, True] * 2
