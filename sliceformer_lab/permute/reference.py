@@ -33,7 +33,7 @@ def shift_sort(
     moved = x.gather(2, _source(x.detach(), steps, group_size, lengths, descending, reference))
     if lengths is not None:
         moved = moved.masked_fill(_padded(x, lengths), 0.0)
-    return moved.transpose(1, 2)
+    return moved.transpose(1, 2).contiguous()  # a linear layer reads strided tokens slowly
 
 
 def shift_sort_index(
