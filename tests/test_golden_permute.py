@@ -171,6 +171,12 @@ def test_golden_files_are_there() -> None:
     assert {"csp__shift_tables", "slice__interleave_tables"} <= set(FILES)
 
 
+@pytest.mark.parametrize("surprise", [{"temperature": 1}, {"order": "sideways"}, {"mask_mode": "causal"}], ids=str)
+def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
+    with pytest.raises((AssertionError, KeyError)):
+        overrides({"family": "csp", "op": "csp", "order": "ascending", **surprise})
+
+
 @pytest.mark.filterwarnings("ignore:padding=published")
 @pytest.mark.parametrize("name", FILES)
 def test_equals_golden_vectors(name: str) -> None:
