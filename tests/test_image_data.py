@@ -61,7 +61,7 @@ def complaint(data: ImageData) -> str:
     with pytest.raises(DataError) as caught:
         data.prepare_data()
         data.setup()
-        for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
+        for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
             list(loader)
     message = str(caught.value)
     assert "\n" not in message
@@ -71,8 +71,7 @@ def complaint(data: ImageData) -> str:
 @pytest.mark.parametrize("name", SETS)
 def test_official_format_reaches_the_first_batch(name: str, tmp_path: Path) -> None:
     data = ready(name, tmp_path)
-    loaders: list[Any] = [data.train_dataloader(), data.val_dataloader(), data.test_dataloader()]
-    for loader in loaders:
+    for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
         batch: Batch = next(iter(loader))
         assert batch.inputs.shape[1:] == (data.spec.channels, *(data.spec.image_size or ()))
         assert batch.inputs.dtype == torch.float32 and torch.isfinite(batch.inputs).all()

@@ -75,7 +75,11 @@ def train(root: Path, epochs: int, resume: Path | None = None, **options: Any) -
 
 def passes(data: CIFAR10, stage: str = "train") -> list[Batch]:
     data.setup()
-    return list(getattr(data, f"{stage}_dataloader")())
+    return list(loader(data, stage))
+
+
+def loader(data: CIFAR10, stage: str) -> SeededLoader:
+    return data.train_dataloader() if stage == "train" else data.test_dataloader()[0]
 
 
 def assert_same(a: list[tuple[Tensor, Tensor]], b: list[tuple[Tensor, Tensor]]) -> None:
@@ -146,9 +150,9 @@ def shares(data: CIFAR10, stage: str, world: int, monkeypatch: pytest.MonkeyPatc
     given = []
     for rank in range(world):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-        loader = getattr(data, f"{stage}_dataloader")()
-        given.append([i for batch in loader for i in batch.ids.tolist()])
-        assert len(loader.sampler) == len(given[-1])
+        own = loader(data, stage)
+        given.append([i for batch in own for i in batch.ids.tolist()])
+        assert len(cast(PassSampler, own.sampler)) == len(given[-1])
     return given
 
 
@@ -172,6 +176,6 @@ def test_lightning_keeps_the_sampler_under_ddp_and_scores_every_example_once(roo
 def test_lightning_can_overfit_on_one_fixed_batch(root: Path) -> None:
     model, run = Recorder(), trainer(root, max_epochs=3, overfit_batches=1)
     run.fit(model, datamodule=cifar(root))
-    loader = cast(SeededLoader, run.train_dataloader)
-    assert isinstance(loader, SeededLoader) and isinstance(loader.sampler, SequentialSampler)
+    fixed = cast(SeededLoader, run.train_dataloader)
+    assert isinstance(fixed, SeededLoader) and isinstance(fixed.sampler, SequentialSampler)
     assert_same(model.given[:1] * 3, model.given)
