@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sliceformer_lab.analysis.cost import Cost, count_cost
+from sliceformer_lab.permute import shift_sort
 
 B, N, C, H = 2, 16, 8, 2
 x = torch.randn(B, N, C)
@@ -41,6 +42,11 @@ def test_pair_sort_costs_one_comparison_per_pair_and_bound() -> None:
     as_minima = count_cost(lambda: torch.stack([torch.minimum(even, odd), torch.maximum(even, odd)], dim=2))
     assert as_minima == Cost(comparisons=B * N * C)
     assert count_cost(lambda: x.unflatten(1, (-1, 2)).sort(dim=2)) == as_minima
+
+
+def test_shift_sort_of_pairs_costs_one_comparison_per_pair() -> None:
+    v = torch.randn(2, 8, 6)
+    assert count_cost(lambda: shift_sort(v, torch.arange(6), group_size=2)).comparisons == v.numel() // 2
 
 
 def test_extremes_and_top_k_cost_comparisons() -> None:

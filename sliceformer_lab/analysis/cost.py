@@ -20,7 +20,7 @@ aten = torch.ops.aten
 _PRODUCTS = {aten.mv, aten.dot}  # of vectors, which torch's table leaves out
 _FOURIER = {aten._fft_c2c, aten._fft_r2c, aten._fft_c2r}
 _EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
-_PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax}
+_PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax, aten.lt, aten.le, aten.gt, aten.ge}
 _READS = {aten.gather, aten.index, aten.index_select, aten.take, aten.embedding, aten.roll, aten.flip}
 _WRITES = {aten.scatter, aten.scatter_, aten.index_put, aten.index_put_}
 
@@ -30,7 +30,7 @@ class Cost:
     """Operations of one call, as numbers a person can work out by hand."""
 
     multiply_adds: int = 0  # of products, convolutions and Fourier transforms; elementwise arithmetic is free
-    comparisons: int = 0  # n log2 n for a sort of n, n log2 k for a top-k, n - 1 for an extreme, 1 for a minimum of two
+    comparisons: int = 0  # n log2 n for a sort of n, n log2 k for a top-k, n - 1 for an extreme, 1 for a pair
     moves: int = 0  # elements that gather, index, scatter, roll or flip write
 
     def __add__(self, other: Cost) -> Cost:

@@ -71,12 +71,11 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     _save(figure, path)
 
 
-def plot_spectra_comparison(files: Mapping[str, Path], path: Path) -> None:
-    """Several attentions in one picture, at the end of each run: name -> its `spectrum.npz`."""
+def plot_spectra_comparison(records: Mapping[str, ProbeRecord], path: Path) -> None:
+    """Several attentions in one picture, at the end of each run: name -> its record."""
     figure = Figure(figsize=(16, 4.8), layout="constrained")
     raw, centred, rank, cosine = figure.subplots(1, 4)
-    for (name, file), colour, marker in zip(files.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
-        record = ProbeRecord.load(file)
+    for (name, record), colour, marker in zip(records.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
         style = {"color": colour, "label": name, "marker": marker}
         _spectrum(raw, record.at("spectrum", "output", "raw").mean(0), markevery=0.1, **style)
         _spectrum(centred, record.at("spectrum", "output", "mean_removed").mean(0), markevery=0.1, **style)
@@ -88,7 +87,7 @@ def plot_spectra_comparison(files: Mapping[str, Path], path: Path) -> None:
     centred.set_title("The same, token mean removed")
     rank.set_title("Stable rank, token mean removed")
     cosine.set_title("Mean cosine between tokens")
-    _legend_below(figure, rank, columns=len(files))
+    _legend_below(figure, rank, columns=len(records))
     figure.suptitle("Operator output after training, mean over the samples")
     _save(figure, path)
 
