@@ -70,11 +70,17 @@ class DataModule(LightningDataModule, ABC):
     def train_dataloader(self) -> SeededLoader:
         return self._loader("train", self.batch_size)
 
-    def val_dataloader(self) -> SeededLoader | list[SeededLoader]:
-        return self._loader("val", self.eval_batch_size) if len(self.splits["val"]) else []  # []: Lightning skips it
+    @property
+    def validation_stages(self) -> list[Stage]:
+        """The splits scored after each epoch, in the order of the validation loaders."""
+        wanted: tuple[Stage, ...] = ("val", "test") if self.score_test_each_epoch else ("val",)
+        return [stage for stage in wanted if len(self.splits[stage])]
 
-    def test_dataloader(self) -> SeededLoader | list[SeededLoader]:
-        return self._loader("test", self.eval_batch_size) if len(self.splits["test"]) else []
+    def val_dataloader(self) -> list[SeededLoader]:  # Lightning skips what has no loader
+        return [self._loader(stage, self.eval_batch_size) for stage in self.validation_stages]
+
+    def test_dataloader(self) -> list[SeededLoader]:
+        return [self._loader("test", self.eval_batch_size)] if len(self.splits["test"]) else []
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
         split = self.splits[stage]

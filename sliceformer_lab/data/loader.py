@@ -84,10 +84,15 @@ class SeededLoader(DataLoader[Batch]):
     dataset: Split
 
     def __iter__(self) -> Any:
+        """A pass, seeded when its first batch is asked for: Lightning makes the iterator of a resumed run before it
+        has restored the step."""
         if isinstance(self.sampler, PassSampler):  # Lightning replaces it to overfit on fixed batches
             self.dataset.pass_seed = self.sampler.start_pass()
             self.generator.manual_seed(self.dataset.pass_seed)  # None would draw from dropout's generator
-        return _with_plain_errors(super().__iter__())
+        try:
+            yield from super().__iter__()
+        except DataError as error:  # a worker hands its error on with the traceback inside the message
+            raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
 
 
 def mixed_seed(*parts: int) -> int:
@@ -98,11 +103,3 @@ def mixed_seed(*parts: int) -> int:
 def batch_as_it_is(batch: Any) -> Any:
     """The collate function of a SeededLoader, as a split makes whole batches."""
     return batch
-
-
-def _with_plain_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """A worker hands its error on with the traceback inside the message; leave the sentence."""
-    try:
-        yield from batches
-    except DataError as error:
-        raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
