@@ -11,14 +11,13 @@ from rich.console import Console
 
 from sliceformer_lab.context import RunContext
 
-SHOWN = ("train/loss", "val/", "test_curve/")
+SHOWN = ("train/loss", "val/", "test_curve/")  # how the names of printed metrics begin
 
 
 class EpochLines(Callback):
     """One plain line per epoch, with what is left, for logs and pipes."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
         self._started, self._first_epoch = 0.0, 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -31,13 +30,10 @@ class EpochLines(Callback):
             return
         done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
         pace = (time.perf_counter() - self._started) / (done - self._first_epoch)
-        values = {
-            k: v for k, v in trainer.callback_metrics.items() if k.startswith(("train/loss", "val/", "test_curve/"))
-        }
-        shown = "  ".join(f"{name} {float(value):.4f}" for name, value in sorted(values.items()))
-        self._console.print(
-            f"epoch {done}/{total}  {shown}  {pace:.1f} s/epoch, {_minutes(pace * (total - done))} left"
-        )
+        metrics = sorted(trainer.callback_metrics.items())
+        shown = "  ".join(f"{name} {float(value):.4f}" for name, value in metrics if name.startswith(SHOWN))
+        line = f"epoch {done}/{total}  {shown}  {pace:.1f} s/epoch, {_minutes(pace * (total - done))} left"
+        Console(highlight=False, soft_wrap=True).print(line)
 
 
 def progress(context: RunContext) -> Callback:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import pytorch_lightning as pl
+import random
+
+import numpy as np
+import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from sliceformer_lab.context import RunContext
 
 
 class EpochSeed(Callback):
-    """Seeds dropout, Mixup and augmentation in the main process anew at each epoch.
+    """Seeds dropout and Mixup anew at each epoch.
 
     A run resumed at an epoch boundary then draws what the run that never stopped drew, and each process of a
-    distributed run draws its own numbers. Loaders seed their workers themselves.
+    distributed run draws its own numbers. Loaders seed order and augmentation themselves.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -20,5 +23,8 @@ class EpochSeed(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Seed python, numpy and torch from (seed, epoch, process)."""
-        number = (self._seed * 1_000_003 + trainer.current_epoch * 1_009 + trainer.global_rank) % 2**32
-        pl.seed_everything(number, verbose=False)
+        parts = (self._seed, trainer.current_epoch, trainer.global_rank)
+        number = int(np.random.SeedSequence(parts).generate_state(1)[0])
+        random.seed(number)
+        np.random.seed(number)
+        torch.manual_seed(number)

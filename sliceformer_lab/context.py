@@ -1,4 +1,4 @@
-"""What a run tells its callbacks."""
+"""What a run tells its callbacks and loggers."""
 
 from __future__ import annotations
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import netrc
 import os
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pytorch_lightning.loggers import CSVLogger, WandbLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+
+from sliceformer_lab.context import RunContext
 
 SERVER = "api.wandb.ai"
+STEP = "trainer/global_step"  # the x axis of every metric on W&B
 
 
 def csv_logger(folder: Path) -> CSVLogger:
@@ -21,15 +25,20 @@ def csv_logger(folder: Path) -> CSVLogger:
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
-    """All metrics of a run, one row per logging step, the starts of a resumed run one after the other."""
+    """All metrics of a run, one row per logging step. What a resumed run did again is taken from the later start."""
     files = sorted((folder / "csv").glob("version_*/metrics.csv"), key=lambda f: int(f.parent.name.split("_")[1]))
-    tables = [pd.read_csv(file) for file in files if file.stat().st_size]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    history = pd.DataFrame()
+    for file in files:
+        if file.stat().st_size:
+            table = pd.read_csv(file)
+            kept = history[history["step"] < table["step"].min()] if len(history) else history
+            history = pd.concat([kept, table], ignore_index=True)
+    return history
 
 
 def wandb_logger(
+    context: RunContext,
     config: Mapping[str, Any],
-    folder: Path,
     *,
     project: str = "sliceformer_lab",
     entity: str | None = None,
@@ -37,9 +46,11 @@ def wandb_logger(
     group: str | None = None,
 ) -> WandbLogger:
     """A W&B run named as its folder; offline by itself without a key or network. Keys never come from a config."""
+    import wandb
+
     if offline is None:
         offline = not (_has_key() and _server_answers())
-    names = config["names"]
+    names, folder = config["names"], context.folder
     sweep = folder.parent.name if folder.parent.parent.name == "sweeps" else None
     logger = WandbLogger(
         project=project,
@@ -48,15 +59,30 @@ def wandb_logger(
         save_dir=str(folder),
         name=run_name(names, folder),
         group=group or sweep or names["task"],
-        job_type=config["mode"],
         tags=[names["task"], names["attention"], *config["tags"]],
         config=dict(config),
+        settings=wandb.Settings(silent=True),
     )
-    run = logger.experiment
-    run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step")
-    run.define_metric("val/accuracy", summary="max", step_metric="trainer/global_step")
+    logger.experiment.define_metric(STEP)
+    logger.experiment.define_metric("*", step_metric=STEP)
+    if context.monitor is not None:
+        logger.experiment.define_metric(context.monitor, summary=context.monitor_mode, step_metric=STEP)
     return logger
+
+
+def publish(loggers: Sequence[Logger], pictures: Sequence[Path], summary: Mapping[str, Any]) -> None:
+    """Send a run's pictures and its summary's figures to W&B, where it is used."""
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            for picture in pictures:
+                logger.log_image(picture.stem, [str(picture)])
+            logger.experiment.summary.update(dict(summary))
+
+
+def close_wandb(failed: bool) -> None:
+    """End the open W&B run, so that the next job of a multirun gets its own."""
+    if "wandb" in sys.modules:  # else nothing was opened, and the import is slow
+        sys.modules["wandb"].finish(exit_code=int(failed))
 
 
 def run_name(names: Mapping[str, Any], folder: Path) -> str:
@@ -65,9 +91,9 @@ def run_name(names: Mapping[str, Any], folder: Path) -> str:
 
 
 def sync_command(folder: Path) -> str | None:
-    """What uploads an offline W&B run later; None if there is none."""
-    runs = sorted((folder / "wandb").glob("offline-run-*"))
-    return f"wandb sync {runs[-1]}" if runs else None
+    """What uploads the offline W&B runs of a folder later; None if there is none."""
+    runs = sorted(str(run) for run in (folder / "wandb").glob("offline-run-*"))
+    return f"wandb sync {' '.join(runs)}" if runs else None
 
 
 def _has_key() -> bool:

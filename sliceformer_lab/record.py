@@ -19,6 +19,7 @@ from sliceformer_lab.errors import RunFolderError
 if TYPE_CHECKING:  # the command line reads configurations through here and must not wait for torch
     import pandas as pd
     import torch
+    from torch import Tensor
 
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
 
@@ -47,6 +48,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     unfinished.replace(path)
 
 
+def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """predictions.npz, whole or not at all: {val,test}_{ids,targets,logits}."""
+    arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
+    unfinished = folder / f"unfinished-{PREDICTIONS}"
+    np.savez_compressed(unfinished, allow_pickle=False, **arrays)
+    unfinished.replace(folder / PREDICTIONS)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of a run. Raises RunFolderError if the folder holds none."""
     file = folder / CONFIG
@@ -73,16 +82,26 @@ def checkpoint_file(folder: Path, name: str) -> Path | None:
     return file if file.is_file() else None
 
 
+def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
+    """The checkpoint that the selection rule scores. Raises RunFolderError if the run has none."""
+    name = "last" if config["selection"] == "last" else "best"
+    file = checkpoint_file(folder, name)
+    if file is None:
+        raise RunFolderError(f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch")
+    return file
+
+
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint's content: tensors and plain values only. Raises RunFolderError if it is damaged or hostile."""
     import torch
+    from torch import Tensor
 
     try:
         content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         raise RunFolderError(
             f"{file} cannot be read as a checkpoint ({type(error).__name__}): it is truncated or holds more than "
-            "tensors and plain values; take another checkpoint of the run"
+            "tensors and plain values; delete it and resume again to train from the start"
         ) from error
     if "state_dict" not in content:
         raise RunFolderError(f"{file} holds no model (no state_dict)")
@@ -139,11 +158,8 @@ class Run:
         """The task with the weights of the scored checkpoint, in evaluation mode."""
         from sliceformer_lab.build import build_task
 
-        file = checkpoint_file(self.folder, "best") or checkpoint_file(self.folder, "last")
-        if file is None:
-            raise RunFolderError(f"{self.folder} has no checkpoint")
         task = build_task(self.config, self.data.spec)
-        load_weights(task, file)
+        load_weights(task, scored_checkpoint(self.config, self.folder))
         return task.eval()
 
 

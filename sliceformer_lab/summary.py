@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sliceformer_lab.analysis.published import compare
-from sliceformer_lab.errors import LabError
-from sliceformer_lab.loggers import run_name, sync_command
-from sliceformer_lab.record import SUMMARY, write_json
+from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.loggers import run_name
+from sliceformer_lab.record import SUMMARY, read_summary, write_json
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 PICTURES = ("curves.png", "spectrum.png")
@@ -30,7 +30,8 @@ class Summary:
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._folder = folder
         self._started = time.perf_counter()
-        nodes = ("task", "data", "encoder", "block", "attention", "optim")
+        self._earlier_seconds = _recorded_seconds(folder)  # of the starts before a resume
+        nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
         self.content: dict[str, Any] = {
             "name": run_name(config["names"], folder),
             **config["names"],
@@ -50,7 +51,8 @@ class Summary:
     def update(self, **facts: object) -> None:
         """Add facts and write the file."""
         self.content |= facts
-        self.content["wall_seconds"] = round(time.perf_counter() - self._started, 2)
+        now = time.perf_counter() - self._started
+        self.content["wall_seconds"] = round(self._earlier_seconds + now, 2)
         write_json(self._folder / SUMMARY, self.content)
 
     def fail(self, error: BaseException) -> None:
@@ -58,23 +60,34 @@ class Summary:
         status = error.status if isinstance(error, LabError) else "failed"
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
+    def pictures(self) -> list[Path]:
+        """The figures in the run folder."""
+        return [self._folder / name for name in PICTURES if (self._folder / name).is_file()]
 
-def print_summary(summary: Mapping[str, Any], folder: Path, notes: list[str]) -> None:
-    """The table at the end of a run, the notes under it and where everything lies."""
+    def figures(self) -> dict[str, Any]:
+        """What a dashboard's table of runs shows: the scored metrics and what they cost."""
+        names = ("status", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds")
+        return {
+            **self.content["metrics"],
+            **self.content["cost_per_sample"],
+            **{name: self.content[name] for name in names},
+            "best_epoch": self.content["best"]["epoch"],
+        }
+
+
+def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
+    """The table at the end of a run, notes on it, and where everything lies."""
     console = Console(highlight=False, soft_wrap=True)
     table = Table(title=summary["name"], show_header=False, title_justify="left")
     table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for label, value in _rows(summary):
-        table.add_row(label, value)
-    table.add_row("run folder", str(folder))
-    if pictures := [name for name in PICTURES if (folder / name).is_file()]:
-        table.add_row("pictures", ", ".join(pictures))
-    if command := sync_command(folder):
-        table.add_row("upload to W&B", command)
+    table.add_column()
+    for row in _rows(summary):
+        table.add_row(*row)
     console.print(table)
-    for note in notes:
+    for note in end_notes(summary):
         console.print(note)
+    for path in (folder, *pictures):  # outside the table, which would break them
+        console.print(str(path), markup=False)
 
 
 def end_notes(summary: Mapping[str, Any]) -> list[str]:
@@ -83,13 +96,17 @@ def end_notes(summary: Mapping[str, Any]) -> list[str]:
     if comparison := compare(summary):
         notes.append(comparison)
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
-    chance, examples = summary["chance"], summary["protocol"]["num_test"]
-    if reached is not None and reached <= chance + 3 * (chance * (1 - chance) / examples) ** 0.5:
+    if reached is not None and reached <= _chance_bound(summary["chance"], summary["protocol"]["num_test"]):
         notes.append(
-            f"WARNING: test accuracy {reached:.4f} is at chance ({chance:.4f}, always the commonest class): "
+            f"WARNING: test accuracy {reached:.4f} is at chance ({summary['chance']:.4f}, always the commonest class): "
             "this run has learned nothing; try more epochs, another optim.lr or a warm-up"
         )
     return notes
+
+
+def _chance_bound(chance: float, examples: int) -> float:
+    """Three standard errors above chance: what luck alone hardly ever reaches."""
+    return float(chance + 3 * (chance * (1 - chance) / examples) ** 0.5)
 
 
 def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
@@ -104,28 +121,30 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
     rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
-    best = summary["best"]
+    best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
     if best["epoch"] is not None:
         rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
     rows.append(("parameters", f"{summary['parameters']:,}"))
     rows.append(("multiply-adds", f"{cost['multiply_adds']:,} a sample, {cost['comparisons']:,} comparisons"))
-    if summary["samples_per_second"]:
-        rows.append(("training speed", f"{summary['samples_per_second']:,.0f} samples/s"))
-    rows.append(("peak memory", f"{summary['peak_memory_gb']:.2f} GB"))
+    if speed is not None:
+        rows.append(("training speed", f"{speed:,.0f} samples/s"))
+    if memory is not None:
+        rows.append(("peak memory", f"{memory:.2f} GB"))
     rows.append(("time", f"{summary['wall_seconds']:.0f} s"))
     return rows
 
 
-def _git_commit() -> str | None:
-    here = Path(__file__).parent
+def _recorded_seconds(folder: Path) -> float:
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            timeout=5,
-        )
+        return float(read_summary(folder)["wall_seconds"])
+    except (RunFolderError, KeyError):
+        return 0.0
+
+
+def _git_commit() -> str | None:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None

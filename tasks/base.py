@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerFn
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config import construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.optim import OptimOptions
+from tasks.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class Task(LightningModule, ABC):
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)
         self.optim: OptimOptions = construct(self.model_config.optim, where="optim")
         self.predictions: dict[str, Predictions] = {}
-        self.metrics = nn.ModuleDict({f"{stage}_metrics": self.build_metrics() for stage in ("val", "test")})
+        self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
 
     def keep_options(self, **options: object) -> None:
         """Put the constructor's arguments, as plain values, into every checkpoint."""
-        self.save_hyperparameters({"model": asdict(self.model_config), "data": asdict(self.data_spec), **options})
+        arguments = {"model": asdict(self.model_config), "data": asdict(self.data_spec), **options}
+        self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
     @abstractmethod
     def num_tokens(self) -> int:
@@ -78,37 +79,39 @@ class Task(LightningModule, ABC):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The training loss, a scalar."""
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """One training batch -> its loss."""
-        loss = self.loss(self(batch), batch.target)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(batch), prog_bar=True)
-        return loss
-
-    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Score a validation batch, or a test batch where test curves are asked for (second loader)."""
-        curve = dataloader_idx > 0
-        keep = self.trainer.state.fn == TrainerFn.VALIDATING and not curve
-        self._score(batch, "test" if curve else "val", curve=curve, keep=keep)
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score a test batch and keep its predictions."""
-        self._score(batch, "test", curve=False, keep=True)
-
-    def _score(self, batch: Batch, split: str, *, curve: bool, keep: bool) -> None:
-        output = self(batch)
-        prefix = "test_curve" if curve else split
-        metrics = self.metrics[f"{split}_metrics"]
-        metrics.update(output, batch.target)
-        values = {f"{prefix}/{name}": metric for name, metric in metrics.items()}
-        options: dict[str, Any] = {"on_epoch": True, "batch_size": len(batch), "add_dataloader_idx": False}
-        self.log_dict(values, prog_bar=not curve, **options)
-        self.log(f"{prefix}/loss", self.evaluation_loss(output, batch.target), sync_dist=True, **options)
-        if keep:
-            self.predictions.setdefault(split, Predictions()).add(batch, output)
-
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss that validation and test report; the training loss without its regularisation."""
         return self.loss(output, target)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """One training batch -> its loss."""
+        loss = self.loss(self(batch), batch.target)
+        size = len(batch)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
+        now = {"train/batch_loss": loss.detach(), "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"]}
+        self.log_dict(now, on_step=True, on_epoch=False, prog_bar=True, batch_size=size)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Score a validation batch, or a test batch where test curves are asked for."""
+        split = self.trainer.datamodule.validation_stages[dataloader_idx]  # type: ignore[attr-defined]
+        scoring = self.trainer.state.fn == TrainerFn.VALIDATING
+        self._score(batch, split, "test_curve" if split == "test" else "val", keep=scoring)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Score a test batch and keep its predictions."""
+        self._score(batch, "test", "test", keep=True)
+
+    def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:
+        output = self(batch)
+        kept = output.half()  # the metrics are those of the predictions that are kept
+        metrics = self.val_metrics if split == "val" else self.test_metrics
+        metrics.update(kept.float(), batch.target)
+        options: dict[str, Any] = {"on_epoch": True, "batch_size": len(batch), "add_dataloader_idx": False}
+        self.log_dict({f"{prefix}/{name}": metric for name, metric in metrics.items()}, **options)
+        self.log(f"{prefix}/loss", self.evaluation_loss(output, batch.target), sync_dist=True, **options)
+        if keep:
+            self.predictions.setdefault(split, Predictions()).add(batch, kept)
 
     def on_validation_start(self) -> None:
         """Forget the predictions of an earlier pass."""
@@ -123,27 +126,3 @@ class Task(LightningModule, ABC):
         optimizer = self.optim.build_optimizer(self)
         schedule = self.optim.build_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-class Predictions:
-    """Outputs of one split, collected batch by batch."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def add(self, batch: Batch, output: Tensor) -> None:
-        """Keep ids, targets and outputs (fp16) of a batch on the CPU."""
-        self._parts.append((batch.ids.cpu(), batch.target.cpu(), output.detach().half().cpu()))
-
-    def gathered(self) -> dict[str, Tensor]:
-        """ids (n,), targets (n, ...) and logits (n, ...) of the whole split, sorted by id, from all processes."""
-        parts = self._parts
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            everyone: list[list[tuple[Tensor, Tensor, Tensor]]] = [
-                [] for _ in range(torch.distributed.get_world_size())
-            ]
-            torch.distributed.all_gather_object(everyone, parts)
-            parts = [part for one in everyone for part in one]
-        ids, targets, logits = (torch.cat(column) for column in zip(*parts, strict=True))
-        order = ids.argsort()
-        return {"ids": ids[order], "targets": targets[order], "logits": logits[order]}

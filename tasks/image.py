@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from pydantic import Field
-from timm.data import Mixup
-from timm.loss import SoftTargetCrossEntropy
+from timm.data.mixup import Mixup
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
@@ -62,11 +62,15 @@ class ImageClassification(Task):
             config.encoder, config.block, config.attention, self.num_tokens(), grid=self.embedding.grid
         )
         self.pool = Pool(pool)
-        self.pool.check(self.encoder.blocks[-1].attention)
+        self.pool.check(cast(Block, self.encoder.blocks[-1]).attention)
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
         self.head = nn.Linear(dim, spec.num_classes)
         self.label_smoothing = label_smoothing
-        self.mix = self._mixup(mixup, cutmix, label_smoothing) if mixup or cutmix else None
+        self.mix: Mixup | None = None
+        if mixup or cutmix:
+            self.mix = Mixup(  # type: ignore[no-untyped-call]
+                mixup_alpha=mixup, cutmix_alpha=cutmix, label_smoothing=label_smoothing, num_classes=spec.num_classes
+            )
 
     def num_tokens(self) -> int:
         """Patches, and the CLS token if pooling reads one."""
@@ -75,7 +79,7 @@ class ImageClassification(Task):
     def build_metrics(self) -> MetricCollection:
         """Top-1 accuracy, and top-5 where there are more than five classes."""
         classes = self.data_spec.num_classes
-        metrics = {"accuracy": MulticlassAccuracy(classes, average="micro")}
+        metrics: dict[str, Metric | MetricCollection] = {"accuracy": MulticlassAccuracy(classes, average="micro")}
         if classes > 5:
             metrics["accuracy_top5"] = MulticlassAccuracy(classes, average="micro", top_k=5)
         return MetricCollection(metrics, compute_groups=False)
@@ -104,22 +108,12 @@ class ImageClassification(Task):
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with label smoothing; soft targets (B, classes) come from Mixup, already smoothed."""
-        if target.ndim == 2:
-            soft: Tensor = SoftTargetCrossEntropy()(output, target)
-            return soft
-        return functional.cross_entropy(output, target, label_smoothing=self.label_smoothing)
+        smoothing = self.label_smoothing if target.ndim == 1 else 0.0
+        return functional.cross_entropy(output, target, label_smoothing=smoothing)
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy without smoothing."""
         return functional.cross_entropy(output, target)
-
-    def _mixup(self, mixup: float, cutmix: float, label_smoothing: float) -> Mixup:
-        return Mixup(
-            mixup_alpha=mixup,
-            cutmix_alpha=cutmix,
-            label_smoothing=label_smoothing,
-            num_classes=self.data_spec.num_classes,
-        )
 
     def chance(self, targets: Tensor) -> float:
         """Accuracy of always naming the commonest class."""
