@@ -66,6 +66,16 @@ def test_reference_channel_stays_and_all_channels_share_its_order(cls: type[Perm
     assert torch.equal(ranks, ranks[..., :1].expand_as(ranks))
 
 
+@pytest.mark.parametrize(("cls", "one_window"), [(CSP, {"groups": 1}), (Sliceformer, {})])
+def test_an_aligned_complete_sort_moves_with_its_tokens(
+    cls: type[PermutationAttention], one_window: dict[str, Any]
+) -> None:
+    layer, v, order = make(cls, reference="channel0", **one_window), torch.randn(2, 12, 8), torch.randperm(12)
+    assert torch.equal(layer.mix(v[:, order]), layer.mix(v)[:, order])
+    assert not layer.order_sensitive
+    assert make(cls, **one_window).order_sensitive
+
+
 def test_first_token_of_an_ascending_sort_is_the_minimum_and_of_a_descending_one_the_maximum() -> None:
     v = torch.randn(2, 12, 8)
     assert torch.equal(make(Sliceformer).mix(v)[:, 0], v.amin(dim=1))

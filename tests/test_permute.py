@@ -140,6 +140,11 @@ def test_windows_of_two_equal_the_first_window_of_a_sort_of_pairs() -> None:
         assert torch.equal(pairs, v.sort(dim=1, stable=True, descending=descending).indices)
 
 
+def test_long_windows_keep_ties_in_order() -> None:
+    v = torch.randint(4, (2, 500, 3)).float()  # an unstable sort shows only in windows this long
+    assert torch.equal(shift_sort_index(v, None, group_size=None), v.sort(dim=1, stable=True).indices)
+
+
 def test_gradient_of_a_gradient_follows_the_same_permutation() -> None:
     v = torch.randn(1, 5, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: shift_sort(x, torch.tensor([1, 2]), group_size=2) ** 2, v)
