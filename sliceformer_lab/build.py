@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.compose import load_option, option_names, resolve_hybrid
-from sliceformer_lab.config import ConfigError, check_options, construct
+from sliceformer_lab.config import MODEL_NODES, ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
-
-MODEL_NODES = ("encoder", "block", "attention", "optim")
 
 
 def build_data(config: Mapping[str, Any]) -> Any:
@@ -24,14 +22,6 @@ def build_data(config: Mapping[str, Any]) -> Any:
 
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
     """The task of a configuration for data of these sizes, checked for compatibility first."""
-    faults = []
-    for node in ("task", *MODEL_NODES):
-        try:
-            check_options(config[node], node)
-        except ConfigError as error:
-            faults.append(str(error))
-    if faults:
-        raise ConfigError("; ".join(faults))
     attention = resolve_hybrid(config["attention"])
     check_compatibility(attention, data, rope=config["encoder"].get("position") == "rope")
     model = {node: config[node] for node in MODEL_NODES} | {"attention": attention}
@@ -40,7 +30,7 @@ def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
 
 def check_compatibility(attention: Mapping[str, Any], data: DataSpec, *, rope: bool) -> None:
     """Raises ConfigError if the attention cannot take this data or position, naming those that can."""
-    needs = []
+    needs: list[tuple[str, Callable[[type[Attention]], bool]]] = []
     if data.needs_bias:
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:

@@ -5,145 +5,181 @@ Imports nothing heavy: torch is loaded by the job, after the configuration stood
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from datetime import datetime
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab import overview
 from sliceformer_lab.compose import CONF_DIR
-from sliceformer_lab.config import ConfigError, allow_targets
+from sliceformer_lab.config import ConfigError, allow_targets, check_config
+from sliceformer_lab.distributed import is_first_process
 from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.explain import explain
-from sliceformer_lab.jobs import Job, Jobs
+from sliceformer_lab.folders import register_resolvers
+from sliceformer_lab.jobs import Job, exit_code, summarise
+from sliceformer_lab.overview import help_text
 from sliceformer_lab.record import CONFIG
 from sliceformer_lab.resume import resumed_config
+from sliceformer_lab.signals import interrupted
 
 log = logging.getLogger(__name__)
-jobs = Jobs()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if {"-h", "--help"} & set(arguments):
-        print(overview.help_text())  # noqa: T201
-        return 0
-    before = sys.argv
-    sys.argv = [before[0], *arguments]
-    jobs.clear()
+    args = Namespace(overrides=[], config_dir=None)
+    jobs: list[Job] = []
+    code = 0
     try:
+        args = _parsed(arguments)
+        if args.help:
+            print(help_text())  # noqa: T201
+            return 0
         _check_packages()
-        _register_resolvers()
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing five lines and exiting
-        hydra.main(config_path=str(CONF_DIR), config_name="config", version_base="1.3")(_job)()
-        return jobs.report() if jobs.many else 0
-    except (HydraException, OmegaConfBaseException) as error:
-        return _tell(explain(error, arguments), 1)
-    except LabError as error:
-        return _tell(str(error), error.exit_code)
+        register_resolvers()
+        flags = [argument for argument in arguments if argument not in args.overrides]
+        with _called_with([*args.overrides, *flags]):  # Hydra stops reading at a flag between overrides
+            hydra.main(config_path=str(CONF_DIR), config_name="config", version_base="1.3")(_recorded_in(jobs))()
     except KeyboardInterrupt:
-        return _tell("stopped", 130)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 1
+        code = _tell(str(interrupted(signal.SIGINT)), 130)
+    except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
+        code = stop.code if isinstance(stop.code, int) else 1
+    except Exception as error:
+        code = _tell(explain(error, args.overrides, args.config_dir), 1)
+    if text := summarise(jobs):
+        _tell(text, 0)
+    return max(code, exit_code(jobs))
+
+
+def _parsed(arguments: list[str]) -> Namespace:
+    """The arguments as Hydra reads them, flags anywhere. Raises ConfigError for a flag that it does not know."""
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help, and --hydra-help for the flags")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_intermixed_args(arguments)
+
+
+def _check_packages() -> None:
+    """Raises ConfigError if a file or folder of the current directory hides one of our packages."""
+    root = CONF_DIR.parent
+    for name in ("conf", "tasks", "callbacks"):
+        found = find_spec(name)
+        places = list(found.submodule_search_locations or [str(found.origin)]) if found else []
+        if places != [str(root / name)]:
+            hiding = f"{places[0]} hides" if places else f"{root} lacks"
+            raise ConfigError(f"{hiding} the package {name} of sliceformer_lab; rename it or start from another folder")
+
+
+@contextmanager
+def _called_with(arguments: list[str]) -> Iterator[None]:
+    """Hydra reads sys.argv, and raises its errors only under HYDRA_FULL_ERROR instead of printing them and exiting."""
+    before, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = [before[0], *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
     finally:
         sys.argv = before
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if full is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full
 
 
-def _job(cfg: DictConfig) -> float | None:
-    """One job; in a multirun a failure is recorded and the others go on."""
-    context = HydraConfig.get()
-    many = context.mode == RunMode.MULTIRUN
-    folder = Path(context.runtime.output_dir)
-    try:
-        value = _run(cfg, folder)
-        jobs.add(Job(folder, "ok", value), many)
+def _recorded_in(jobs: list[Job]) -> Callable[[DictConfig], float | None]:
+    """The function that Hydra calls for each job. Hydra sees no error: it would add its own text and stop a sweep."""
+
+    def job(cfg: DictConfig) -> float | None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        of_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        try:
+            value = _run(cfg, folder)
+        except BaseException as raised:
+            if isinstance(raised, SystemExit) and not is_first_process():
+                raise  # Lightning kills all processes if one of them fails
+            error = _ending(raised)
+            jobs.append(Job(folder, of_sweep, error=error))
+            if of_sweep:
+                log.error(f"this job {error.status}: {error}")
+                if isinstance(error, InterruptedRunError):
+                    raise SystemExit(error.exit_code) from raised
+            with suppress(OSError):
+                folder.rmdir()  # a run refused before it wrote anything leaves no folder
+            return None
+        jobs.append(Job(folder, of_sweep, value))
         return value
-    except InterruptedRunError as error:
-        if many:
-            jobs.add(Job(folder, "interrupted", None, str(error)), many)
-            jobs.report()
-            raise SystemExit(error.exit_code) from error  # Hydra would go on with the next job
-        raise
-    except (Exception, SystemExit) as error:
-        if not isinstance(error, LabError):
-            log.error(traceback.format_exc())
-        if not many:
-            raise
-        jobs.add(Job(folder, getattr(error, "status", "failed"), None, f"{error}"), many)
-        log.error(f"this job failed: {error}")
-        return None
+
+    return job
+
+
+def _ending(error: BaseException) -> LabError:
+    """Any error as one to be told in a sentence; of one that nobody foresaw the traceback goes to the job's log."""
+    if isinstance(error, LabError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted(signal.SIGINT)
+    log.error(traceback.format_exc())
+    if isinstance(error, SystemExit):
+        return LabError(f"the job called sys.exit({error.code!r})")
+    return LabError(f"{type(error).__name__}: {error}")
 
 
 def _run(cfg: DictConfig, folder: Path) -> float | None:
     overrides = list(HydraConfig.get().overrides.task)
     config = _plain(cfg)
-    child = int(os.environ.get("LOCAL_RANK", "0")) > 0  # of a distributed run; reads what its parent saved
-    if config["allow_targets"] and (child or any(o.startswith("allow_targets=") for o in overrides)):
-        allow_targets(config["allow_targets"])
-    if config["mode"] == "eval" and not config["resume"]:
-        raise ConfigError("mode=eval scores a finished run again: say which with resume=FOLDER")
-    if config["resume"] and not child:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            raise ConfigError("resume names one run folder and cannot be part of a multirun")
-        config = resumed_config(config, overrides)
-    if not child:
-        # Lightning starts the other processes of a distributed run from this file
+    first = is_first_process()  # the others of a distributed run read what it has written below
+    trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
+    allow_targets(config["allow_targets"] if trusted else [])
+    if first:
+        config = _meant(config, overrides)
+        check_config(config)
+        if not config["resume"] and (folder / CONFIG).exists():
+            raise ConfigError(f"{folder} holds a run already; go on with resume={folder} or choose another folder")
+        (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.run import run
 
     return run(config, folder)
 
 
+def _meant(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The configuration to run: that of the folder to resume, if one is named."""
+    if config["resume"]:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise ConfigError("resume names one run folder and cannot be part of a multirun")
+        return resumed_config(config, overrides)
+    if config["mode"] == "eval":
+        raise ConfigError("mode=eval scores a finished run again: say which with resume=FOLDER")
+    return config
+
+
 def _plain(cfg: DictConfig) -> dict[str, Any]:
     """The resolved configuration; paths made absolute, so that it means the same from any folder."""
-    for key in ("data", "outputs"):
-        cfg.paths[key] = str(Path(cfg.paths[key]).expanduser().resolve())
-    resolved = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    try:
+        for key, path in cfg.paths.items():
+            if isinstance(path, str):
+                cfg.paths[key] = str(Path(path).expanduser().resolve())
+        resolved = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(" ".join(str(error).split())) from error
     return {str(key): value for key, value in resolved.items()} if isinstance(resolved, dict) else {}
-
-
-def _register_resolvers() -> None:
-    started = datetime.now
-
-    def digest(options: str) -> str:
-        return hashlib.sha256(options.encode()).hexdigest()[:6]
-
-    def run_folder(resume: str | None, otherwise: str) -> str:
-        if resume is not None and not (Path(resume) / CONFIG).is_file():
-            raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
-        return resume or otherwise
-
-    OmegaConf.register_new_resolver("digest", digest, replace=True)
-    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver(
-        "stamp", lambda options: f"{started():%Y-%m-%d_%H-%M-%S-%f}-{digest(options)}", replace=True, use_cache=True
-    )
-
-
-def _check_packages() -> None:
-    """Raises ConfigError if a file or folder of the current directory hides one of our packages."""
-    for name in ("conf", "tasks", "callbacks"):
-        found = importlib.util.find_spec(name)
-        origin = Path(found.origin).resolve().parent.parent if found and found.origin else None
-        if origin != CONF_DIR.resolve().parent:
-            raise ConfigError(
-                f"{found.origin if found else name} hides the package {name} of sliceformer_lab; "
-                "rename it or start from another folder"
-            )
 
 
 def _tell(sentence: str, code: int) -> int:

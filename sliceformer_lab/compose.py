@@ -15,16 +15,23 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-import conf
 from sliceformer_lab.config import ConfigError, nearest
 
-CONF_DIR = Path(conf.__file__).parent
+CONF_DIR = Path(__file__).parents[1] / "conf"
 HYBRID = "sliceformer_lab.attention.hybrid.hybrid"
 
 
 def option_names(group: str) -> list[str]:
-    """The options of a group such as 'attention', sorted."""
-    return sorted(file.stem for file in (CONF_DIR / group).glob("*.yaml"))
+    """The options of a group such as 'attention', sorted; those in a sub-folder as folder/option."""
+    root = CONF_DIR / group
+    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
+
+
+def no_such_option(group: str, name: str, names: list[str]) -> str:
+    """The sentence for an option that is not among `names`."""
+    hint = nearest(name, names)
+    listed = "" if hint.startswith("; there are") or not names else f" (there are {', '.join(names)})"
+    return f"{group}={name}: there is no such option{hint}{listed}"
 
 
 def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -36,7 +43,7 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     """
     names = option_names(group)
     if name not in names:
-        raise ConfigError(f"{group}={name}: there is no such option{_did_you_mean(name, names)}")
+        raise ConfigError(no_such_option(group, name, names))
     try:
         with _own_hydra():
             config = compose(overrides=[f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)])
@@ -45,10 +52,13 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     return _plain(config[group])
 
 
-def compose_root(overrides: Sequence[str]) -> DictConfig:
-    """The whole configuration of a command line, interpolations unresolved."""
+def compose_root(overrides: Sequence[str]) -> dict[str, Any]:
+    """The whole configuration of one job, Hydra's own node included, interpolations unresolved.
+
+    Raises Hydra's errors.
+    """
     with _own_hydra():
-        return compose("config", overrides=list(overrides))
+        return _plain(compose("config", overrides=list(overrides), return_hydra_config=True), resolve=False)
 
 
 def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:
@@ -82,13 +92,8 @@ def _own_hydra() -> Iterator[None]:
         GlobalHydra.instance().hydra = running
 
 
-def _did_you_mean(name: str, names: list[str]) -> str:
-    hint = nearest(name, names)
-    return hint if hint.startswith("; there are") else f"{hint} (there are {', '.join(names)})"
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    plain = OmegaConf.to_container(node, resolve=True)
+def _plain(node: DictConfig, resolve: bool = True) -> dict[str, Any]:
+    plain = OmegaConf.to_container(node, resolve=resolve)
     if not isinstance(plain, dict):
         raise ConfigError(f"expected a mapping of options, got {plain!r}")
     return {str(key): value for key, value in plain.items()}

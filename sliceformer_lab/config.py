@@ -25,6 +25,7 @@ ALLOWED_PREFIXES = (
     "timm.",
     "pytorch_lightning.",
 )
+MODEL_NODES = ("encoder", "block", "attention", "optim")
 _extra_prefixes: tuple[str, ...] = ()
 
 Node = Mapping[str, Any]
@@ -33,8 +34,8 @@ __all__ = [
     "ConfigError",
     "Node",
     "allow_targets",
+    "check_config",
     "check_options",
-    "check_root",
     "construct",
     "locate",
     "nearest",
@@ -62,23 +63,41 @@ class RootConfig(BaseModel):
     attention: dict[str, Any]
     optim: dict[str, Any]
     trainer: dict[str, Any]
-    callbacks: dict[str, Any]
+    callbacks: dict[str, dict[str, Any]]
     logger: dict[str, Any]
     paths: dict[str, str]
 
 
-def check_root(config: Mapping[str, Any]) -> None:
-    """Raises ConfigError with every fault of the top level at once."""
+def check_config(config: Mapping[str, Any]) -> None:
+    """Raises ConfigError with every fault of the top level and of every node's options at once."""
+    faults = []
     try:
         RootConfig.model_validate(dict(config))
     except ValidationError as error:
-        names = {name: name for name in RootConfig.model_fields}
-        raise ConfigError("; ".join(dict.fromkeys(_fault(dict(e), names, "") for e in error.errors()))) from None
+        faults += _faults(error, {name: name for name in RootConfig.model_fields}, "")
+    for where, node in _nodes(config):
+        try:
+            check_options(node, where)
+        except ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigError("; ".join(faults))
 
 
-def allow_targets(prefixes: list[str]) -> None:
-    """Let `_target_` name code of more packages; only ever called with what the command line says."""
+def _nodes(config: Mapping[str, Any]) -> list[tuple[str, Node]]:
+    """The nodes with a target, by their place in the configuration."""
+    callbacks = config.get("callbacks") or {}
+    found = {name: config.get(name) for name in ("task", "data", *MODEL_NODES, "trainer")}
+    found |= {f"callbacks.{name}": node for name, node in callbacks.items()} if isinstance(callbacks, dict) else {}
+    found |= {"logger": config["logger"]} if config.get("logger") else {}
+    return [(where, node) for where, node in found.items() if isinstance(node, dict)]
+
+
+def allow_targets(prefixes: object) -> None:
+    """Let `_target_` name code of these packages too; only ever called with what the command line says."""
     global _extra_prefixes
+    if not isinstance(prefixes, list) or not all(isinstance(p, str) and p.strip(".") for p in prefixes):
+        raise ConfigError(f"allow_targets: given {prefixes!r}, should be a list of packages such as [my_package.]")
     _extra_prefixes = tuple(p if p.endswith(".") else p + "." for p in prefixes)
 
 
@@ -93,9 +112,12 @@ def locate(target: str, where: str = "_target_") -> Any:
         )
     module, _, name = target.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
+    if not callable(found) or not found.__module__.startswith(ALLOWED_PREFIXES + _extra_prefixes):
+        raise ConfigError(f"{where}: {target} is not a class or function that is defined in an allowed package")
+    return found
 
 
 def schema(target: Any) -> dict[str, tuple[Any, Any]]:
@@ -105,9 +127,9 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     """
     function = target.__init__ if inspect.isclass(target) else target
     hints = get_type_hints(function, include_extras=True)
-    kinds = {inspect.Parameter.KEYWORD_ONLY}
-    if not target.__module__.startswith(OUR_PACKAGES):
-        kinds.add(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kinds = [inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if target.__module__.startswith(OUR_PACKAGES):
+        kinds.pop()
     return {
         p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
         for p in inspect.signature(function).parameters.values()
@@ -131,8 +153,7 @@ def check_options(node: Node, where: str) -> Any:
     try:
         model(**{keys.get(str(k), str(k)): _tuples_for(fields.get(str(k)), v) for k, v in options.items()})
     except ValidationError as error:
-        faults = dict.fromkeys(_fault(dict(e), names, where) for e in error.errors())
-        raise ConfigError("; ".join(faults)) from None
+        raise ConfigError("; ".join(_faults(error, names, where))) from None
     return target
 
 
@@ -163,12 +184,19 @@ def _tuples_for(field: tuple[Any, Any] | None, value: Any) -> Any:
     return value
 
 
-def _fault(error: dict[str, Any], names: dict[str, str], where: str) -> str:
-    first = str(error["loc"][0])
-    path = ".".join(filter(None, [where, names.get(first, first)]))
-    if error["type"] == "extra_forbidden":
-        return f"{path}: there is no such option{nearest(first, list(names.values()))}"
-    if error["type"] == "missing":
-        return f"{path}: a value is needed"
-    message = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return f"{path}: given {error['input']!r}, {message[0].lower() + message[1:]}"
+def _faults(error: ValidationError, names: dict[str, str], where: str) -> list[str]:
+    """A sentence for each option at fault; `names` translates pydantic's fields to ours."""
+    faults: dict[str, str] = {}
+    for fault in error.errors():
+        first, *inner = map(str, fault["loc"])
+        inner = [part for part in inner if part.isdigit() or not where]  # of a node's unions, pydantic names the type
+        path = ".".join(filter(None, [where, names.get(first, first), *inner]))
+        if fault["type"] == "extra_forbidden":
+            faults[path] = f"there is no such option{nearest(first, list(names.values()))}"
+        elif fault["type"] == "missing":
+            faults[path] = "a value is needed"
+        else:
+            wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            # a union has a fault for each of its types
+            faults[path] = f"{faults[path]} or {wanted}" if path in faults else f"given {fault['input']!r}, {wanted}"
+    return [f"{path}: {text}" for path, text in faults.items()]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch.distributed as dist
 from hydra.core.hydra_config import HydraConfig
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # set by Lightning's launcher
@@ -27,6 +26,8 @@ def as_one_job(folder: Path) -> Iterator[None]:
     whether the command line was a sweep, a resume or an evaluation, and they write nothing. Afterwards nothing is
     left that would make the next job of a multirun take itself for a part of this one.
     """
+    import torch.distributed as dist
+
     arguments, hydra_config = sys.argv, HydraConfig.instance().cfg
     environment = {name: os.environ.get(name) for name in VARIABLES}
     sys.argv = [arguments[0], *_child_arguments(folder)]

@@ -4,64 +4,104 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
-from sliceformer_lab.compose import CONF_DIR, compose_root
+from sliceformer_lab.compose import CONF_DIR, compose_root, no_such_option, option_names
 from sliceformer_lab.config import nearest
 from sliceformer_lab.errors import LabError
 
 
-def explain(error: Exception, arguments: Sequence[str]) -> str:
-    """The sentence for an error that composing the command line `arguments` raised."""
-    for cause in _chain(error):
-        if isinstance(cause, LabError):
-            return str(cause)
+def explain(error: Exception, overrides: Sequence[str], config_dir: str | None = None) -> str:
+    """The sentence for an error that composing `overrides` raised; `config_dir` is searched for options too."""
+    told = _told_already(error)
+    if told is not None:
+        return told
     if isinstance(error, MissingConfigException):
-        return _missing_option(error)
+        return _missing_option(error, overrides)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not understood; write KEY=VALUE, and quote values with spaces or brackets"
-    key = _offending_key(error, arguments)
-    if key is not None:
-        return _unknown_key(key, arguments)
-    return " ".join(str(error).split())
+        return f"{error.override}: not understood; write KEY=VALUE, and quote a value with spaces or brackets"
+    if several := re.match("Ambiguous value for argument '(.*)'", str(error)):
+        return f"{several[1]}: several values; add -m to run each of them, or write [...] for a list"
+    try:
+        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir)]
+    except (HydraException, ValueError):
+        faults = []
+    return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
 
 
-def _chain(error: BaseException | None) -> list[BaseException]:
-    found = []
-    while error is not None:
-        found.append(error)
+def _told_already(error: BaseException | None) -> str | None:
+    """The text of an error of ours that Hydra or OmegaConf has wrapped."""
+    while error is not None and not isinstance(error, LabError):
         error = error.__cause__ or error.__context__
-    return found
+    return None if error is None else str(error)
 
 
-def _missing_option(error: MissingConfigException) -> str:
-    group, _, name = str(error.missing_cfg_file).rpartition("/")
-    options = list(error.options or [])
-    listed = ", ".join(sorted(options))
-    hint = nearest(name, options).split("; there are")[0]
-    return f"{group}={name}: there is no such option{hint}; there are {listed}"
+def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> str:
+    missing = str(error.missing_cfg_file)
+    named = [override.partition("=")[0].lstrip("+") for override in overrides]
+    group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
+    if not group:
+        return f"--config-name={missing}: there is no such file in {CONF_DIR}"
+    known = {*option_names(group), *(error.options or [])}
+    return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
 
 
-def _offending_key(error: Exception, arguments: Sequence[str]) -> str | None:
-    quoted = re.search(r"'([^']+)'", str(error))
-    if quoted is None:
+def _jobs(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job of a sweep."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return BasicSweeper.split_arguments(parsed, None)[0]
+
+
+def _faults(overrides: list[str], config_dir: str | None) -> list[str]:
+    """What is wrong with the overrides of one job, whose group options exist."""
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
+    choices = compose_root(search)["hydra"]["runtime"]["choices"]
+    chosen = [o for o in parsed if o.key_or_group in choices or o.key_or_group == "hydra.searchpath"]
+    faults = [fault for o in chosen if (fault := _choice_fault(o))]
+    root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))])
+    return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root))]
+
+
+def _choice_fault(override: Override) -> str | None:
+    if override.key_or_group.startswith("hydra"):
         return None
-    name = quoted.group(1).lstrip("+~").split("=")[0].split("@")[0]
-    keys = [argument.lstrip("+~").split("=")[0] for argument in arguments]
-    return next((key for key in keys if key == name or key.endswith(name)), None)
+    if override.is_add():
+        return f"{override.input_line}: there is a choice of {override.key_or_group} to replace; leave out the +"
+    if not override.is_delete() and not isinstance(override.value(), str):
+        return f"{override.input_line}: name one option of {override.key_or_group}"
+    return None
 
 
-def _unknown_key(key: str, arguments: Sequence[str]) -> str:
-    parent, _, name = key.rpartition(".")
-    chosen = [a for a in arguments if (CONF_DIR / a.split("=")[0]).is_dir() and "," not in a]
-    root = compose_root(chosen)
-    node: Any = OmegaConf.select(root, parent) if parent else root
-    known = [str(k) for k in node] if isinstance(node, DictConfig) else []
-    if not parent:
-        known += [folder.name for folder in CONF_DIR.iterdir() if folder.is_dir()]
+def _key_fault(override: Override, root: dict[str, Any]) -> str | None:
+    key = override.key_or_group
+    parent, missing, siblings = _search(key, root)
+    if override.is_add():
+        return None if missing else f"{override.input_line}: there is such a key to replace; leave out the +"
+    if not missing or override.is_force_add():
+        return None
     where = f" in {parent}" if parent else ""
-    names = sorted(set(known) - {"_target_", "__pycache__", "hydra"})
-    return f"{key}: there is no such key{where}{nearest(name, names)}"
+    return f"{key}: there is no such key{where}{nearest(missing, siblings)}"
+
+
+def _search(key: str, root: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """Where a dotted key leaves the configuration: the last parent there is, the part it lacks and what it has.
+
+    The lacking part is '' if the key is there.
+    """
+    node: Any = root
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(node, dict) or part not in node:
+            siblings = list(node) if isinstance(node, dict) else []
+            if depth == 0:
+                siblings += [folder.name for folder in CONF_DIR.iterdir() if folder.is_dir()]
+            return ".".join(parts[:depth]), part, sorted({*siblings} - {"_target_", "__pycache__", "hydra"})
+        node = node[part]
+    return key, "", []

@@ -1,47 +1,36 @@
-"""The jobs of a multirun and the table that ends it."""
+"""The jobs of one command and how they ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from sliceformer_lab.errors import LabError
 
 
 @dataclass(frozen=True)
 class Job:
-    """How one job ended."""
+    """How one job ended: with the monitored metric, or with an error."""
 
     folder: Path
-    status: str
-    value: float | None
-    error: str = ""
+    of_sweep: bool
+    value: float | None = None
+    error: LabError | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"{self.value:.4f}"
+        return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {self.error or value}"
 
 
-class Jobs:
-    """Collects jobs as they end."""
+def exit_code(jobs: list[Job]) -> int:
+    """0 if all jobs ended well, 1 if one failed, 128 + its number if a signal stopped one."""
+    return max((job.error.exit_code for job in jobs if job.error), default=0)
 
-    def __init__(self) -> None:
-        self._jobs: list[Job] = []
-        self.many = False
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._jobs, self.many = [], False
-
-    def add(self, job: Job, many: bool) -> None:
-        """Record a job; `many` says that it is one of a multirun."""
-        self._jobs.append(job)
-        self.many = many
-
-    def report(self) -> int:
-        """Print every job with its result or error, and return the exit code: 1 if any failed."""
-        table = Table(title=f"{len(self._jobs)} jobs in {self._jobs[0].folder.parent}", title_justify="left")
-        for column in ("job", "status", "validation", "error"):
-            table.add_column(column, overflow="fold")
-        for job in self._jobs:
-            value = "" if job.value is None else f"{job.value:.4f}"
-            table.add_row(job.folder.name, job.status, value, job.error)
-        Console(highlight=False, soft_wrap=True).print(table)
-        return int(any(job.status != "ok" for job in self._jobs))
+def summarise(jobs: list[Job]) -> str:
+    """What to say at the end: nothing of a single job that went well, its error, or every job of a sweep on a line."""
+    failed = [job for job in jobs if job.error]
+    if any(job.of_sweep for job in jobs):
+        lines = [f"{len(failed)} of {len(jobs)} jobs in {jobs[0].folder.parent} failed", *map(str, jobs)]
+        return "\n  ".join(lines)
+    return "".join(str(job.error) for job in failed)

@@ -94,7 +94,6 @@ def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint's content: tensors and plain values only. Raises RunFolderError if it is damaged or hostile."""
     import torch
-    from torch import Tensor
 
     try:
         content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)

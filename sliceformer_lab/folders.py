@@ -1,0 +1,46 @@
+"""Where runs go: the names of their folders, as resolvers that conf/config.yaml uses."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from sliceformer_lab.config import ConfigError
+from sliceformer_lab.record import CONFIG
+
+
+def register_resolvers() -> None:
+    """Teach OmegaConf run_folder, sweep_folder and digest; the first two keep the time of their first use."""
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("digest", digest, replace=True)
+
+
+def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:
+    """The folder to resume, else <outputs>/<task>/<attention>/<time>-<digest of the options>.
+
+    Raises ConfigError if `resume` is not a run folder, before anything could be written into it.
+    """
+    if resume is None:
+        return str(Path(outputs).expanduser() / task / attention / f"{_now()}-{digest(options)}")
+    folder = Path(resume).expanduser()
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
+    return str(folder)
+
+
+def sweep_folder(outputs: str) -> str:
+    """<outputs>/sweeps/<time>, which holds the run folders of a sweep."""
+    return str(Path(outputs).expanduser() / "sweeps" / _now())
+
+
+def digest(options: str) -> str:
+    """Six characters that tell one set of options from another."""
+    return hashlib.sha256(options.encode()).hexdigest()[:6]
+
+
+def _now() -> str:
+    return f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
