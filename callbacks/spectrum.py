@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -75,11 +74,7 @@ class Spectrum(Callback):
         self._measure(trainer, pl_module, trainer.current_epoch - 1)
         if self._record is None or not trainer.is_global_zero:
             return
-        picture = self.folder / "spectrum.png"
-        plot_spectra(self._record, picture)
-        for logger in trainer.loggers:
-            if isinstance(logger, WandbLogger):
-                logger.log_image("spectrum", [str(picture)])
+        plot_spectra(self._record, self.folder / "spectrum.png")
 
     def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:
         if self._probe is None or (self._record is not None and epoch in self._record.epochs):
@@ -138,7 +133,7 @@ def _blocks(model: LightningModule) -> list[Any]:
     """The encoder's blocks. Raises ValueError if the model has none."""
     blocks = getattr(getattr(model, "encoder", None), "blocks", None)
     if not blocks:
-        raise ValueError(f"callbacks.spectrum: {type(model).__name__} has no encoder.blocks; use callbacks=none")
+        raise ValueError(f"callbacks.spectrum: {type(model).__name__} has no encoder.blocks; use callbacks=minimal")
     return list(blocks)
 
 
