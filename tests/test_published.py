@@ -24,6 +24,7 @@ SUMMARY = {
     "protocol": {
         "data": "CIFAR-10",
         "official": True,
+        "num_train": 50_000,
         "selection": "best_test",
         "limit_train": None,
         "epochs": 100,
@@ -90,8 +91,9 @@ def test_the_best_test_epoch_carries_its_own_name() -> None:
     ("changes", "reason"),
     [
         ({"official": False, "data": "CIFAR-10 (unofficial copy 1a2b)"}, "unofficial copy 1a2b"),
-        ({"limit_train": 10_000}, "not all of the data"),
-        ({"limit_test": 100}, "not all of the data"),
+        ({"num_train": 45_000}, "45000 training examples, the paper 50000"),
+        ({"limit_train": 0.5}, "not every batch"),
+        ({"limit_test": 100}, "not every batch"),
         ({"selection": "best_val"}, "chosen by best_val, the paper's by best_test"),
         ({"epochs": 10}, "10 epochs, the paper 100"),
     ],
@@ -114,7 +116,7 @@ def test_what_a_summary_does_not_say_counts_as_unequal() -> None:
     line = compare({"published": CELL})
     assert line is not None
     assert line.startswith("test/accuracy: ours unknown")
-    assert line.count(";") == 4
+    assert line.count(";") == 5
     unknown = {**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_text", "attention": "mha"}
     assert "not known here" in str(compare({"published": unknown}))
 

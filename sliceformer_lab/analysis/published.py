@@ -53,15 +53,16 @@ class Protocol:
     """How the papers got a task's numbers, as far as they say."""
 
     epochs: int
+    num_train: int  # images; they hold none out for validation
     selection: str = "best_test"  # they score the test set after each epoch and print the best
 
 
 PROTOCOLS = {
-    "mnist": Protocol(epochs=100),
-    "cifar10": Protocol(epochs=100),
-    "cifar100": Protocol(epochs=100),
-    "dogs_vs_cats": Protocol(epochs=300),
-    "imagenet1k": Protocol(epochs=300),
+    "mnist": Protocol(epochs=100, num_train=60_000),
+    "cifar10": Protocol(epochs=100, num_train=50_000),
+    "cifar100": Protocol(epochs=100, num_train=50_000),
+    "dogs_vs_cats": Protocol(epochs=300, num_train=20_000),
+    "imagenet1k": Protocol(epochs=300, num_train=1_281_167),
 }
 
 
@@ -119,12 +120,13 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     recipe = PROTOCOLS.get(cell.task)
     if recipe is None:
         return [f"how the papers trained on {cell.task} is not known here"]
-    chosen, task = run.get("selection"), summary.get("task")
+    chosen, task, trained_on = run.get("selection"), summary.get("task"), run.get("num_train")
     parameters, size = summary.get("parameters"), _published_size(cell)
     reasons = {
         f"this run's task is {task}": task != cell.task,
         f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
-        "not all of the data were used": any(run.get(f"limit_{part}") is not None for part in ("train", "val", "test")),
+        f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
+        "not every batch was used": any(run.get(f"limit_{part}") is not None for part in ("train", "val", "test")),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
         f"{run.get('epochs')} epochs, the paper {recipe.epochs}": run.get("epochs") != recipe.epochs,
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
