@@ -49,7 +49,7 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
             config = compose(overrides=[f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)])
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
-    return _plain(config[group])
+    return plain_values(config[group])
 
 
 def compose_root(overrides: Sequence[str]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def compose_root(overrides: Sequence[str]) -> dict[str, Any]:
     Raises Hydra's errors.
     """
     with _own_hydra():
-        return _plain(compose("config", overrides=list(overrides), return_hydra_config=True), resolve=False)
+        return plain_values(compose("config", overrides=list(overrides), return_hydra_config=True), resolve=False)
 
 
 def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:
@@ -92,8 +92,9 @@ def _own_hydra() -> Iterator[None]:
         GlobalHydra.instance().hydra = running
 
 
-def _plain(node: DictConfig, resolve: bool = True) -> dict[str, Any]:
-    plain = OmegaConf.to_container(node, resolve=resolve)
+def plain_values(node: DictConfig, resolve: bool = True) -> dict[str, Any]:
+    """A node as dicts, lists and scalars. Raises OmegaConf's errors for what is missing or cannot be resolved."""
+    plain = OmegaConf.to_container(node, resolve=resolve, throw_on_missing=resolve)
     if not isinstance(plain, dict):
         raise ConfigError(f"expected a mapping of options, got {plain!r}")
     return {str(key): value for key, value in plain.items()}

@@ -1,11 +1,30 @@
-"""The jobs of one command and how they ended."""
+"""The jobs of one command: from what Hydra composed to a run, and how each ended."""
 
 from __future__ import annotations
 
+import logging
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sliceformer_lab.errors import LabError
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sliceformer_lab.compose import plain_values
+from sliceformer_lab.config import ConfigError, allow_targets, check_config
+from sliceformer_lab.distributed import is_first_process
+from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.record import CONFIG
+from sliceformer_lab.resume import resumed_config
+from sliceformer_lab.signals import interrupted
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,15 +41,82 @@ class Job:
         return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {self.error or value}"
 
 
-def exit_code(jobs: list[Job]) -> int:
-    """0 if all jobs ended well, 1 if one failed, 128 + its number if a signal stopped one."""
-    return max((job.error.exit_code for job in jobs if job.error), default=0)
+def recorded_in(jobs: list[Job]) -> Callable[[DictConfig], float | None]:
+    """The function for Hydra to call; it appends to `jobs`.
+
+    Hydra sees no error: it would add its own text and end a sweep. Only a signal ends one, by SystemExit.
+    """
+
+    def job(cfg: DictConfig) -> float | None:
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        of_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        try:
+            value = _run(cfg, folder)
+        except BaseException as raised:
+            if isinstance(raised, SystemExit) and not is_first_process():
+                raise  # how a run tells Lightning not to kill the others
+            error = _told(raised)
+            jobs.append(Job(folder, of_sweep, error=error))
+            if of_sweep:
+                log.error(f"this job {error.status}: {error}")
+                if isinstance(error, InterruptedRunError):
+                    raise SystemExit(error.exit_code) from raised
+            with suppress(OSError):
+                folder.rmdir()  # a run refused before it wrote anything leaves no folder
+            return None
+        jobs.append(Job(folder, of_sweep, value))
+        return value
+
+    return job
 
 
-def summarise(jobs: list[Job]) -> str:
-    """What to say at the end: nothing of a single job that went well, its error, or every job of a sweep on a line."""
-    failed = [job for job in jobs if job.error]
-    if any(job.of_sweep for job in jobs):
-        lines = [f"{len(failed)} of {len(jobs)} jobs in {jobs[0].folder.parent} failed", *map(str, jobs)]
-        return "\n  ".join(lines)
-    return "".join(str(job.error) for job in failed)
+def _told(error: BaseException) -> LabError:
+    """Any error as one to tell in a sentence; the traceback of one that nobody foresaw goes to the job's log."""
+    if isinstance(error, LabError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted(signal.SIGINT)
+    log.error("".join(traceback.format_exception(error)))
+    if isinstance(error, SystemExit):
+        return LabError(f"the job called sys.exit({error.code!r})")
+    return LabError(f"{type(error).__name__}: {error}")
+
+
+def _run(cfg: DictConfig, folder: Path) -> float | None:
+    overrides = list(HydraConfig.get().overrides.task)
+    config = _resolved(cfg)
+    first = is_first_process()  # the others of a distributed run read what it writes below
+    trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
+    allow_targets(config["allow_targets"] if trusted else [])
+    if first:
+        config = _meant(config, overrides)
+        check_config(config)
+        if not config["resume"] and (folder / CONFIG).exists():
+            raise ConfigError(f"{folder} holds a run already; go on with resume={folder} or choose another folder")
+        (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
+    from sliceformer_lab.run import run
+
+    return run(config, folder)
+
+
+def _resolved(cfg: DictConfig) -> dict[str, Any]:
+    """Plain values; paths made absolute, so that they mean the same from any folder."""
+    try:
+        for key, path in cfg.paths.items():
+            if isinstance(path, str):
+                cfg.paths[key] = str(Path(path).expanduser().resolve())
+        return plain_values(cfg)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+
+
+def _meant(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The configuration to run: that of the folder to resume, if one is named."""
+    if config["resume"]:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise ConfigError("resume names one run folder and cannot be part of a multirun")
+        return resumed_config(config, overrides)
+    if config["mode"] == "eval":
+        raise ConfigError("mode=eval scores a finished run again: say which with resume=FOLDER")
+    return config

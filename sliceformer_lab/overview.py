@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from sliceformer_lab.compose import CONF_DIR, option_names
 
 EXAMPLES = {
@@ -15,41 +18,38 @@ EXAMPLES = {
     "sliceformer-lab debug=fast": "one batch of everything: does it run?",
     "sliceformer-lab --cfg job": "print the whole configuration, every option with its value",
 }
+OTHER_GROUPS = ("data", "encoder", "block", "optim", "trainer", "callbacks", "logger", "debug")
 
 
 def help_text() -> str:
-    """Tasks, attentions and the other groups, then example commands."""
+    """Example commands, then what can be chosen."""
+    sections = {
+        "Examples": _columns(EXAMPLES),
+        "Tasks (task=)": _columns(_explained("task")),
+        "Attentions (attention=)": _columns(_explained("attention")),
+        "Other groups": _columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
+        "Experiments (experiment=)": [f"  {name}" for name in option_names("experiment")],
+    }
     lines = [
         "Train and compare replacements of multi-head attention.",
         "",
         "usage: sliceformer-lab [-m] [KEY=VALUE ...]",
-        "",
     ]
-    lines += ["Examples"]
-    width = max(map(len, EXAMPLES)) + 2
-    lines += [f"  {command:<{width}}{what}" for command, what in EXAMPLES.items()]
-    for title, group in (("Tasks (task=)", "task"), ("Attentions (attention=)", "attention")):
-        names = option_names(group)
-        width = max(map(len, names)) + 2
-        lines += ["", title, *(f"  {name:<{width}}{first_comment(group, name)}" for name in names)]
-    lines += ["", "Other groups"]
-    lines += [
-        f"  {g + '=':<12}{', '.join(option_names(g))}" for g in ("encoder", "block", "optim", "trainer", "callbacks")
-    ]
-    lines += [f"  {g + '=':<12}{', '.join(option_names(g))}" for g in ("logger", "debug")]
-    lines += ["", "Experiments (experiment=)", *(f"  {name}" for name in experiment_names())]
+    for title, rows in sections.items():
+        lines += ["", title, *rows]
     return "\n".join(lines)
 
 
-def first_comment(group: str, name: str) -> str:
-    """What the first comment line of an option's file says of it."""
-    for line in (CONF_DIR / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# ") and not line.startswith("# @"):
-            return line[2:]
-    return ""
+def _explained(group: str) -> dict[str, str]:
+    """The options of a group with the first comment of their files."""
+    return {name: _first_comment(CONF_DIR / group / f"{name}.yaml") for name in option_names(group)}
 
 
-def experiment_names() -> list[str]:
-    """The experiments as `experiment=` takes them, such as csp/table3_cifar10_csp."""
-    root = CONF_DIR / "experiment"
-    return sorted(str(file.relative_to(root).with_suffix("")) for file in root.rglob("*.yaml"))
+def _first_comment(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next((line[2:] for line in lines if line.startswith("# ") and not line.startswith("# @")), "")
+
+
+def _columns(rows: Mapping[str, str]) -> list[str]:
+    width = max(map(len, rows)) + 2
+    return [f"  {left:<{width}}{right}" for left, right in rows.items()]

@@ -6,32 +6,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.config import ConfigError
-from sliceformer_lab.record import read_config
+from omegaconf import OmegaConf
 
-NODES = ("trainer", "logger", "callbacks", "paths")  # taken from the command line where it names them
+from sliceformer_lab.compose import plain_values
+from sliceformer_lab.config import ConfigError
+from sliceformer_lab.record import CONFIG, read_config
+
+NODES = ("trainer", "logger", "callbacks", "paths")
 WHERE_DATA_LIES = ("data.root", "data.download", "data.verify")
-OURS = ("mode", "resume", "allow_targets", "hydra")
+OF_THE_COMMAND = ("mode", "resume", "allow_targets")
+
+
+def saved_task(overrides: Sequence[str]) -> list[str]:
+    """`task=` of the run that `overrides` resume, if they do: else the keys of its data could not be given."""
+    folders = [Path(o.partition("=")[2].strip("'\"")).expanduser() for o in overrides if o.startswith("resume=")]
+    return [f"task={read_config(folder)['names']['task']}" for folder in folders if (folder / CONFIG).is_file()]
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The saved configuration of the folder `config["resume"]` with the allowed `overrides` of the command line.
 
-    Raises ConfigError for an override that would make it another run, RunFolderError if the folder is none.
+    `config` is what the command line composes to by itself. Raises ConfigError for an override that would make it
+    another run, RunFolderError if the folder is none.
     """
-    saved = read_config(Path(config["resume"]))
-    keys = [override.lstrip("+~").split("=")[0].split("@")[0] for override in overrides]
-    for key, override in zip(keys, overrides, strict=True):
-        if key.split(".")[0] not in NODES + OURS and key not in WHERE_DATA_LIES:
-            allowed = ", ".join([*NODES, "mode", *WHERE_DATA_LIES])
-            raise ConfigError(f"{override}: a resumed run keeps its configuration but for {allowed}; start a new run")
-    named = {key.split(".")[0] for key in keys}
-    merged = saved | {node: config[node] for node in NODES if node in named}
-    if "paths" in named:
-        moved = str(saved["data"]["root"]).replace(str(saved["paths"]["data"]), str(config["paths"]["data"]), 1)
-        merged["data"] = merged["data"] | {"root": moved}
-    for key in WHERE_DATA_LIES:
-        option = key.removeprefix("data.")
-        if key in keys and option in saved["data"]:
-            merged["data"] = merged["data"] | {option: config["data"][option]}
-    return merged | {"mode": config["mode"], "resume": str(config["resume"])}
+    saved = read_config(Path(config["resume"]).expanduser())
+    same = {f"{group}={choice}" for group, choice in saved["names"].items()}
+    keys = [_allowed_key(override) for override in overrides if override not in same]
+    if "paths.data" in keys and "root" in config["data"]:
+        keys.append("data.root")
+    composed, merged = OmegaConf.create(dict(config)), OmegaConf.create(saved)
+    for key in sorted({*keys, *OF_THE_COMMAND}, key=lambda key: key.count(".")):  # a node before its keys
+        OmegaConf.update(merged, key, OmegaConf.select(composed, key), merge=False, force_add=True)
+    return plain_values(merged)
+
+
+def _allowed_key(override: str) -> str:
+    key = override.lstrip("+~").partition("=")[0]
+    if key.split(".")[0] not in NODES and key not in (*WHERE_DATA_LIES, *OF_THE_COMMAND):
+        allowed = ", ".join([*NODES, "mode", *WHERE_DATA_LIES])
+        raise ConfigError(f"{override}: a resumed run keeps its configuration but for {allowed}; start a new run")
+    return key
