@@ -92,8 +92,8 @@ def test_the_best_test_epoch_carries_its_own_name() -> None:
     [
         ({"official": False, "data": "CIFAR-10 (unofficial copy 1a2b)"}, "unofficial copy 1a2b"),
         ({"num_train": 45_000}, "45000 training examples, the paper 50000"),
-        ({"limit_train": 0.5}, "not every batch"),
-        ({"limit_test": 100}, "not every batch"),
+        ({"limit_train": 0.5}, "only part of the data"),
+        ({"limit_test": 100}, "only part of the data"),
         ({"selection": "best_val"}, "chosen by best_val, the paper's by best_test"),
         ({"epochs": 10}, "10 epochs, the paper 100"),
     ],
