@@ -76,6 +76,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return content
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a run that ended well."""
+    return (folder / SUMMARY).is_file() and read_summary(folder)["status"] == "ok"
+
+
 def checkpoint_file(folder: Path, name: str) -> Path | None:
     """FOLDER/checkpoints/NAME.ckpt if it is there."""
     file = folder / "checkpoints" / f"{name}.ckpt"

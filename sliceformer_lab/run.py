@@ -25,6 +25,7 @@ from sliceformer_lab.record import (
     CONFIG,
     checkpoint_file,
     claimed,
+    is_finished,
     load_weights,
     read_summary,
     scored_checkpoint,
@@ -53,6 +54,10 @@ def run(config: Config, folder: Path) -> float | None:
         if config["mode"] == "eval":
             with as_one_job(folder):
                 return evaluate(config, folder)
+        if is_finished(folder):
+            log.info(f"{folder} holds a finished run, nothing is left to do; mode=eval scores it again")
+            value: float | None = read_summary(folder)["best"]["value"]
+            return value
         return _recorded(config, folder)
 
 

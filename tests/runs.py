@@ -43,4 +43,4 @@ def assert_equal_runs(first: Path, second: Path) -> None:
         np.testing.assert_array_equal(array, other.predictions[name])
     measured = ["train/samples_per_second", "train/peak_memory_gb"]
     histories = [run.metrics.drop(columns=measured, errors="ignore") for run in (one, other)]
-    pd.testing.assert_frame_equal(*histories, check_exact=True)
+    pd.testing.assert_frame_equal(*histories, check_exact=True, check_like=True)

@@ -1,0 +1,317 @@
+"""What a run leaves behind, whichever way it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule
+from runs import SMALL, small_config
+from torch import Tensor
+
+from callbacks.guard import Guard
+from callbacks.throughput import Throughput
+from sliceformer_lab.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.data.small_images import Digits
+from sliceformer_lab.errors import ConfigError, DivergedError, InterruptedRunError, RunFolderError
+from sliceformer_lab.record import claimed, load_run, read_checkpoint, read_summary
+from sliceformer_lab.run import run
+from sliceformer_lab.summary import end_notes
+from tasks.image import ImageClassification
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A default run, spectra included, on few examples; the warm-up of the clock is over after two batches."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    options = ("callbacks=default", "callbacks.throughput.warmup_batches=1", "trainer.log_every_n_steps=1")
+    run(small_config(*options, "optim.epochs=3", "data.split_seed=4", "tags=[a, b]"), folder)
+    return folder
+
+
+def accuracy(predictions: Mapping[str, Any], split: str) -> float:
+    return float(np.mean(predictions[f"{split}_logits"].argmax(1) == predictions[f"{split}_targets"]))
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_folder_holds_everything(finished: Path) -> None:
+    pictures = {"curves.png", "spectrum.png"}
+    files = {"summary.json", "config.yaml", "predictions.npz", "spectrum.npz", *pictures}
+    assert files <= {file.name for file in finished.iterdir()}
+    assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    for name in pictures:
+        assert (finished / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_summary_says_what_ran_and_what_came_out(finished: Path) -> None:
+    summary = read_summary(finished)
+    assert (summary["status"], summary["task"], summary["attention"]) == ("ok", "digits", "mha")
+    assert (summary["seed"], summary["split_seed"], summary["tags"]) == (0, 4, ["a", "b"])
+    assert summary["options"]["attention"] == {"qk_norm": False, "gate": False}
+    protocol = summary["protocol"]
+    assert (protocol["data"], protocol["official"], len(protocol["sha256"])) == ("digits", True, 64)
+    assert (protocol["num_train"], protocol["num_val"], protocol["num_test"]) == (128, 299, 299)
+    assert (protocol["sequence_length"], protocol["selection"], protocol["limit_train"]) == (16, "best_val", 128)
+    assert summary["parameters"] == sum(p.numel() for p in load_run(finished).model.parameters())
+    assert summary["cost_per_sample"]["multiply_adds"] > summary["parameters"]
+    assert {"test/accuracy", "test/accuracy_top5", "test/loss", "val/accuracy"} <= summary["metrics"].keys()
+    for name in ("samples_per_second", "peak_memory_gb", "wall_seconds"):
+        assert summary[name] > 0
+    assert summary["versions"]["torch"] == torch.__version__.partition("+")[0] and "published" in summary
+
+
+def test_scored_epoch_is_the_best_of_the_history(finished: Path) -> None:
+    found = load_run(finished)
+    curve = found.metrics[["epoch", "val/accuracy"]].dropna()
+    best = curve.loc[curve["val/accuracy"].idxmax()]
+    expected = {"epoch": int(best["epoch"]), "metric": "val/accuracy", "value": pytest.approx(best["val/accuracy"])}
+    assert found.summary["best"] == expected and len(curve) == 3
+    assert read_checkpoint(finished / "checkpoints" / "best.ckpt")["epoch"] == best["epoch"]
+
+
+def test_accuracy_recomputed_from_the_predictions_is_the_recorded_one(finished: Path) -> None:
+    found = load_run(finished)
+    for split in ("val", "test"):
+        assert found.predictions[f"{split}_logits"].dtype == np.float16
+        np.testing.assert_array_equal(found.predictions[f"{split}_ids"], np.arange(299))
+        assert accuracy(found.predictions, split) == pytest.approx(
+            found.summary["metrics"][f"{split}/accuracy"], abs=1e-7
+        )
+
+
+def test_metrics_are_those_of_predictions_rounded_to_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits that differ by less than half precision resolves: ties, broken alike in metric and file."""
+    forward = ImageClassification.forward
+    monkeypatch.setattr(ImageClassification, "forward", lambda self, batch: 1000 + 0.2 * forward(self, batch))
+    run(small_config(), tmp_path)
+    found = load_run(tmp_path)
+    assert accuracy(found.predictions, "test") == pytest.approx(found.summary["metrics"]["test/accuracy"], abs=1e-7)
+
+
+def test_history_has_rate_and_loss_of_each_step(finished: Path) -> None:
+    metrics = load_run(finished).metrics
+    rates = metrics["train/lr"].dropna()
+    np.testing.assert_allclose(rates, [0.002 * (step + 1) / 50 for step in range(6)], rtol=1e-6)
+    assert len(metrics["train/batch_loss"].dropna()) == 6 and len(metrics["train/loss"].dropna()) == 3
+
+
+def test_load_run_gives_model_data_and_configuration(finished: Path) -> None:
+    found = load_run(str(finished))
+    assert not found.model.training and found.config["data"]["split_seed"] == 4
+    found.data.prepare_data()
+    found.data.setup()
+    batch = next(iter(found.data.test_dataloader()[0]))
+    with torch.no_grad():
+        logits = found.model(batch)
+    torch.testing.assert_close(logits.half().numpy(), found.predictions["test_logits"][: len(batch)], rtol=0, atol=0)
+
+
+def test_load_run_refuses_another_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="not a run folder"):
+        load_run(tmp_path)
+
+
+def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
+        run(small_config(), tmp_path)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_test_set_is_scored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    step = ImageClassification.test_step
+
+    def counting(self: ImageClassification, batch: Any, batch_idx: int) -> None:
+        seen.extend(batch.ids.tolist())
+        step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassification, "test_step", counting)
+    run(small_config(), tmp_path)
+    assert sorted(seen) == list(range(299))
+    assert not [name for name in load_run(tmp_path).metrics if name.startswith("test")]
+
+
+def test_selection_last_scores_the_last_epoch(tmp_path: Path) -> None:
+    run(small_config("selection=last"), tmp_path)
+    assert read_summary(tmp_path)["best"]["epoch"] == 1
+    assert not (tmp_path / "checkpoints" / "best.ckpt").exists()
+
+
+def test_best_test_epoch_is_named_so_and_has_a_curve(tmp_path: Path) -> None:
+    run(small_config("selection=best_test", "data.val_fraction=0", "optim.epochs=3"), tmp_path)
+    found = load_run(tmp_path)
+    curve = found.metrics["test_curve/accuracy"].dropna()
+    assert len(curve) == 3
+    assert found.summary["metrics"]["test/accuracy_best_test_epoch"] == pytest.approx(curve.max(), abs=1e-6)
+    assert not {"test/accuracy", "val/accuracy"} & found.summary["metrics"].keys()
+    assert set(found.predictions) == {"test_ids", "test_targets", "test_logits"}
+
+
+def test_best_test_epoch_beside_validation(tmp_path: Path) -> None:
+    run(small_config("selection=best_test"), tmp_path)
+    assert {"val/accuracy", "test_curve/accuracy"} <= set(load_run(tmp_path).metrics)
+    assert {"val/accuracy", "test/accuracy_best_test_epoch"} <= read_summary(tmp_path)["metrics"].keys()
+
+
+def test_best_epoch_needs_validation_examples(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no validation examples; choose selection=last"):
+        run(small_config("data.val_fraction=0"), tmp_path)
+
+
+def test_dry_run_keeps_no_checkpoint(tmp_path: Path) -> None:
+    run(small_config("debug=fast"), tmp_path)
+    assert read_summary(tmp_path)["status"] == "ok" and not (tmp_path / "checkpoints").exists()
+
+
+def test_summary_of_a_failed_run_holds_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Throughput, "on_train_epoch_end", fail)
+    with pytest.raises(RuntimeError):
+        run(small_config(), tmp_path)
+    summary = read_summary(tmp_path)
+    assert (summary["status"], summary["error"]) == ("failed", "RuntimeError: out of luck")
+
+
+def test_bad_loss_stops_before_the_optimizer_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = ImageClassification.loss
+    weights: list[Tensor] = []
+
+    def bad(self: ImageClassification, output: Tensor, target: Tensor) -> Tensor:
+        value = loss(self, output, target)
+        if not self.training or self.trainer.current_epoch < 1:
+            return value
+        weights.append(self.head.weight.detach().clone())
+        return value * float("nan")
+
+    models: list[LightningModule] = []
+    monkeypatch.setattr(ImageClassification, "loss", bad)
+    monkeypatch.setattr(Guard, "on_exception", lambda self, trainer, module, error: models.append(module))
+    with pytest.raises(DivergedError, match="loss became nan in epoch 1, step 2"):
+        run(small_config(), tmp_path)
+    assert read_summary(tmp_path)["status"] == "diverged"
+    assert read_checkpoint(tmp_path / "checkpoints" / "best.ckpt")["epoch"] == 0
+    torch.testing.assert_close(models[0].head.weight, weights[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Digits, "prepare_data"),
+        (ImageClassification, "training_step"),
+        (ImageClassification, "validation_step"),
+        (ImageClassification, "test_step"),
+        (ImageClassification, "on_train_end"),
+    ],
+    ids=["preparing", "training", "validating", "testing", "ending"],
+)
+def test_signal_ends_a_run_in_every_phase(
+    owner: type, method: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, method)
+    handlers = {s: signal.getsignal(s) for s in SIGNALS}
+
+    def signalling(self: Any, *args: Any) -> Any:
+        send(number)
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, method, signalling)
+    with pytest.raises(InterruptedRunError, match=f"stopped by {signal.Signals(number).name}") as stopped:
+        run(small_config(), tmp_path)
+    assert stopped.value.exit_code == SIGNALS[signal.Signals(number)]
+    assert read_summary(tmp_path)["status"] == "interrupted"
+    assert {s: signal.getsignal(s) for s in SIGNALS} == handlers
+    if method != "prepare_data":
+        assert list((tmp_path / "checkpoints").glob("*.ckpt"))
+
+
+def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = ImageClassification.training_step
+
+    def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
+        if self.trainer.global_step == 3:
+            send(signal.SIGTERM)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassification, "training_step", signalling)
+    with pytest.raises(InterruptedRunError, match=r"in epoch 1; go on from the last finished epoch with resume="):
+        run(small_config(), tmp_path)
+    assert read_checkpoint(tmp_path / "checkpoints" / "interrupted.ckpt")["global_step"] == 4
+    assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2
+
+
+def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
+        send(signal.SIGINT)
+        send(signal.SIGINT)
+        raise AssertionError("still running")
+
+    monkeypatch.setattr(ImageClassification, "training_step", impatient)
+    with pytest.raises(InterruptedRunError, match="SIGINT twice"):
+        run(small_config(), tmp_path)
+
+
+@pytest.mark.slow
+def test_real_process_stops_at_a_signal_with_its_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sliceformer_lab", *SMALL, "optim.epochs=100000"]
+    started = {}
+    for number in SIGNALS:
+        outputs = tmp_path / signal.Signals(number).name
+        options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+        started[number] = subprocess.Popen([*command, f"paths.outputs={outputs}"], **options)
+    for number, process in started.items():
+        for line in process.stdout or ():
+            if line.startswith("epoch 1/"):
+                break
+        process.send_signal(number)
+    for number, process in started.items():
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == SIGNALS[number] and "Traceback" not in errors
+        assert f"stopped by {signal.Signals(number).name}" in errors
+        (summary,) = (tmp_path / signal.Signals(number).name).glob("digits/mha/*/summary.json")
+        assert json.loads(summary.read_text())["status"] == "interrupted"
+
+
+def test_failing_write_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.zeros(2)}}, file)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.ones(2)}}, file)
+    torch.testing.assert_close(read_checkpoint(file)["state_dict"], {"a": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_run_at_chance_is_warned_of(finished: Path) -> None:
+    summary = read_summary(finished)
+    metrics = summary["metrics"]
+    for reached, warned in ((0.11, True), (0.30, False)):
+        notes = end_notes(summary | {"metrics": metrics | {"test/accuracy": reached}})
+        assert bool([note for note in notes if note.startswith("WARNING: test accuracy")]) is warned
+
+
+def test_published_figure_stands_beside_ours(finished: Path) -> None:
+    names = {"paper": "sliceformer", "table": "table4", "task": "cifar10", "attention": "mha", "variant": ""}
+    summary = read_summary(finished) | {"published": names | {"metric": "test/accuracy"}}
+    ours = summary["metrics"]["test/accuracy"]
+    assert end_notes(summary)[0].startswith(f"test/accuracy: ours {ours:.4f}, published 0.8098")
