@@ -151,6 +151,8 @@ def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:
     assert {stage: len(s) for stage, s in ready("image_folder", tmp_path).splits.items()} == dict.fromkeys(
         ("train", "val", "test"), 60
     )
+    few = cast(ImageSplit, ready("image_folder", tmp_path, limit_train=20).splits["train"])
+    assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
 
 
 def test_crop_is_a_window_of_the_padded_picture_and_flip_its_mirror() -> None:

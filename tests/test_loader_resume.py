@@ -109,6 +109,14 @@ def test_epochs_differ_in_order_and_augmentation(root: Path) -> None:
     assert (pictures[0] != pictures[1]).flatten(1).any(dim=1).float().mean() > 0.9
 
 
+def test_the_same_pictures_are_augmented_anew_in_every_pass(root: Path) -> None:
+    data, seen = cifar(root), []
+    for data.seed in (0, 0, 1):
+        passes(data)
+        seen.append(data.splits["train"].__getitems__([0, 1, 2]).inputs)
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+
+
 def test_workers_change_nothing(root: Path) -> None:
     given = [[(b.ids, b.inputs) for b in passes(cifar(root, num_workers=n))] for n in (0, 1, 2)]
     assert_same(given[0], given[1])
