@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,25 +50,30 @@ def wandb_logger(
     import wandb
 
     if offline is None:
-        offline = not (_has_key() and _server_answers())
+        offline = must_be_offline()
     names, folder = config["names"], context.folder
     sweep = folder.parent.name if folder.parent.parent.name == "sweeps" else None
-    logger = WandbLogger(
+    run = wandb.init(
         project=project,
         entity=entity,
-        offline=offline,
-        save_dir=str(folder),
+        mode="offline" if offline else "online",
+        dir=str(folder),
         name=run_name(names, folder),
         group=group or sweep or names["task"],
         tags=[names["task"], names["attention"], *config["tags"]],
         config=dict(config),
         settings=wandb.Settings(silent=True),
     )
-    logger.experiment.define_metric(STEP)
-    logger.experiment.define_metric("*", step_metric=STEP)
+    run.define_metric(STEP)
+    run.define_metric("*", step_metric=STEP)
     if context.monitor is not None:
-        logger.experiment.define_metric(context.monitor, summary=context.monitor_mode, step_metric=STEP)
-    return logger
+        run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=STEP)
+    return WandbLogger(experiment=run)
+
+
+def must_be_offline() -> bool:
+    """Whether there is no key for the server, or no way to it."""
+    return not (_has_key() and _server_answers())
 
 
 def publish(loggers: Sequence[Logger], pictures: Sequence[Path], summary: Mapping[str, Any]) -> None:
@@ -93,7 +99,7 @@ def run_name(names: Mapping[str, Any], folder: Path) -> str:
 def sync_command(folder: Path) -> str | None:
     """What uploads the offline W&B runs of a folder later; None if there is none."""
     runs = sorted(str(run) for run in (folder / "wandb").glob("offline-run-*"))
-    return f"wandb sync {' '.join(runs)}" if runs else None
+    return f"wandb sync {shlex.join(runs)}" if runs else None
 
 
 def _has_key() -> bool:
