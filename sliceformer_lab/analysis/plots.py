@@ -116,6 +116,7 @@ def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
     values = spectrum[spectrum > FLOOR]  # not the NaN beyond the shorter matrices' end
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
 
 

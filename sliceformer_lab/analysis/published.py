@@ -126,7 +126,9 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
         f"this run's task is {task}": task != cell.task,
         f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
         f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
-        "only part of the data was used": any(run.get(f"limit_{part}") is not None for part in ("train", "val", "test")),
+        "only part of the data was used": any(
+            run.get(f"limit_{part}") is not None for part in ("train", "val", "test")
+        ),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
         f"{run.get('epochs')} epochs, the paper {recipe.epochs}": run.get("epochs") != recipe.epochs,
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
