@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 import hydra
@@ -58,7 +59,7 @@ def _conclude(jobs: list[Job]) -> int:
     if any(job.of_sweep for job in jobs):
         print(f"\njobs in {jobs[0].folder.parent}", *jobs, sep="\n  ")  # noqa: T201
         if errors:
-            _tell(f"{len(errors)} of {len(jobs)} jobs failed", 1)
+            _tell(f"{len(errors)} of {len(jobs)} jobs did not finish", 1)
     else:
         for error in errors:
             _tell(str(error), 1)
@@ -81,10 +82,11 @@ def _check_packages() -> None:
     root = CONF_DIR.parent
     for name in ("conf", "tasks", "callbacks"):
         found = find_spec(name)
-        places = list(found.submodule_search_locations or [str(found.origin)]) if found else []
-        if places != [str(root / name)]:
-            hiding = f"{places[0]} hides" if places else f"{root} lacks"
-            raise ConfigError(f"{hiding} the package {name} of sliceformer_lab; rename it or start from another folder")
+        places = list(found.submodule_search_locations or [str(found.origin)]) if found else ["nothing"]
+        if Path(places[0]).resolve() != (root / name).resolve():
+            raise ConfigError(
+                f"{places[0]} hides the package {name} of sliceformer_lab; rename it or start from another folder"
+            )
 
 
 @contextmanager

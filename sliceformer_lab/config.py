@@ -115,7 +115,7 @@ def locate(target: str, where: str = "_target_") -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
-    if not callable(found) or not found.__module__.startswith(ALLOWED_PREFIXES + _extra_prefixes):
+    if not callable(found) or not f"{found.__module__}.".startswith(ALLOWED_PREFIXES + _extra_prefixes):
         raise ConfigError(f"{where}: {target} is not a class or function that is defined in an allowed package")
     return found
 

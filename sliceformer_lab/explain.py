@@ -62,8 +62,7 @@ def _faults(overrides: list[str], config_dir: str | None) -> list[str]:
     """What is wrong with the overrides of one job, whose group options exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
     search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
-    choices = compose_root(search)["hydra"]["runtime"]["choices"]
-    chosen = [o for o in parsed if o.key_or_group in choices or o.key_or_group == "hydra.searchpath"]
+    chosen = [o for o in parsed if (CONF_DIR / o.key_or_group).is_dir() or o.key_or_group == "hydra.searchpath"]
     faults = [fault for o in chosen if (fault := _choice_fault(o))]
     root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))])
     return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root))]
