@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
@@ -16,7 +17,7 @@ from pytorch_lightning.loggers import Logger
 from sliceformer_lab.analysis.plots import plot_curves
 from sliceformer_lab.build import build_data, build_task
 from sliceformer_lab.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.config import check_options, construct
+from sliceformer_lab.config import ConfigError, check_options, construct
 from sliceformer_lab.context import RunContext
 from sliceformer_lab.distributed import as_one_job, is_first_process
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
@@ -166,19 +167,22 @@ def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[
     ]
     kind = check_options(config["trainer"], "trainer")
     options = {name: value for name, value in config["trainer"].items() if name != "_target_"}
-    trainer: pl.Trainer = kind(
-        **options,
-        default_root_dir=context.folder,
-        max_epochs=task.optim.epochs,
-        gradient_clip_val=task.optim.clip_norm,
-        callbacks=callbacks,
-        logger=loggers,
-        plugins=[AtomicCheckpointIO()],
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-        use_distributed_sampler=False,  # the loaders share out examples themselves, each to one process
-    )
+    try:
+        trainer: pl.Trainer = kind(
+            **options,
+            default_root_dir=context.folder,
+            max_epochs=task.optim.epochs,
+            gradient_clip_val=task.optim.clip_norm,
+            callbacks=callbacks,
+            logger=loggers,
+            plugins=[AtomicCheckpointIO()],
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+            use_distributed_sampler=False,  # the loaders share out examples themselves, each to one process
+        )
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"trainer: {error}") from error
     return trainer
 
 

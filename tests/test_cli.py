@@ -129,6 +129,8 @@ def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
         "encoder.dim=130 encoder.num_heads=4": "encoder: num_heads=4 does not divide dim=130",
         "attention=csp attention.groups=3": "attention: groups=3 does not divide max_len=16",
         "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
+        "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
+        "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",
         "attention=hybrid attention.pattern=[mha,cps]": "attention=cps: there is no such option; did you mean csp?",
     }.items(),
 )
