@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from sliceformer_lab.context import RunContext
@@ -15,7 +16,8 @@ from sliceformer_lab.context import RunContext
 class Throughput(Callback):
     """Counts training samples a second over all processes, validation and the first batches of a run left out."""
 
-    def __init__(self, context: RunContext, *, warmup_batches: int = 5) -> None:
+    def __init__(self, context: RunContext, *, warmup_batches: Annotated[int, Field(ge=0)] = 5) -> None:
+        del context
         self._warmup_batches = warmup_batches
         self._batches, self._samples, self._seconds, self._since = 0, 0, 0.0, 0.0
 
@@ -35,10 +37,10 @@ class Throughput(Callback):
         self._since = now
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log speed and memory so far."""
+        """Log speed and memory so far; of a distributed run the largest process."""
         if self._seconds:
-            pl_module.log("train/samples_per_second", self._samples / self._seconds, rank_zero_only=True)
-        pl_module.log("train/peak_memory_gb", peak_memory_gb(), rank_zero_only=True)
+            pl_module.log("train/samples_per_second", self._samples / self._seconds, sync_dist=True)
+        pl_module.log("train/peak_memory_gb", peak_memory_gb(), sync_dist=True, reduce_fx="max")
 
 
 def peak_memory_gb() -> float:

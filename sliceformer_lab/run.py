@@ -64,8 +64,9 @@ def run(config: Config, folder: Path) -> float | None:
 
 def _quieten() -> None:
     """Lightning's advice and progress notes, which a run's own lines and summary replace; its warnings stay."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "is not empty"):
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "across ranks is zero"):
         warnings.filterwarnings("ignore", f".*{message}")
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import MeanMetric, MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config import construct
@@ -46,6 +46,8 @@ class Task(LightningModule, ABC):
         self.optim: OptimOptions = construct(self.model_config.optim, where="optim")
         self.predictions: dict[str, Predictions] = {}
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
+        # not Lightning's own mean, which over processes divides by the mean batch size rounded down
+        self.val_loss, self.test_loss = MeanMetric(nan_strategy="disable"), MeanMetric(nan_strategy="disable")
 
     def keep_options(self, **options: object) -> None:
         """Put the constructor's arguments, as plain values, into every checkpoint."""
@@ -105,11 +107,12 @@ class Task(LightningModule, ABC):
     def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:
         output = self(batch)
         kept = output.half()  # the metrics are those of the predictions that are kept
-        metrics = self.val_metrics if split == "val" else self.test_metrics
+        validating = split == "val"
+        metrics, mean_loss = (self.val_metrics, self.val_loss) if validating else (self.test_metrics, self.test_loss)
         metrics.update(kept.float(), batch.target)
-        options: dict[str, Any] = {"on_epoch": True, "batch_size": len(batch), "add_dataloader_idx": False}
-        self.log_dict({f"{prefix}/{name}": metric for name, metric in metrics.items()}, **options)
-        self.log(f"{prefix}/loss", self.evaluation_loss(output, batch.target), sync_dist=True, **options)
+        mean_loss.update(self.evaluation_loss(output, batch.target).expand(len(batch)))  # once an example
+        values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
+        self.log_dict(values, on_epoch=True, batch_size=len(batch), add_dataloader_idx=False)
         if keep:
             self.predictions.setdefault(split, Predictions()).add(batch, kept)
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 from runs import SMALL, small_config
-from torch import Tensor
+from torch import Tensor, nn
 
 from callbacks.guard import Guard
 from callbacks.throughput import Throughput
@@ -91,6 +91,15 @@ def test_accuracy_recomputed_from_the_predictions_is_the_recorded_one(finished: 
         assert accuracy(found.predictions, split) == pytest.approx(
             found.summary["metrics"][f"{split}/accuracy"], abs=1e-7
         )
+
+
+def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
+    """299 examples make batches of 256 and 43."""
+    found = load_run(finished)
+    for split in ("val", "test"):
+        logits, targets = (torch.from_numpy(found.predictions[f"{split}_{name}"]) for name in ("logits", "targets"))
+        expected = nn.functional.cross_entropy(logits.float(), targets).item()
+        assert found.summary["metrics"][f"{split}/loss"] == pytest.approx(expected, abs=2e-4)
 
 
 def test_metrics_are_those_of_predictions_rounded_to_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
