@@ -66,7 +66,7 @@ def _quieten() -> None:
     """Lightning's advice and progress notes, which a run's own lines and summary replace; its warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "across ranks is zero"):
+    for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"):
         warnings.filterwarnings("ignore", f".*{message}")
 
 

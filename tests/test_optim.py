@@ -1,0 +1,150 @@
+"""Recipes: which parameters decay, and the learning rate at every step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from runs import small_config
+from torch import nn, optim
+
+from sliceformer_lab.compose import load_option, option_names
+from sliceformer_lab.config import ConfigError, construct
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.optim import OptimOptions
+from sliceformer_lab.run import run
+
+STEPS, EPOCHS = 60, 12  # five steps an epoch
+
+
+def rates(**options: Any) -> list[float]:
+    """The rate of each of STEPS steps, as the optimiser sees it, relative to its highest."""
+    recipe = OptimOptions(**({"lr": 0.5, "epochs": EPOCHS, "interval": "step"} | options))
+    optimizer = recipe.build_optimizer(nn.Linear(2, 2))
+    schedule = recipe.build_schedule(optimizer, STEPS)
+    seen = []
+    for _ in range(STEPS):
+        seen.append(optimizer.param_groups[0]["lr"] / recipe.lr)
+        optimizer.step()
+        schedule.step()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("schedule", "formula"),
+    [
+        ("constant", lambda t: 1.0),
+        ("cosine", lambda t: 0.1 + 0.9 * (1 + math.cos(math.pi * t / 50)) / 2),
+        ("linear", lambda t: 1 - 0.9 * t / 50),
+        ("inverse_sqrt", lambda t: math.sqrt(10 / max(10, t + 10))),
+    ],
+)
+def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formula: Any) -> None:
+    seen = rates(schedule=schedule, warmup_steps=10, min_lr=0.05)
+    assert seen[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert seen[10:] == pytest.approx([formula(t) for t in range(50)])
+
+
+def test_cosine_per_epoch_is_that_of_torch_stepped_each_epoch() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    theirs = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
+    expected = []
+    for _ in range(EPOCHS):
+        expected += [optimizer.param_groups[0]["lr"]] * (STEPS // EPOCHS)
+        optimizer.step()
+        theirs.step()
+    assert rates(schedule="cosine", interval="epoch") == pytest.approx(expected)
+
+
+def test_multistep_divides_by_ten_at_its_epochs() -> None:
+    expected = [1.0] * 15 + [0.1] * 20 + [0.01] * 25
+    assert rates(schedule="multistep", milestones=(3, 7)) == pytest.approx(expected)
+
+
+def test_warmup_may_end_within_an_epoch() -> None:
+    seen = rates(schedule="linear", interval="epoch", warmup_steps=7)
+    assert seen[:7] == pytest.approx([(step + 1) / 7 for step in range(7)])
+    assert seen[7:15] == pytest.approx([1.0] * 3 + [1 - 3 / 53] * 5)
+
+
+class Marked(nn.Module):
+    """One parameter of each kind that the optimiser may treat apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.LayerNorm(3)
+        self.position = nn.Parameter(torch.zeros(4, 3))
+        self.slow = nn.Parameter(torch.zeros(3, 3))
+        self.frozen = nn.Parameter(torch.zeros(3, 3), requires_grad=False)
+        self.position.no_decay = True  # type: ignore[attr-defined]
+        self.slow.lr_scale = 0.1  # type: ignore[attr-defined]
+
+
+def groups(model: nn.Module, **options: Any) -> dict[str, tuple[float, float]]:
+    """Decay and rate of every parameter of `model` that the optimiser was given."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = OptimOptions(lr=1.0, weight_decay=0.5, **options).build_optimizer(model)
+    return {names[id(p)]: (g["weight_decay"], g["lr"]) for g in optimizer.param_groups for p in g["params"]}
+
+
+def test_biases_norms_and_hinted_parameters_are_not_decayed() -> None:
+    spared = ("linear.bias", "norm.weight", "norm.bias", "position")
+    expected = {"linear.weight": (0.5, 1.0), "slow": (0.5, 0.1)} | dict.fromkeys(spared, (0.0, 1.0))
+    assert groups(Marked(), optimizer="adamw") == expected
+
+
+def test_everything_is_decayed_if_asked() -> None:
+    assert {decay for decay, _ in groups(Marked(), no_decay=False).values()} == {0.5}
+
+
+def test_every_trainable_parameter_of_a_vit_is_trained_once_and_its_positions_are_spared() -> None:
+    config = small_config("task.pool=cls")
+    model = {node: config[node] for node in ("encoder", "block", "attention", "optim")}
+    data = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
+    task = construct(config["task"], model, data)
+    found = groups(task)
+    assert found.keys() == dict(task.named_parameters()).keys()
+    assert [name for name, (decay, _) in found.items() if decay == 0 and "bias" not in name and "norm" not in name] == [
+        "embedding.cls",
+        "encoder.position.table",
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", optim.Adam), ("adamw", optim.AdamW), ("sgd", optim.SGD)])
+def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim.Optimizer]) -> None:
+    optimizer = OptimOptions(optimizer=name, betas=(0.8, 0.9), eps=1e-3).build_optimizer(nn.Linear(1, 1))
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert group["momentum"] == 0.8 if name == "sgd" else (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-3)
+
+
+@pytest.mark.parametrize("name", option_names("optim"))
+def test_every_recipe_can_be_built(name: str) -> None:
+    recipe: OptimOptions = construct(load_option("optim", name))
+    factor = recipe.rate_factor(1000 * recipe.epochs)
+    assert factor(recipe.warmup_steps) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_adam_cosine_holds_the_defaults() -> None:
+    assert construct(load_option("optim", "adam_cosine")) == OptimOptions()
+
+
+def test_value_out_of_range_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"optim\.epochs: given 0"):
+        construct(load_option("optim", "fast", ["epochs=0"]), where="optim")
+
+
+def test_schedule_ends_with_the_run_when_batches_are_limited(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    totals: list[int] = []
+    build = OptimOptions.build_schedule
+
+    def noting(self: OptimOptions, optimizer: optim.Optimizer, total_steps: int) -> Any:
+        totals.append(total_steps)
+        return build(self, optimizer, total_steps)
+
+    monkeypatch.setattr(OptimOptions, "build_schedule", noting)
+    run(small_config("data.limit_train=null", "trainer.limit_train_batches=3", "optim.clip_norm=1.0"), tmp_path)
+    assert totals == [6]
