@@ -173,7 +173,9 @@ def test_best_test_epoch_is_named_so_and_has_a_curve(tmp_path: Path) -> None:
 def test_best_test_epoch_beside_validation(tmp_path: Path) -> None:
     run(small_config("selection=best_test"), tmp_path)
     assert {"val/accuracy", "test_curve/accuracy"} <= set(load_run(tmp_path).metrics)
-    assert {"val/accuracy", "test/accuracy_best_test_epoch"} <= read_summary(tmp_path)["metrics"].keys()
+    metrics = read_summary(tmp_path)["metrics"]
+    assert {"val/accuracy", "test/accuracy_best_test_epoch"} <= metrics.keys()
+    assert not [name for name in metrics if name.startswith("test_curve")]
 
 
 def test_best_epoch_needs_validation_examples(tmp_path: Path) -> None:
@@ -248,6 +250,7 @@ def test_signal_ends_a_run_in_every_phase(
     assert {s: signal.getsignal(s) for s in SIGNALS} == handlers
     if method != "prepare_data":
         assert list((tmp_path / "checkpoints").glob("*.ckpt"))
+    assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
 
 
 def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
