@@ -5,7 +5,6 @@ Imports nothing heavy: torch is loaded by the job, after the configuration stood
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from argparse import Namespace
@@ -17,6 +16,7 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.utils import env_override
 
 from sliceformer_lab.compose import CONF_DIR
 from sliceformer_lab.config import ConfigError
@@ -79,29 +79,23 @@ def _parsed(arguments: list[str]) -> Namespace:
 
 def _check_packages() -> None:
     """Raises ConfigError if a file or folder of the current directory hides one of our packages."""
-    root = CONF_DIR.parent
     for name in ("conf", "tasks", "callbacks"):
         found = find_spec(name)
-        places = list(found.submodule_search_locations or [str(found.origin)]) if found else ["nothing"]
-        if Path(places[0]).resolve() != (root / name).resolve():
-            raise ConfigError(
-                f"{places[0]} hides the package {name} of sliceformer_lab; rename it or start from another folder"
-            )
+        place = (found.submodule_search_locations or [str(found.origin)])[0] if found else None
+        if place and Path(place).resolve() != CONF_DIR.with_name(name).resolve():
+            raise ConfigError(f"{place} hides the package {name} of sliceformer_lab; start from another folder")
 
 
 @contextmanager
 def _called_with(arguments: list[str]) -> Iterator[None]:
     """Hydra reads sys.argv, and raises its errors only under HYDRA_FULL_ERROR instead of printing them and exiting."""
-    before, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    before = sys.argv
     sys.argv = [before[0], *arguments]
-    os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        yield
+        with env_override({"HYDRA_FULL_ERROR": "1"}):
+            yield
     finally:
         sys.argv = before
-        os.environ.pop("HYDRA_FULL_ERROR")
-        if full is not None:
-            os.environ["HYDRA_FULL_ERROR"] = full
 
 
 def _tell(sentence: str, code: int) -> int:

@@ -43,7 +43,7 @@ def refusal(outcome: Outcome) -> str:
     assert outcome.code == 1
     assert outcome.err.count("\n") == 1 and outcome.err.startswith("sliceformer-lab: ")
     assert "Traceback" not in outcome.out + outcome.err
-    assert list(outcome.outputs.rglob("config.yaml")) == []
+    assert list(outcome.outputs.glob("digits/*/*")) == []
     return outcome.err.removeprefix("sliceformer-lab: ").rstrip()
 
 
@@ -197,7 +197,9 @@ def test_file_that_hides_a_package_of_ours_is_named(
     lab: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
 ) -> None:
     intruder = tmp_path / (f"{name}.py" if kind == "file" else name)
-    intruder.touch() if kind == "file" else (tmp_path / name / "__init__.py").parent.mkdir()
+    if kind == "folder":
+        intruder.mkdir()
+    (intruder if kind == "file" else intruder / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     for module in [m for m in sys.modules if m.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
