@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from golden_files import Arrays, file_names, load, padding_of
 from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_attention
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.compose import load_option
 from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
 
-FOLDER = Path(os.environ.get("GOLDEN_DIR", Path(__file__).parent / "golden"))
-FILES = sorted(file.stem for family in ("csp", "slice") for file in FOLDER.glob(f"{family}__*.npz"))
+FILES = file_names("csp__", "slice__")
 ORDERS = {"ascending": "ascend", "descending": "descend"}
 PADDING = {
     "none": "exact",
@@ -31,14 +26,6 @@ PADDING = {
     "official_pool_over_pads": "published",
 }
 SPEC_KEYS = ("layer", "num_layers", "heads", "head_dim", "dtype", "family", "source", "mask_mode")
-
-Arrays = dict[str, Tensor]
-
-
-def load(name: str) -> tuple[dict[str, Any], Arrays]:
-    with np.load(FOLDER / f"{name}.npz") as file:
-        arrays = {key: torch.from_numpy(file[key]) for key in file.files if key != "options"}
-        return json.loads(str(file["options"])), arrays
 
 
 def overrides(golden: dict[str, Any]) -> dict[str, Any]:
@@ -77,10 +64,6 @@ def build(golden: dict[str, Any], width: int, max_len: int, **spec: Any) -> Atte
 @cache
 def yaml_of(family: str) -> dict[str, Any]:
     return load_option("attention", {"csp": "csp", "sliceformer": "sliceformer"}[family])
-
-
-def padding_of(arrays: Arrays) -> Padding | None:
-    return Padding(arrays["lens"], arrays["mask"]) if "lens" in arrays else None
 
 
 def load_weights(layer: Attention, arrays: Arrays) -> None:
