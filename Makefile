@@ -22,10 +22,10 @@ run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=sliceformer" (defa
 	$(BIN)/python -m sliceformer_lab $(ARGS)
 
 test: $(STAMP) ## all tests
-	$(BIN)/pytest -n 2 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
 
 test-fast: $(STAMP) ## all but the slow ones
-	$(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
 
 lint: $(STAMP) ## ruff
 	$(BIN)/ruff check .
