@@ -144,7 +144,7 @@ def _assert_refuses(layer: Attention, x: Tensor, padding: Padding) -> None:
 
 
 def check_finite_at_padding(make: Factory) -> None:
-    layer = build(make)
+    layer = build(make).train()
     if takes_padding(layer):
         x, padding = padded([tokens(n, batch=1)[0] for n in (1, 5, 12)], MAX_LEN)
         out = layer(x.requires_grad_(), padding)
@@ -153,7 +153,7 @@ def check_finite_at_padding(make: Factory) -> None:
 
 
 def check_finite_in_bf16(make: Factory) -> None:
-    layer = build(make)
+    layer = build(make).train()
     x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = layer(x.requires_grad_(), padding if takes_padding(layer) else None)
