@@ -1,0 +1,191 @@
+"""SAMSA: each head samples the few tokens that matter to it, and every query attends to those alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+Mode = Literal["hard", "soft"]
+Proxy = Literal["pairwise", "softmax"]
+
+_TEMPERATURE: dict[Mode, float] = {"hard": 1.0, "soft": 0.1}
+_NEVER = -3e4  # a score that no noise lifts, a weight exactly 0 after softmax; finite in every float type
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the K slots of each head hold, best first."""
+
+    keys: Tensor  # (B, H, K, D)
+    values: Tensor  # (B, H, K, D)
+    index: Tensor  # (B, H, K) int64, which candidate; the supports count on after the tokens
+    scores: Tensor  # (B, H, K), with the noise
+
+
+class SAMSA(Attention):
+    """Softmax attention to K sampled keys and values per head. (B, N, dim) -> (B, N, dim).
+
+    An MLP scores every token for every head; Gumbel noise is added in training. The candidates are the tokens and 2K
+    learned supports, so K may exceed N. The best K fill the slots and the next K are their rivals: `proxy` weighs each
+    slot's own candidate against them, which is how scores learn. `soft` attends to these mixtures; `hard` attends to
+    the selected candidates, takes the mixtures' gradient for the scores (straight-through), and only gathers in
+    evaluation. A bias acts on a slot through the column of its token, and not on supports.
+
+    The score reads what the layer receives, as the projections do: the normalised tokens in a pre-norm block. Algorithm
+    1 read literally scores them before the norm, which an attention does not get to see.
+    `mix` raises ValueError without queries, keys and scores.
+    """
+
+    query: nn.Module
+    key: nn.Module
+
+    needs_qk = True
+    accepts_bias = True
+    mixable = False  # scores come from the layer's input, not from q, k or v
+    order_sensitive = False
+    complexity = "N C K + C K^2"
+    source = "SAMSA, section 4.2, algorithms 1 and 2, their misprints corrected"
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        sample_size: Annotated[int, Field(ge=1)] = 128,
+        mode: Mode = "hard",
+        proxy: Proxy = "pairwise",
+        tau: Annotated[float, Field(gt=0)] | None = None,
+        supports: bool = True,
+        noise_on_support: bool = True,
+        gumbel_eval: bool = False,
+    ) -> None:
+        super().__init__(spec)
+        self.sample_size = sample_size
+        self.hard = mode == "hard"
+        self.proxy: Proxy = proxy
+        self.tau = _TEMPERATURE[mode] if tau is None else tau
+        self.noise_on_support, self.gumbel_eval = noise_on_support, gumbel_eval
+        self.score = nn.Sequential(nn.Linear(spec.dim, spec.dim), nn.GELU(), nn.Linear(spec.dim, spec.num_heads))
+        self.supports = _Supports(spec.num_heads, 2 * sample_size, self.head_dim) if supports else None
+
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed."""
+        v, q, k = self.project(x)
+        mixed: Tensor = self.out(self.mix(v, q, k, scores=self.score(x), padding=padding, bias=bias))
+        return mixed
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        scores: Tensor | None = None,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """Values, queries and keys (B, N, H*D) and scores (B, N, H) -> (B, N, H*D)."""
+        if q is None or k is None or scores is None:
+            raise ValueError("samsa mixes with queries, keys and a score per token and head: mix(v, q, k, scores=s)")
+        q, sample = self.split_heads(q), self.sample(k, v, scores, padding)
+        mixed = F.scaled_dot_product_attention(
+            q,
+            sample.keys,
+            sample.values,
+            attn_mask=self._slot_mask(sample, None if bias is None else bias.to(q.dtype)),
+            dropout_p=self.spec.attention_dropout if self.training else 0.0,
+        )
+        return self.merge_heads(mixed)
+
+    def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> Sample:
+        """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
+        candidates = torch.cat([self.split_heads(k), self.split_heads(v)], dim=-1)  # (B, H, N, 2D)
+        z = scores.transpose(1, 2).float()  # 16 bits would tie many tokens
+        if padding is not None:
+            z = z.masked_fill(~padding.mask[:, None], -torch.inf)
+        candidates, z = self._with_supports(candidates, z)
+        gathers_only = self.hard and not self.training
+        z, index = self._noisy(z, k.shape[1]).topk(self.sample_size if gathers_only else 2 * self.sample_size)
+        slots = candidates.gather(2, index[..., None].expand(-1, -1, -1, candidates.shape[-1]))
+        keys, values = (slots if gathers_only else self._relaxed(slots, z)).chunk(2, dim=-1)
+        return Sample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
+
+    def _with_supports(self, candidates: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Candidates (B, H, N+2K, 2D) and scores (B, H, N+2K); empty ones that no query sees if there are no supports.
+
+        Either way there are 2K finite scores, so that a top-2K exists and holds no padding.
+        """
+        if self.supports is None:
+            extra = 2 * self.sample_size
+            return F.pad(candidates, (0, 0, 0, extra)), F.pad(z, (0, extra), value=_NEVER)
+        keys_and_values, scores = self.supports(len(z))
+        return torch.cat([candidates, keys_and_values.to(candidates.dtype)], 2), torch.cat([z, scores.float()], 2)
+
+    def _noisy(self, z: Tensor, num_tokens: int) -> Tensor:
+        if not (self.training or self.gumbel_eval):
+            return z
+        noise = gumbel_noise(z)
+        if not self.noise_on_support:
+            noise[..., num_tokens:] = 0
+        return z + noise
+
+    def _relaxed(self, taken: Tensor, z: Tensor) -> Tensor:
+        """Selected candidates and rivals (B, H, 2K, 2D) -> slots (B, H, K, 2D)."""
+        own, rivals = (weight.to(taken.dtype) for weight in proxy_weights(z, self.proxy, self.tau))
+        selected, others = (taken.detach() if self.hard else taken).chunk(2, dim=2)
+        mixture = own * selected + rivals @ others
+        if not self.hard:
+            return mixture
+        return taken[:, :, : self.sample_size] + (mixture - mixture.detach())
+
+    def _slot_mask(self, sample: Sample, bias: Tensor | None) -> Tensor | None:
+        """What to add to the scores (B, H, N, K), or which slots to see (B, H, 1, K), or None for all."""
+        filled = None if self.supports is not None else (sample.scores > _NEVER / 2)[:, :, None]
+        if bias is None:
+            return filled
+        columns = sample.index[:, :, None].expand(-1, -1, bias.shape[2], -1)
+        slots = F.pad(bias, (0, 2 * self.sample_size)).gather(3, columns).clamp(min=_NEVER)
+        return slots if filled is None else slots.masked_fill(~filled, -torch.inf)
+
+
+class _Supports(nn.Module):
+    """Learned candidates beside the tokens, with scores of their own."""
+
+    def __init__(self, num_heads: int, number: int, head_dim: int) -> None:
+        super().__init__()
+        # scores must differ from one another: which of two equal ones is taken would depend on the batch
+        self.scores = nn.Parameter(0.02 * torch.randn(num_heads, number))
+        self.keys = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
+        self.values = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
+
+    def forward(self, batch_size: int) -> tuple[Tensor, Tensor]:
+        """Keys beside values (B, H, 2K, 2D) and scores (B, H, 2K)."""
+        keys_and_values = torch.cat([self.keys, self.values], dim=-1)
+        return keys_and_values.expand(batch_size, -1, -1, -1), self.scores.expand(batch_size, -1, -1)
+
+
+def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
+    """How a relaxed slot is mixed: of its own candidate (B, H, K, 1) and of each rival (B, H, K, K); rows sum to 1.
+
+    `z` (B, H, 2K) holds the scores of the selected, then of the rivals. `pairwise` (section 4.2) lets the own candidate
+    meet every rival by itself, `softmax` (algorithm 2) all of them at once.
+    """
+    selected, rivals = (z / tau).chunk(2, dim=-1)
+    if proxy == "pairwise":
+        wins = (selected[..., :, None] - rivals[..., None, :]).sigmoid()
+        return wins.mean(-1, keepdim=True), (1 - wins) / wins.shape[-1]
+    own = (selected - rivals.logsumexp(-1, keepdim=True)).sigmoid()[..., None]
+    return own, (1 - own) * rivals.softmax(-1)[..., None, :]
+
+
+def gumbel_noise(like: Tensor) -> Tensor:
+    """Standard Gumbel noise of the shape and type of `like`."""
+    exponential = torch.empty_like(like).exponential_()
+    return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()  # an exact 0 does get drawn
