@@ -1,0 +1,46 @@
+"""Cosformer: rectified queries and keys, reweighted by a cosine of their distance."""
+
+from __future__ import annotations
+
+from math import pi
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.kernel import KernelAttention
+from sliceformer_lab.batch import Padding
+
+
+class Cosformer(KernelAttention):
+    """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / 2M), normalised, M = max_len. (B, N, dim) -> (B, N, dim).
+
+    The cosine of a difference splits into two products, so each token has 2D features. A query of which every
+    product is zero receives zeros. Raises ValueError without spec.max_len, and in `mix` for N > max_len, where
+    weights would become negative.
+    """
+
+    order_sensitive = True
+    complexity = "N C D"
+    source = "Qin et al. 2022, equations (9) and (10)"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("cosformer spreads a quarter of a cosine over the longest sequence; set max_len")
+        self.horizon = spec.max_len
+
+    def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
+        """(B, H, N, D) queries and keys -> their features (B, H, N, 2D)."""
+        del padding
+        if q.shape[2] > self.horizon:
+            raise ValueError(f"cosformer was built for at most {self.horizon} tokens, got {q.shape[2]}")
+        angles = torch.arange(q.shape[2], device=q.device)[:, None] * (pi / (2 * self.horizon))  # (N, 1)
+        cos, sin = angles.cos(), angles.sin()
+        q, k = F.relu(q), F.relu(k)
+        return torch.cat([q * cos, q * sin], dim=-1), torch.cat([k * cos, k * sin], dim=-1)
+
+    def denominator(self, total: Tensor) -> Tensor:
+        """(B, H, N, 1) -> (B, H, N, 1), at least 1e-6."""
+        return total.clamp(min=1e-6)

@@ -1,0 +1,37 @@
+"""Attention by positive features: weights that factor, so that no token pair is ever formed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.batch import Padding
+
+
+class KernelAttention(QueryKeyAttention):
+    """Weights phi(q_i) . phi(k_j), divided by their sum over real tokens j. (B, N, dim) -> (B, N, dim).
+
+    Cost is linear in N, because phi(k)^T v is summed over the tokens first; weights never exist, so attention
+    dropout has nothing to act on. Source: Katharopoulos et al. 2020, equation (5).
+    """
+
+    order_sensitive = False
+
+    @abstractmethod
+    def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
+        """Queries and keys (B, H, N, D) -> non-negative phi(q), phi(k) (B, H, N, M), phi of any finite key finite."""
+
+    def denominator(self, total: Tensor) -> Tensor:
+        """The sums of weights (B, H, N, 1), kept away from zero."""
+        return total
+
+    def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
+        """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
+        del dropout
+        phi_q, phi_k = self.features(q, k, padding)
+        if padding is not None:
+            phi_k = phi_k.masked_fill(~padding.mask[:, None, :, None], 0)
+        mixed = phi_q @ (phi_k.mT @ v)
+        return mixed / self.denominator(phi_q @ phi_k.sum(dim=2)[..., None])

@@ -1,0 +1,28 @@
+"""Linear Transformer: elu + 1 as the feature map of linear attention."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from sliceformer_lab.attention.kernel import KernelAttention
+from sliceformer_lab.batch import Padding
+
+
+class Linear(KernelAttention):
+    """Weights (elu(q_i) + 1) . (elu(k_j) + 1), normalised. (B, N, dim) -> (B, N, dim).
+
+    Queries and keys are not scaled. Differs from the published LRA code in that padded keys weigh nothing.
+    """
+
+    complexity = "N C D"
+    source = "Katharopoulos et al. 2020, equations (5) and (7)"
+
+    def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
+        """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""
+        del padding
+        return F.elu(q) + 1, F.elu(k) + 1
+
+    def denominator(self, total: Tensor) -> Tensor:
+        """(B, H, N, 1) -> (B, H, N, 1), never zero."""
+        return total + 1e-6
