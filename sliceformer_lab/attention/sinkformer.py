@@ -1,0 +1,54 @@
+"""Sinkformer: attention weights normalised in rows and columns by turns, until every token also gives one."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.batch import Padding
+
+
+class Sinkformer(QueryKeyAttention):
+    """exp(q k^T / sqrt(D)) after `n_it` normalisations, rows first, then columns ... (B, N, dim) -> (B, N, dim).
+
+    One is softmax; many make the weights doubly stochastic. Odd numbers leave the rows normalised. Padded tokens take
+    no part. Differs from the published LRA code, in which the normalisation is switched off. Raises ValueError for
+    n_it < 1.
+    """
+
+    order_sensitive = False
+    complexity = "N^2 (C + n_it H)"
+    source = "Sander et al. 2022, section 3.1"
+
+    def __init__(self, spec: LayerSpec, *, n_it: Annotated[int, Field(ge=1)] = 3) -> None:
+        super().__init__(spec)
+        if n_it < 1:
+            raise ValueError(f"n_it must be at least 1, got {n_it}")
+        self.n_it = n_it
+
+    def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
+        """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
+        logs = _sinkhorn(q @ k.mT / sqrt(self.head_dim), padding, self.n_it)
+        return F.dropout(logs.exp(), dropout) @ v
+
+
+def _sinkhorn(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:
+    """Logarithms (B, H, N, N) of the normalised weights, -inf outside the real tokens.
+
+    Sums run over real tokens only, while the entries of padding stay finite until the end, so that no sum is empty.
+    """
+    real = None if padding is None else padding.mask[:, None, :, None]
+    for step in range(n_it):
+        dim = -1 if step % 2 == 0 else -2
+        counted = scores
+        if real is not None:
+            counted = scores.masked_fill(~(real.mT if dim == -1 else real), -torch.inf)
+        scores = scores - counted.logsumexp(dim=dim, keepdim=True)
+    return scores if real is None else scores.masked_fill(~(real & real.mT), -torch.inf)
