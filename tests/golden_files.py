@@ -36,6 +36,7 @@ class Peer:
     options: Mapping[str, str] = field(default_factory=dict)  # golden option -> ours, or `max_len` of the layer
     fixed: Mapping[str, Any] = field(default_factory=dict)  # golden options of which we have only this value
     weights: Mapping[str, str] = field(default_factory=dict)  # golden array -> parameter, beside q, k, v and o
+    sizes: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # golden array -> our option, axis it counts
     gradient_atol: float = 1e-5  # 5e-5 where the golden README allows it
 
 
@@ -73,6 +74,7 @@ def peer_options(golden: dict[str, Any], peer: Peer) -> dict[str, Any]:
 def peer_layer(golden: dict[str, Any], arrays: Arrays, peer: Peer) -> Attention:
     """Our attention with the options and weights of a peer file."""
     options = peer_options(golden, peer)
+    options |= {ours: arrays[key].shape[axis] for key, (ours, axis) in peer.sizes.items() if key in arrays}
     spec = LayerSpec(
         dim=arrays["x"].shape[2],
         num_heads=golden["heads"],
@@ -83,7 +85,9 @@ def peer_layer(golden: dict[str, Any], arrays: Arrays, peer: Peer) -> Attention:
     layer = build_attention(load_option("attention", peer.attention) | options, spec).eval()
     kinds = {"w": "weight", "b": "bias"}
     names = {f"{k}_{p}": f"{ours}.{kind}" for k, kind in kinds.items() for p, ours in PROJECTIONS.items()}
-    layer.load_state_dict({ours: arrays[key] for key, ours in (names | dict(peer.weights)).items() if key in arrays})
+    shapes = {ours: weight.shape for ours, weight in layer.state_dict().items()}
+    found = {ours: arrays[key] for key, ours in (names | dict(peer.weights)).items() if key in arrays}
+    layer.load_state_dict({ours: array.reshape(shapes.get(ours, array.shape)) for ours, array in found.items()})
     return layer
 
 

@@ -1,0 +1,114 @@
+"""Synthesizer: attention scores that are learned, or made of each token by itself, instead of token pairs."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+
+class Synthesizer(Attention):
+    """Softmax over synthetic scores, with `mix_dot_product` added to q k^T / sqrt(D). (B, N, dim) -> (B, N, dim).
+
+    Scores of a head are a learned matrix (random), a product of two of inner width `rank` (factorized_random), or a
+    two-layer network of the input with `rank` hidden units (dense); samples shorter than max_len use the first N
+    positions. Raises ValueError without spec.max_len, for rank < 1, for dense in a block that projects by itself and
+    for rope without mix_dot_product, and in `mix` for N > max_len.
+    """
+
+    needs_qk = True
+    complexity = "N^2 C"
+    source = "Tay et al. 2020 (Synthesizer), equations (2) to (6)"
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        mode: Literal["random", "factorized_random", "dense"] = "random",
+        mix_dot_product: bool = True,
+        rank: Annotated[int, Field(ge=1)] = 32,
+    ) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("synthesizer learns scores per token position, so it needs max_len")
+        if rank < 1:
+            raise ValueError(f"rank must be at least 1, got {rank}")
+        if mode == "dense" and not spec.project:
+            raise ValueError("mode=dense makes scores of the layer's input, which this block keeps; set another mode")
+        if spec.rope and not mix_dot_product:
+            raise ValueError("rope turns queries and keys, which mix_dot_product=false leaves out; set it to true")
+        if not mix_dot_product:
+            self.query = self.key = None
+        self.mode, self.max_len = mode, spec.max_len
+        self._add_parameters(spec.num_heads, spec.max_len, rank)
+
+    def _add_parameters(self, heads: int, max_len: int, rank: int) -> None:
+        """Parameters of which the first scores have a standard deviation near 1."""
+        if self.mode == "random":
+            self.scores = nn.Parameter(torch.randn(heads, max_len, max_len))
+        elif self.mode == "factorized_random":
+            self.left = nn.Parameter(torch.randn(heads, max_len, rank) * rank**-0.25)
+            self.right = nn.Parameter(torch.randn(heads, rank, max_len) * rank**-0.25)
+        else:
+            self.hidden = nn.Linear(self.spec.dim, heads * rank)
+            self.position_keys = nn.Parameter(torch.randn(heads, max_len, rank) * rank**-0.5)
+            self.position_bias = nn.Parameter(torch.zeros(heads, max_len))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Values, queries and keys (B, N, H*D); in dense mode H*rank hidden units stand behind the queries."""
+        v, q, k = super().project(x)
+        if self.mode == "dense":
+            hidden = F.relu(self.hidden(x))
+            q = hidden if q is None else torch.cat([q, hidden], dim=-1)
+        return v, q, k
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, H*D) values, queries and keys as `project` gives them -> (B, N, H*D)."""
+        del bias
+        weights = F.dropout(self._weights(v, q, k, padding), self.spec.attention_dropout, self.training)
+        return self.merge_heads(weights @ self.split_heads(v))
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """The weights (B, H, N, N), without dropout."""
+        del bias
+        return self._weights(*self.project(x), padding).expand(len(x), -1, -1, -1)
+
+    def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
+        """(B or 1, H, N, N), nothing on padding."""
+        if v.shape[1] > self.max_len:
+            raise ValueError(f"synthesizer was built for at most {self.max_len} tokens, got {v.shape[1]}")
+        scores = self._synthetic(v.shape[1], q)
+        if self.query is not None:
+            if q is None or k is None:
+                raise ValueError("synthesizer with mix_dot_product mixes with queries and keys: mix(v, q, k)")
+            queries = self.split_heads(q[..., : self.width])
+            scores = scores + queries @ self.split_heads(k).mT / sqrt(self.head_dim)
+        if padding is not None:
+            scores = scores.masked_fill(~padding.mask[:, None, None, :], -torch.inf)
+        return scores.softmax(dim=-1)
+
+    def _synthetic(self, num_tokens: int, q: Tensor | None) -> Tensor:
+        """Synthetic scores (B or 1, H, N, N)."""
+        if self.mode == "random":
+            return self.scores[None, :, :num_tokens, :num_tokens]
+        if self.mode == "factorized_random":
+            return (self.left[:, :num_tokens] @ self.right[:, :, :num_tokens])[None]
+        if q is None:
+            raise ValueError("synthesizer in dense mode mixes with hidden units: mix(v, q)")
+        hidden = self.split_heads(q[..., -self.hidden.out_features :])  # (B, H, N, rank)
+        return hidden @ self.position_keys[:, :num_tokens].mT + self.position_bias[:, None, :num_tokens]
