@@ -43,7 +43,7 @@ class QueryKeyAttention(Attention):
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
         return self.merge_heads(self.attend(v, q, k, padding, dropout))
 
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         """The weights (B, H, N, N), without dropout."""
         del bias
         _, q, k = self.project(x)

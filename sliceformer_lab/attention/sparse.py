@@ -1,0 +1,75 @@
+"""The fixed pattern of sparse transformers: a token weighs its block and a summary of all others."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.blocked import (
+    attend_blocks,
+    attend_everywhere,
+    for_each_block,
+    real_tokens,
+    to_blocks,
+    to_tokens,
+)
+from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.batch import Padding
+
+
+class Sparse(QueryKeyAttention):
+    """A token weighs its own block and the first and last few tokens of every other. (B, N, dim) -> (B, N, dim).
+
+    Those few are the block's first token and its last `num_summary`; with `causal` only earlier tokens and the token
+    itself count, as in the published LRA code. `cls_open` lets the row of token 0 weigh all tokens.
+    Raises ValueError if a block is all summary.
+    Source: Sparse Transformers (Child et al. 2019), section 4.2, both heads of the fixed pattern merged.
+    """
+
+    complexity = "N C (b + c N / b)"
+    source = "Child et al. 2019, section 4.2 (fixed)"
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        block_size: Annotated[int, Field(ge=1)] = 50,
+        num_summary: Annotated[int, Field(ge=0)] = 10,
+        causal: bool = False,
+        cls_open: bool = False,
+    ) -> None:
+        super().__init__(spec)
+        if not 0 <= num_summary < block_size:
+            raise ValueError(f"num_summary must be within 0..block_size-1 = {block_size - 1}, got {num_summary}")
+        self.block_size, self.num_summary, self.causal, self.cls_open = block_size, num_summary, causal, cls_open
+        self.order_sensitive = causal or spec.max_len is None or spec.max_len > block_size
+
+    def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
+        """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
+        queries, keys, values = (to_blocks(x, self.block_size) for x in (q, k, v))
+        seen = self._seen(to_blocks(real_tokens(v, padding), self.block_size))
+        mixed = attend_blocks(queries, self._gather(keys), self._gather(values), seen, dropout)
+        mixed = to_tokens(mixed, q.shape[2])
+        if not self.cls_open:
+            return mixed
+        return torch.cat([attend_everywhere(q[:, :, :1], k, v, padding, dropout), mixed[:, :, 1:]], dim=2)
+
+    def _gather(self, blocks: Tensor) -> Tensor:
+        """A block's own tokens, then the summary of all blocks: (B, H, K, b, D) -> (B, H, K, W, D)."""
+        ends = torch.cat([blocks[:, :, :, :1], blocks[:, :, :, self.block_size - self.num_summary :]], dim=3)
+        return torch.cat([blocks, for_each_block(ends.flatten(2, 3), blocks.shape[2])], dim=3)
+
+    def _seen(self, real: Tensor) -> Tensor:
+        """Which gathered keys a query weighs, none of them twice: (B, 1, K, b, 1) -> (B, 1, K, b, W)."""
+        num_blocks, size = real.shape[2:4]
+        block = torch.arange(num_blocks, device=real.device)
+        source = block.repeat_interleave(1 + self.num_summary)  # of each summary token
+        far = source < block[:, None] if self.causal else source != block[:, None]  # (K, S)
+        own = torch.ones(size, size, dtype=torch.bool, device=real.device)
+        own = own.tril() if self.causal else own
+        pattern = [own.expand(num_blocks, -1, -1), far[:, None].expand(-1, size, -1)]
+        return self._gather(real).mT & torch.cat(pattern, dim=-1)
