@@ -41,15 +41,17 @@ def for_each_block(x: Tensor, num_blocks: int) -> Tensor:
     return x[:, :, None].expand(-1, -1, num_blocks, -1, -1)
 
 
-def attend_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, dropout: float) -> Tensor:
+def attend_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float) -> Tensor:
     """Queries (B, H, K, b, D) over gathered keys (B, H, K, W, D), values (B, H, K, W, E) -> (B, H, K, b, E).
 
-    seen (B or 1, H or 1, K, b or 1, W) is True on the keys that a query weighs. A query that weighs none, as padding
-    may, weighs all: softmax would divide 0 by 0.
+    seen (B or 1, H or 1, K, b or 1, W) is True on the keys that a query weighs, None for all. A query that weighs
+    none, as padding may, weighs all: softmax would divide 0 by 0.
     """
-    mask = (seen | ~seen.any(dim=-1, keepdim=True)).expand(-1, q.shape[1], -1, -1, -1)
     heads_blocks = q.shape[1:3]
-    q, k, v, mask = (x.flatten(1, 2) for x in (q, k, v, mask))  # (B, H*K, ...): the fused kernels want 4 axes
+    mask = None
+    if seen is not None:
+        mask = (seen | ~seen.any(dim=-1, keepdim=True)).expand(-1, q.shape[1], -1, -1, -1).flatten(1, 2)
+    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # (B, H*K, ...): the fused kernels want 4 axes
     return torch.unflatten(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), 1, heads_blocks)
 
 

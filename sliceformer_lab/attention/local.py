@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.blocked import attend_blocks, real_tokens, to_blocks, to_tokens
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
@@ -21,7 +20,7 @@ class Local(QueryKeyAttention):
     masked as if they were not. Raises ValueError for block_size < 1.
     """
 
-    complexity = "N C G"
+    complexity = "N C b"
     source = "Tay et al. 2021 (Long Range Arena), local attention"
 
     def __init__(self, spec: LayerSpec, *, block_size: Annotated[int, Field(ge=1)] = 50) -> None:
@@ -29,28 +28,13 @@ class Local(QueryKeyAttention):
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.block_size = block_size
-        self.order_sensitive = spec.max_len is None or spec.max_len > block_size
+        self.order_sensitive = 1 < block_size < (spec.max_len or block_size + 1)
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        heads, num_tokens = q.shape[1:3]
+        num_tokens = q.shape[2]
         size = min(self.block_size, num_tokens)
-        missing = -num_tokens % size  # to a whole number of blocks
-        mask = self._seen(q, padding, missing, size)
-        q, k, v = (_blocks(F.pad(t, (0, 0, 0, missing)), size) for t in (q, k, v))  # (B, H*K, G, D or E)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-        return torch.unflatten(mixed, 1, (heads, -1)).flatten(2, 3)[:, :, :num_tokens]
-
-    def _seen(self, q: Tensor, padding: Padding | None, missing: int, size: int) -> Tensor | None:
-        """Which keys of its block a query sees (B or 1, H*K, 1, G), or None for all."""
-        if padding is None and not missing:
-            return None
-        real = q.new_ones(1, q.shape[2], dtype=torch.bool) if padding is None else padding.mask
-        mask = _blocks(F.pad(real, (0, missing))[:, None, :, None], size).mT  # (B or 1, K, 1, G)
-        mask = mask | ~mask.any(dim=-1, keepdim=True)  # a block of padding sees itself: softmax of nothing is NaN
-        return mask.repeat(1, q.shape[1], 1, 1)
-
-
-def _blocks(x: Tensor, size: int) -> Tensor:
-    """(B, H, K*G, D) -> (B, H*K, G, D)."""
-    return torch.unflatten(x, 2, (-1, size)).flatten(1, 2)
+        full = padding is None and num_tokens % size == 0
+        seen = None if full else to_blocks(real_tokens(q, padding), size).mT  # (B or 1, 1, K, 1, b)
+        q, k, v = (to_blocks(t, size) for t in (q, k, v))  # (B, H, K, b, D or E)
+        return to_tokens(attend_blocks(q, k, v, seen, dropout), num_tokens)
