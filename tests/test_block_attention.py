@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from attention_checks import (
     CHECKS,
     HEADS,
@@ -33,6 +34,7 @@ SMALL: dict[str, dict[str, Any]] = {  # blocks and windows far below the tests' 
     "longformer_cls": {"back": 2, "ahead": 1},
     "bigbird": {"block_size": 2, "num_random": 1},
     "sparse": {"block_size": 4, "num_summary": 1},
+    "reformer": {"chunk_length": 4, "num_hashes": 2, "num_buckets": 4},
 }
 NOT_SMALL = (
     check_cost_is_linear_unless_declared,  # sparse has N / b keys for every token
@@ -69,11 +71,11 @@ def output(layer: Attention, x: Tensor, maps: Tensor) -> Tensor:
     return out
 
 
-def window(layer: Attention, num_tokens: int, back: int, ahead: int) -> Tensor:
+def window(num_tokens: int, back: int, ahead: int) -> Tensor:
     return torch.tensor([[[-back <= j - i <= ahead for j in range(num_tokens)] for i in range(num_tokens)]])
 
 
-def fixed(layer: Attention, num_tokens: int, size: int, summary: int, causal: bool, cls_open: bool) -> Tensor:
+def fixed(num_tokens: int, size: int, summary: int, *, causal: bool = False, cls_open: bool = False) -> Tensor:
     def sees(i: int, j: int) -> bool:
         pattern = i // size == j // size or j % size == 0 or j % size >= size - summary
         return (pattern and (j <= i or not causal)) or (cls_open and i == 0)
@@ -92,31 +94,72 @@ def big_bird(layer: Attention, num_tokens: int, size: int) -> Tensor:
     return torch.tensor([[[sees(h, i // size, j // size) for j in span] for i in span] for h in range(HEADS)])
 
 
-PATTERNS: list[tuple[str, dict[str, Any], Callable[[Attention, int], Tensor]]] = [
-    ("longformer", {"back": 2, "ahead": 1}, lambda layer, n: window(layer, n, 2, 1)),
-    ("longformer", {"back": 0, "ahead": 40}, lambda layer, n: window(layer, n, 0, 40)),
-    ("longformer", {"back": 0, "ahead": 0}, lambda layer, n: window(layer, n, 0, 0)),
-    ("sparse", {"block_size": 4, "num_summary": 1}, lambda layer, n: fixed(layer, n, 4, 1, False, False)),
+def hashed(layer: Attention, x: Tensor, size: int, *, wrap: bool = False, same_bucket: bool = False) -> Tensor:
+    """The weights of Reformer for one sample x (1, N, C), pair by pair: (H, N, N)."""
+    q, num_tokens = heads(layer.project(x)[1]), x.shape[1]
+    maps, totals = [], []
+    for rotation in layer.state_dict()["rotations"]:
+        turned = q @ rotation
+        buckets = torch.cat([turned, -turned], dim=-1).argmax(dim=-1).tolist()
+        scores = torch.full((HEADS, num_tokens, num_tokens), -torch.inf)
+        for h in range(HEADS):
+            order = sorted(range(num_tokens), key=lambda i: (buckets[h][i], i))
+            chunk = {token: place // size for place, token in enumerate(order)}
+            for i in range(num_tokens):
+                for j in range(num_tokens):
+                    near = chunk[i] - chunk[j] in (0, 1) or (wrap and (chunk[i], chunk[j]) == (0, (N - 1) // size))
+                    if near and (not same_bucket or buckets[h][i] == buckets[h][j]):
+                        score = q[h, i] @ (q[h, j] / q[h, j].norm()) / q.shape[-1] ** 0.5
+                        scores[h, i, j] = -1e5 if i == j else score
+        maps.append(scores.softmax(-1))
+        totals.append(scores.logsumexp(-1, keepdim=True))
+    return (torch.stack(totals).softmax(0) * torch.stack(maps)).sum(0)
+
+
+def case_id(value: object) -> str:
+    return "" if callable(value) else str(value)  # a function prints its address, which xdist cannot match
+
+
+BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] = [
+    ("longformer", {"back": 2, "ahead": 1}, lambda layer, x: weights(layer, x, window(x.shape[1], 2, 1))),
+    ("longformer", {"back": 0, "ahead": 40}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 40))),
+    ("longformer", {"back": 0, "ahead": 0}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 0))),
+    ("sparse", {"block_size": 4, "num_summary": 1}, lambda layer, x: weights(layer, x, fixed(x.shape[1], 4, 1))),
     (
         "sparse",
         {"block_size": 5, "num_summary": 0, "causal": True, "cls_open": True},
-        lambda layer, n: fixed(layer, n, 5, 0, True, True),
+        lambda layer, x: weights(layer, x, fixed(x.shape[1], 5, 0, causal=True, cls_open=True)),
     ),
-    ("bigbird", {"block_size": 2, "num_random": 2}, lambda layer, n: big_bird(layer, n, 2)),
-    ("bigbird", {"block_size": 3, "num_random": 0}, lambda layer, n: big_bird(layer, n, 3)),
+    (
+        "bigbird",
+        {"block_size": 2, "num_random": 2},
+        lambda layer, x: weights(layer, x, big_bird(layer, x.shape[1], 2)),
+    ),
+    (
+        "bigbird",
+        {"block_size": 3, "num_random": 0},
+        lambda layer, x: weights(layer, x, big_bird(layer, x.shape[1], 3)),
+    ),
+    ("reformer", {"chunk_length": 5, "num_hashes": 2, "num_buckets": 4}, lambda layer, x: hashed(layer, x, 5)),
+    (
+        "reformer",
+        {"chunk_length": 6, "wrap": True, "same_bucket_only": True, "num_buckets": 2},
+        lambda layer, x: hashed(layer, x, 6, wrap=True, same_bucket=True),
+    ),
+    ("reformer", {"chunk_length": 100, "wrap": True}, lambda layer, x: hashed(layer, x, 100)),
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "pattern"), PATTERNS, ids=str)
-def test_equals_dense_attention_under_its_pattern(
-    name: str, options: dict[str, Any], pattern: Callable[[Attention, int], Tensor]
+@pytest.mark.parametrize(("name", "options", "brute_force"), BRUTE, ids=case_id)
+def test_equals_brute_force_on_ragged_batches(
+    name: str, options: dict[str, Any], brute_force: Callable[[Attention, Tensor], Tensor]
 ) -> None:
     layer = build(name, **options)
     samples = [tokens(n, batch=1, seed=n)[0] for n in LENGTHS]
     x, padding = padded(samples, N)
     out = layer(x, padding)
     for row, sample in zip(out, samples, strict=True):
-        maps = weights(layer, sample[None], pattern(layer, len(sample)))
+        maps = brute_force(layer, sample[None])
         expected = output(layer, sample[None], maps)
         assert_close(row[: len(sample)], expected)
         assert_close(layer(sample[None])[0], expected)
@@ -157,6 +200,16 @@ def test_global_tokens_may_be_more_than_there_are() -> None:
     assert build("longformer_cls", num_global=5)(tokens(3)).isfinite().all()
 
 
+def test_reformer_with_one_bucket_and_one_chunk_is_attention_to_all_others() -> None:
+    layer, x = build("reformer", chunk_length=N, num_hashes=2, same_bucket_only=True), tokens(N, batch=1)
+    with torch.no_grad():
+        layer.rotations.zero_()  # every token falls into the first bucket
+    q = heads(layer.project(x)[1])
+    scores = q @ F.normalize(q, dim=-1).mT / q.shape[-1] ** 0.5
+    others = scores.masked_fill(torch.eye(N, dtype=torch.bool), -torch.inf).softmax(-1)
+    assert_close(layer(x)[0], output(layer, x, others))
+
+
 def test_random_blocks_come_from_the_seed_and_stay() -> None:
     drawn = [build("bigbird", block_size=2, num_random=3).random_blocks for _ in range(2)]
     assert torch.equal(*drawn)
@@ -171,6 +224,9 @@ BAD = [
     ("bigbird", {"block_size": 0}, "block_size"),
     ("bigbird", {"num_random": -1}, "num_random"),
     ("sparse", {"block_size": 0}, "block_size"),
+    ("reformer", {"num_hashes": 0}, "num_hashes"),
+    ("reformer", {"num_buckets": 5}, "even"),
+    ("reformer", {"chunk_length": 0}, "chunk_length"),
     ("sparse", {"block_size": 4, "num_summary": 4}, "num_summary"),
 ]
 
@@ -181,10 +237,10 @@ def test_bad_options_are_refused(name: str, options: dict[str, Any], says: str) 
         build(name, **options)
 
 
-@pytest.mark.parametrize("name", ["bigbird"])
-def test_refuses_to_build_without_max_len(name: str) -> None:
+@pytest.mark.parametrize(("name", "options"), [("bigbird", {}), ("reformer", {"wrap": True})], ids=str)
+def test_refuses_to_build_without_max_len(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="set max_len"):
-        build(name, max_len=None)
+        build(name, max_len=None, **options)
 
 
 @pytest.mark.parametrize(

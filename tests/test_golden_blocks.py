@@ -25,6 +25,17 @@ PEERS = {  # by the beginning of a file's name
         attention="sparse",
         options={"block": "block_size", "c": "num_summary", "causal": "causal", "cls_open": "cls_open"},
     ),
+    "peer__reformer": Peer(
+        attention="reformer",
+        options={
+            "n_hashes": "num_hashes",
+            "n_buckets": "num_buckets",
+            "chunk_length": "chunk_length",
+            "wrap": "wrap",
+            "same_bucket_only": "same_bucket_only",
+        },
+        weights={"w_qk": "query.weight", "b_qk": "query.bias", "rotations": "rotations"},
+    ),
 }
 CASES = [(file, peer) for start, peer in PEERS.items() for file in file_names(start)]
 
