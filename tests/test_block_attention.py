@@ -35,6 +35,7 @@ SMALL: dict[str, dict[str, Any]] = {  # blocks and windows far below the tests' 
     "bigbird": {"block_size": 2, "num_random": 1},
     "sparse": {"block_size": 4, "num_summary": 1},
     "reformer": {"chunk_length": 4, "num_hashes": 2, "num_buckets": 4},
+    "sinkhorn": {"block_size": 4},
 }
 NOT_SMALL = (
     check_cost_is_linear_unless_declared,  # sparse has N / b keys for every token
@@ -116,6 +117,28 @@ def hashed(layer: Attention, x: Tensor, size: int, *, wrap: bool = False, same_b
     return (torch.stack(totals).softmax(0) * torch.stack(maps)).sum(0)
 
 
+def sinkhorn(layer: Attention, x: Tensor, size: int, temperature: float) -> Tensor:
+    """The weights of the Sinkhorn Transformer for one sample x (1, N, C), query by query: (H, N, N)."""
+    _, q, k = (heads(t) for t in layer.project(x) if t is not None)
+    blocks = torch.arange(x.shape[1]).split(size)
+    maps = torch.zeros(HEADS, x.shape[1], x.shape[1])
+    for h in range(HEADS):
+        sums = torch.stack([k[h, block].sum(0) for block in blocks])
+        mixture = (layer.sort(sums)[:, : len(blocks)] / temperature).exp()
+        for _ in range(8):
+            mixture = mixture / mixture.sum(0)
+            mixture = mixture / mixture.sum(1, keepdim=True)
+        for i in range(x.shape[1]):
+            own = i // size
+            moved = [  # for each place in a block, the share of each token in what comes to this block
+                torch.stack([mixture[own, j // size] * (j % size == place) for j in range(x.shape[1])])
+                for place in range(min(size, x.shape[1]))
+            ]
+            shares = torch.cat([torch.eye(x.shape[1])[blocks[own]], torch.stack(moved)])
+            maps[h, i] = (shares @ k[h] @ q[h, i] / q.shape[-1] ** 0.5).softmax(0) @ shares
+    return maps
+
+
 def case_id(value: object) -> str:
     return "" if callable(value) else str(value)  # a function prints its address, which xdist cannot match
 
@@ -147,6 +170,8 @@ BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] =
         lambda layer, x: hashed(layer, x, 6, wrap=True, same_bucket=True),
     ),
     ("reformer", {"chunk_length": 100, "wrap": True}, lambda layer, x: hashed(layer, x, 100)),
+    ("sinkhorn", {"block_size": 4}, lambda layer, x: sinkhorn(layer, x, 4, 0.75)),
+    ("sinkhorn", {"block_size": 22, "temperature": 2.0}, lambda layer, x: sinkhorn(layer, x, 22, 2.0)),
 ]
 
 
@@ -173,6 +198,8 @@ WHOLE = [
     ("bigbird", {"block_size": 100}),
     ("sparse", {"block_size": N}),
     ("sparse", {"block_size": 1000}),
+    ("sinkhorn", {"block_size": N}),  # its own and the sorted keys are the same
+    ("sinkhorn", {"block_size": 1000}),
 ]
 
 
@@ -210,6 +237,15 @@ def test_reformer_with_one_bucket_and_one_chunk_is_attention_to_all_others() -> 
     assert_close(layer(x)[0], output(layer, x, others))
 
 
+def test_sorting_of_real_blocks_is_doubly_stochastic() -> None:
+    layer = build("sinkhorn", block_size=4, num_iters=50)
+    keys, real = torch.randn(2, HEADS, 6, 4, 4), torch.tensor([[[True] * 6], [[True] * 2 + [False] * 4]])
+    mixture = layer.sorting(keys, real)
+    assert_close(mixture.sum(dim=-1), torch.ones(2, HEADS, 6))
+    assert_close(mixture.sum(dim=-2), torch.ones(2, HEADS, 6), atol=1e-4, rtol=0)
+    assert_close(mixture[1, :, 2:], torch.eye(6)[2:].expand(HEADS, -1, -1))
+
+
 def test_random_blocks_come_from_the_seed_and_stay() -> None:
     drawn = [build("bigbird", block_size=2, num_random=3).random_blocks for _ in range(2)]
     assert torch.equal(*drawn)
@@ -227,6 +263,9 @@ BAD = [
     ("reformer", {"num_hashes": 0}, "num_hashes"),
     ("reformer", {"num_buckets": 5}, "even"),
     ("reformer", {"chunk_length": 0}, "chunk_length"),
+    ("sinkhorn", {"block_size": 0}, "block_size"),
+    ("sinkhorn", {"num_iters": 0}, "num_iters"),
+    ("sinkhorn", {"temperature": 0.0}, "temperature"),
     ("sparse", {"block_size": 4, "num_summary": 4}, "num_summary"),
 ]
 
@@ -237,7 +276,9 @@ def test_bad_options_are_refused(name: str, options: dict[str, Any], says: str) 
         build(name, **options)
 
 
-@pytest.mark.parametrize(("name", "options"), [("bigbird", {}), ("reformer", {"wrap": True})], ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), [("bigbird", {}), ("sinkhorn", {}), ("reformer", {"wrap": True})], ids=str
+)
 def test_refuses_to_build_without_max_len(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="set max_len"):
         build(name, max_len=None, **options)
