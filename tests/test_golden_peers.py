@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from golden_files import Peer, check_peer, load, peer_files, peer_options
+from golden_files import Peer, check_peer, file_names, load, peer_files, peer_layer, peer_options
+from torch.testing import assert_close
+
+from sliceformer_lab.attention.performer import Performer
 
 PEERS = {
     "softmax": Peer(attention="mha"),
@@ -51,3 +54,21 @@ def test_an_unknown_option_fails(surprise: dict[str, object]) -> None:
 @pytest.mark.parametrize("name", peer_files(PEERS))
 def test_equals_golden_vectors(name: str) -> None:
     check_peer(name, PEERS[load(name)[0]["op"]])
+
+
+@pytest.mark.parametrize("name", file_names("peer__sinkhorn_"))
+def test_weights_equal_the_golden_plan(name: str) -> None:
+    golden, arrays = load(name)
+    layer = peer_layer(golden, arrays, PEERS["sinkhorn"])
+    assert_close(layer.implied_map(arrays["x"]), arrays["plan"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", file_names("peer__performer_"))
+def test_features_equal_golden_ones(name: str) -> None:
+    golden, arrays = load(name)
+    layer = peer_layer(golden, arrays, PEERS["performer"])
+    assert isinstance(layer, Performer)
+    _, q, k = layer.project(arrays["x"])
+    phi_q, phi_k = layer.features(layer.split_heads(q), layer.split_heads(k), None)
+    assert_close(phi_q, arrays["phi_q"], rtol=0, atol=1e-5)
+    assert_close(phi_k, arrays["phi_k"], rtol=0, atol=1e-5)
