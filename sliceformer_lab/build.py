@@ -8,8 +8,9 @@ from typing import Any
 from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.compose import load_option, option_names, resolve_hybrid
-from sliceformer_lab.config import MODEL_NODES, ConfigError, construct
+from sliceformer_lab.config import MODEL_NODES, ConfigError, check_options, construct
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.base import EncoderBlock
 
 
 def build_data(config: Mapping[str, Any]) -> Any:
@@ -23,14 +24,17 @@ def build_data(config: Mapping[str, Any]) -> Any:
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
     """The task of a configuration for data of these sizes, checked for compatibility first."""
     attention = resolve_hybrid(config["attention"])
-    check_compatibility(attention, data, rope=config["encoder"].get("position") == "rope")
+    block: type[EncoderBlock] = check_options(config["block"], "block")
+    check_compatibility(attention, data, block, rope=config["encoder"].get("position") == "rope")
     model = {node: config[node] for node in MODEL_NODES} | {"attention": attention}
     return construct(config["task"], model, data, where="task")
 
 
-def check_compatibility(attention: Mapping[str, Any], data: DataSpec, *, rope: bool) -> None:
-    """Raises ConfigError if the attention cannot take this data or position, naming those that can."""
-    needs: list[tuple[str, Callable[[type[Attention]], bool]]] = []
+def check_compatibility(attention: Mapping[str, Any], data: DataSpec, block: type[EncoderBlock], *, rope: bool) -> None:
+    """Raises ConfigError if the attention cannot take this data, block or position, naming those that can."""
+    needs: list[tuple[str, Callable[[type[Attention]], bool]]] = [
+        (f"{block.__name__} has a place for {block.place}", block.accepts)
+    ]
     if data.needs_bias:
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
 from sliceformer_lab.encoder.options import EncoderOptions
@@ -21,7 +22,7 @@ from sliceformer_lab.encoder.options import EncoderOptions
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GELUTanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
-class Block(nn.Module):
+class Block(EncoderBlock):
     """x + attention, then + MLP, normalised before (Xiong et al. 2020) or after each sum. (B, N, C) -> (B, N, C).
 
     The skip connections always add the tokens as they came in, never permuted ones. With a ReZero residual
@@ -52,8 +53,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(encoder.dropout)
         self.norm2 = nn.Identity() if parallel else build_norm(norm, spec.dim, norm_eps)
         self.mlp = Mlp(spec.dim, encoder.mlp_dim, act_layer=ACTIVATIONS[activation], drop=encoder.dropout)
-        self.drop_path = DropPath(encoder.drop_path * spec.index / max(spec.depth - 1, 1))
-        self.shares_gain = residual == "rezero_shared"  # then the encoder puts its own in place of this one
+        self.drop_path = DropPath(encoder.drop_path_at(spec.index))
+        self.shares_gain = residual == "rezero_shared"
         self.gain = None if residual == "plain" else without_decay(nn.Parameter(torch.zeros(())))
         self._final_norm = partial(build_norm, norm, spec.dim, norm_eps) if final_norm else None
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config import Node, construct
-from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.config import Node, check_options, construct
+from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.norm import normalise
 from sliceformer_lab.encoder.options import EncoderOptions
 from sliceformer_lab.encoder.pool import ReferenceSort
@@ -27,7 +27,7 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, options: EncoderOptions, blocks: Sequence[Block], position: Position | None, max_len: int
+        self, options: EncoderOptions, blocks: Sequence[EncoderBlock], position: Position | None, max_len: int
     ) -> None:
         super().__init__()
         self.options = options
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
         For `ref_min` and `ref_max`; `Pool.check` says whether the last attention has such a channel.
         """
         x = self._all_but_last(x, padding, bias)
-        block = cast(Block, self.blocks[-1])
+        block = cast(EncoderBlock, self.blocks[-1])
         attention = cast(ReferenceSort, block.attention)
         with torch.no_grad():  # only its order counts
             reference = attention.reference_channel(block.attention_input(x, padding))
@@ -91,7 +91,7 @@ def build_encoder(
 
 def _build_block(
     options: EncoderOptions, block: Node, attention: Node, index: int, max_len: int, grid: tuple[int, int] | None
-) -> Block:
+) -> EncoderBlock:
     try:
         spec = LayerSpec(
             dim=options.dim,
@@ -105,10 +105,11 @@ def _build_block(
             attention_dropout=options.attention_dropout,
             value_bias=options.value_bias,
             out_bias=options.out_bias,
+            project=not check_options(block, "block").projects,
         )
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
-    built: Block = construct(block, spec, build_attention(attention, spec), options, where="block")
+    built: EncoderBlock = construct(block, spec, build_attention(attention, spec), options, where="block")
     return built
 
 

@@ -38,3 +38,7 @@ class EncoderOptions:
             )
         if self.init_file is not None and self.init is None:
             raise ValueError("init_file needs init=timm:<model>, which says what the file holds")
+
+    def drop_path_at(self, index: int) -> float:
+        """How often block `index` is skipped."""
+        return self.drop_path * index / max(self.depth - 1, 1)
