@@ -71,19 +71,20 @@ class Attention(nn.Module, ABC):
     fixed_length: bool = False  # every sample must have exactly spec.max_len tokens
     mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
     order_sensitive: bool = True  # permuting the tokens does more than permute the outputs
-    complexity: ClassVar[str]  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
+    complexity: str  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
 
-    def __init__(self, spec: LayerSpec, inner_mult: int = 1) -> None:
+    def __init__(self, spec: LayerSpec, inner_mult: int = 1, qk_width: int | None = None) -> None:
         super().__init__()
         if spec.rope and not self.needs_qk:
             raise ValueError("rope turns queries and keys, but this attention has none; choose another position")
         self.spec = spec
         self.width = inner_mult * spec.width  # channels that `mix` sees, H * D
         self.head_dim = self.width // spec.num_heads
+        self.qk_width = (qk_width or self.width) if self.needs_qk else 0  # channels of queries, and of keys
         self.value = self._projection(spec.dim, self.width, spec.value_bias)
-        self.query = self._projection(spec.dim, self.width, spec.value_bias) if self.needs_qk else None
-        self.key = self._projection(spec.dim, self.width, spec.value_bias) if self.needs_qk else None
+        self.query = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None
+        self.key = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None
         self.out = self._projection(self.width, spec.dim, spec.out_bias)
 
     def _projection(self, inputs: int, outputs: int, bias: bool) -> nn.Module:
@@ -99,10 +100,10 @@ class Attention(nn.Module, ABC):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """The operator alone: (B, N, H*D) values, queries and keys -> (B, N, H*D)."""
+        """The operator alone: values (B, N, H*D), queries and keys (B, N, qk_width) -> (B, N, H*D)."""
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Values, queries and keys (B, N, H*D) of the tokens (B, N, dim); queries and keys rotated under rope."""
+        """Values (B, N, H*D), queries and keys (B, N, qk_width) of the tokens (B, N, dim), rotated under rope."""
         v: Tensor = self.value(x)
         if self.query is None or self.key is None:
             return v, None, None
