@@ -22,7 +22,7 @@ PEERS = {
         options={"k": "num_slots", "share_kv": "share_kv", "max_len": "max_len"},
         weights={"proj_k": "key_slots", "proj_v": "value_slots"},
     ),
-    "local": Peer(attention="local", options={"block": "block_size"}, fixed={"block_layout": "contiguous"}),
+    "local": Peer(attention="local", options={"block": "block_size", "block_layout": "block_layout"}),
     "synthesizer": Peer(
         attention="synthesizer",
         options={"mode": "mode", "mix_dot_product": "mix_dot_product"},

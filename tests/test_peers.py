@@ -81,8 +81,12 @@ def by_linformer(layer: Linformer, x: Tensor, q: Tensor, k: Tensor, head: int) -
 
 
 def by_local(layer: Local, x: Tensor, q: Tensor, k: Tensor, head: int) -> Tensor:
-    size = layer.block_size
-    return normalised(dots(q, k).exp() * pairs(q, k, lambda i, j: i // size == j // size))
+    size, num_blocks = layer.block_size, MAX_LEN // layer.block_size + 1
+
+    def together(i: int, j: int) -> bool:
+        return i // size == j // size if layer.stride is None else i % num_blocks == j % num_blocks
+
+    return normalised(dots(q, k).exp() * pairs(q, k, together))
 
 
 def by_sinkformer(layer: Sinkformer, x: Tensor, q: Tensor, k: Tensor, head: int) -> Tensor:
@@ -115,6 +119,7 @@ CASES: list[tuple[Kind, dict[str, Any], Weigh]] = [
     (Linformer, {"num_slots": 4, "share_kv": False}, by_linformer),
     (Local, {"block_size": 4}, by_local),
     (Local, {"block_size": 5}, by_local),
+    (Local, {"block_size": 3, "block_layout": "strided_lra"}, by_local),
     (Sinkformer, {}, by_sinkformer),
     (Sinkformer, {"n_it": 4}, by_sinkformer),
     *(
@@ -247,7 +252,7 @@ def test_performer_error_falls_with_the_square_root_of_the_number_of_features() 
 
 def test_performer_directions_are_orthogonal_in_blocks_and_lean_to_no_side() -> None:
     blocks = torch.stack([orthogonal_gaussian(10, 4) for _ in range(2000)])
-    for block in blocks[0].split(4):
+    for block in torch.split(blocks[0], 4):
         products = block @ block.T
         assert_close(products, torch.diag(products.diagonal()), atol=1e-5, rtol=0)
     assert_close(blocks.mean(0), torch.zeros(10, 4), atol=0.1, rtol=0)
@@ -292,6 +297,11 @@ def test_dropout_acts_on_weights_in_training_only(kind: Kind, options: dict[str,
     maps = layer.implied_map(x)
     assert not torch.equal(layer.train()(x), layer(x))
     assert torch.equal(layer.implied_map(x), maps)
+
+
+def test_published_blocks_need_max_len() -> None:
+    with pytest.raises(ValueError, match=r"strided_lra.*max_len"):
+        make(Local, {"block_layout": "strided_lra"}, max_len=None)
 
 
 @pytest.mark.parametrize("kind", [Cosformer, Linformer, Synthesizer])

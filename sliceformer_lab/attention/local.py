@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -16,25 +16,43 @@ from sliceformer_lab.batch import Padding
 class Local(QueryKeyAttention):
     """Softmax attention among the tokens of each block of `block_size`. (B, N, dim) -> (B, N, dim).
 
-    Blocks are contiguous; the last may be short. Differs from the published LRA code, whose blocks are strided and
-    masked as if they were not. Raises ValueError for block_size < 1.
+    Blocks are contiguous and the last may be short. `block_layout=strided_lra` repeats the blocks of the published LRA
+    code for samples of max_len: K = max_len // block_size + 1 blocks, each of every K-th token. Differs from that code
+    in that the mask of padding follows the tokens. Raises ValueError for block_size < 1 and for strided_lra without
+    spec.max_len.
     """
 
     complexity = "N C b"
     source = "Tay et al. 2021 (Long Range Arena), local attention"
 
-    def __init__(self, spec: LayerSpec, *, block_size: Annotated[int, Field(ge=1)] = 50) -> None:
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        block_size: Annotated[int, Field(ge=1)] = 50,
+        block_layout: Literal["contiguous", "strided_lra"] = "contiguous",
+    ) -> None:
         super().__init__(spec)
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.block_size = block_size
-        self.order_sensitive = 1 < block_size < (spec.max_len or block_size + 1)
+        self.stride = None if block_layout == "contiguous" else self._published_stride()
+        self.order_sensitive = 1 < (self.stride or block_size) < (spec.max_len or block_size + 1)
+
+    def _published_stride(self) -> int:
+        if self.spec.max_len is None:
+            raise ValueError("block_layout=strided_lra counts the blocks of the longest sequence; set max_len")
+        return self.spec.max_len // self.block_size + 1
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         num_tokens = q.shape[2]
-        size = min(self.block_size, num_tokens)
-        full = padding is None and num_tokens % size == 0
-        seen = None if full else to_blocks(real_tokens(q, padding), size).mT  # (B or 1, 1, K, 1, b)
-        q, k, v = (to_blocks(t, size) for t in (q, k, v))  # (B, H, K, b, D or E)
-        return to_tokens(attend_blocks(q, k, v, seen, dropout), num_tokens)
+        run = self.stride or min(self.block_size, num_tokens)  # tokens in a row of the table that is cut into blocks
+        full = padding is None and num_tokens % run == 0
+        seen = None if full else self._turned(to_blocks(real_tokens(q, padding), run)).mT  # (B or 1, 1, K, 1, b)
+        q, k, v = (self._turned(to_blocks(t, run)) for t in (q, k, v))  # (B, H, K, b, D or E)
+        return to_tokens(self._turned(attend_blocks(q, k, v, seen, dropout)), num_tokens)
+
+    def _turned(self, blocks: Tensor) -> Tensor:
+        """Strided blocks are the columns of what contiguous ones are the rows of."""
+        return blocks if self.stride is None else blocks.transpose(2, 3)
