@@ -16,11 +16,8 @@ from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
 from sliceformer_lab.compose import load_option
 
 FILES = file_names("samsa__")
-FIXED = {
-    "family": "samsa",
-    "op": "samsa_core",
-    "candidate_order": "tokens then supports",
-}  # only these values are known
+# only these values are known
+FIXED = {"family": "samsa", "op": "samsa_core", "candidate_order": "tokens then supports"}
 MASKS = (None, "tokens with mask False get score -inf")
 
 

@@ -189,6 +189,28 @@ def test_bias_follows_the_selected_tokens_and_leaves_supports_alone() -> None:
     assert_close(layer.mix(v, q, k, scores=layer.score(x), bias=bias), expected)
 
 
+def test_query_whose_bias_hides_every_slot_sees_them_all() -> None:
+    layer, x = layer_of(N, supports=False).eval(), tokens(N)
+    assert_close(layer(x, bias=torch.full((2, HEADS, N, N), -torch.inf)), layer(x), atol=2e-3, rtol=0)
+
+
+def test_gradient_reaches_the_input_through_the_scores_alone() -> None:
+    layer, x = layer_of().train(), tokens(N).requires_grad_()
+    for projection in (layer.query, layer.key, layer.value):
+        nn.init.zeros_(projection.weight)
+    layer(x).square().sum().backward()
+    assert x.grad is not None and x.grad.any()
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_dropout_acts_on_slots_in_training_only() -> None:
+    layer, x = SAMSA(make_spec(attention_dropout=0.5), sample_size=K), tokens(N)
+    plain = layer_of()
+    plain.load_state_dict(layer.state_dict())
+    assert_close(layer.eval()(x), plain.eval()(x))
+    assert not torch.allclose(layer.train()(x), plain(x))
+
+
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
 def test_cost_is_linear_in_tokens(options: dict[str, Any], training: bool) -> None:
