@@ -8,6 +8,8 @@ from golden_files import Peer, check_peer, file_names
 KINDS = {"w": "weight", "b": "bias"}
 GLOBAL = {"gq": "global_query", "gk": "global_key", "gv": "global_value"}
 WINDOW = {"back": "back", "ahead": "ahead"}
+NESTED = {"k": "unpack_key", "v": "unpack_value", "pq": "pack_query", "pk": "key", "pv": "value"}
+LUNA = {"p": "memory"} | {f"{k}_{g}": f"{name}.{kind}" for k, kind in KINDS.items() for g, name in NESTED.items()}
 PEERS = {  # by the beginning of a file's name
     "peer__longformer_window": Peer(attention="longformer", options=WINDOW, fixed={"global_tokens": []}),
     "peer__longformer_cls": Peer(
@@ -35,6 +37,12 @@ PEERS = {  # by the beginning of a file's name
             "same_bucket_only": "same_bucket_only",
         },
         weights={"w_qk": "query.weight", "b_qk": "query.bias", "rotations": "rotations"},
+    ),
+    "peer__luna": Peer(
+        attention="luna",
+        options={"l": "memory_size"},
+        fixed={"dynamic": True},
+        weights=LUNA,
     ),
 }
 CASES = [(file, peer) for start, peer in PEERS.items() for file in file_names(start)]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.stateful import carried_state
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config import Node, check_options, construct
 from sliceformer_lab.encoder.base import EncoderBlock
@@ -43,7 +44,8 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
-        return self._last(self._all_but_last(x, padding, bias), padding, bias)
+        with carried_state(self.blocks):
+            return self._last(self._all_but_last(x, padding, bias), padding, bias)
 
     def with_reference(
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None
@@ -52,12 +54,13 @@ class Encoder(nn.Module):
 
         For `ref_min` and `ref_max`; `Pool.check` says whether the last attention has such a channel.
         """
-        x = self._all_but_last(x, padding, bias)
-        block = cast(EncoderBlock, self.blocks[-1])
-        attention = cast(ReferenceSort, block.attention)
-        with torch.no_grad():  # only its order counts
-            reference = attention.reference_channel(block.attention_input(x, padding))
-        return self._last(x, padding, bias), reference
+        with carried_state(self.blocks):
+            x = self._all_but_last(x, padding, bias)
+            block = cast(EncoderBlock, self.blocks[-1])
+            attention = cast(ReferenceSort, block.attention)
+            with torch.no_grad():  # only its order counts
+                reference = attention.reference_channel(block.attention_input(x, padding))
+            return self._last(x, padding, bias), reference
 
     def _all_but_last(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
         if x.shape[1] > self.max_len:

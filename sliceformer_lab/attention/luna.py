@@ -1,0 +1,98 @@
+"""Linear unified nested attention: a memory of a few rows reads the tokens, then the tokens read the memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.stateful import StatefulAttention
+from sliceformer_lab.batch import Padding
+
+
+class Luna(StatefulAttention):
+    """Softmax attention packed into `memory_size` rows and unpacked again. (B, N, dim) -> (B, N, dim).
+
+    The memory is the state that the encoder carries. Layer 0 learns it; every layer adds to it what it packed, and
+    normalises what it is given (in layer 0, which is given no sum, nothing is to be normalised). A later layer without
+    an encoder starts from fixed sinusoids. A sample of fewer tokens than the memory has rows unpacks as many rows only.
+    Source: Luna (Ma et al. 2021), section 3, as in the published MEGA repository.
+    """
+
+    query: nn.Module
+    key: nn.Module
+
+    needs_qk = True
+    order_sensitive = False
+    complexity = "N C memory"
+    source = "Ma et al. 2021, section 3"
+    memory: Tensor  # (S, H*D)
+
+    def __init__(self, spec: LayerSpec, *, memory_size: Annotated[int, Field(ge=1)] = 256) -> None:
+        super().__init__(spec)
+        if memory_size < 1:
+            raise ValueError(f"memory_size must be at least 1, got {memory_size}")
+        self.order_sensitive = spec.rope
+        self.pack_query = self._projection(self.width, self.width, spec.value_bias)
+        self.unpack_key = self._projection(self.width, self.width, spec.value_bias)
+        self.unpack_value = self._projection(self.width, self.width, spec.value_bias)
+        self.memory_norm = nn.LayerNorm(self.width) if spec.index else nn.Identity()
+        memory = _sinusoids(memory_size, self.width)
+        if spec.index == 0:
+            self.memory = nn.Parameter(memory + torch.randn(memory.shape) * self.width**-0.5)
+        else:
+            self.register_buffer("memory", memory, persistent=False)
+
+    def init_state(self, batch_size: int) -> Tensor:
+        """The memory for each sample: (B, S, H*D)."""
+        return self.memory.expand(batch_size, -1, -1)
+
+    def step(
+        self, x: Tensor, state: Tensor, padding: Padding | None = None, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens (B, N, dim), memory (B, S, H*D) -> tokens (B, N, dim), the memory with what was packed into it."""
+        del bias
+        mixed, state = self._nested(*self.project(x), state, padding)
+        return self.out(mixed), state
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, H*D) values and keys to pack, queries to unpack -> (B, N, H*D), from the initial memory."""
+        del bias
+        return self._nested(v, q, k, self.init_state(len(v)), padding)[0]
+
+    def _nested(
+        self, v: Tensor, q: Tensor | None, k: Tensor | None, state: Tensor, padding: Padding | None
+    ) -> tuple[Tensor, Tensor]:
+        """Mixed tokens (B, N, H*D), next memory (B, S, H*D). Raises ValueError without q or k."""
+        if q is None or k is None:
+            raise ValueError("luna mixes with queries and keys: mix(v, q, k)")
+        state = self.memory_norm(state)
+        packed = self._attend(self.pack_query(state), k, v, None if padding is None else padding.mask[:, None, None])
+        lengths = v.shape[1] if padding is None else padding.lengths[:, None, None, None]
+        rows = torch.arange(state.shape[1], device=v.device) < lengths
+        mixed = self._attend(q, self.unpack_key(packed), self.unpack_value(packed), rows.expand(len(v), 1, 1, -1))
+        return mixed, state + packed
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
+        dropout = self.spec.attention_dropout if self.training else 0.0
+        q, k, v = (self.split_heads(x) for x in (q, k, v))
+        return self.merge_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout))
+
+
+def _sinusoids(num_rows: int, width: int) -> Tensor:
+    """Positions (S, C) as in Vaswani et al. 2017, section 3.5."""
+    channel = torch.arange(width)
+    angle = torch.arange(num_rows)[:, None] * 10000.0 ** (-(channel // 2 * 2) / width)
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
