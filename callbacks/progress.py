@@ -1,4 +1,4 @@
-"""Progress a person can follow: a bar with ETA on a terminal, a line per epoch elsewhere."""
+"""Progress a person can follow: a line per epoch with what is left, and a bar under them on a terminal."""
 
 from __future__ import annotations
 
@@ -36,10 +36,34 @@ class EpochLines(Callback):
         Console(highlight=False, soft_wrap=True).print(line)
 
 
+class EpochBar(RichProgressBar):
+    """A bar over the batches of an epoch, and the plain lines above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = EpochLines()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar and start the clock."""
+        super().on_train_start(trainer, pl_module)
+        self._lines.on_train_start(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the epoch's line."""
+        super().on_train_epoch_end(trainer, pl_module)
+        self._lines.on_train_epoch_end(trainer, pl_module)
+
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """Loss and rate beside the bar, without the number of the CSV file."""
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+
+
 def progress(context: RunContext) -> Callback:
     """The kind of progress that suits where standard output goes."""
     del context
-    return RichProgressBar() if sys.stdout.isatty() else EpochLines()
+    return EpochBar() if sys.stdout.isatty() else EpochLines()
 
 
 def _minutes(seconds: float) -> str:

@@ -88,10 +88,9 @@ class Task(LightningModule, ABC):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
-        size = len(batch)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=size, sync_dist=True)
-        now = {"train/batch_loss": loss.detach(), "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"]}
-        self.log_dict(now, on_step=True, on_epoch=False, prog_bar=True, batch_size=size)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(batch), sync_dist=True)
+        self.log("train/batch_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True)
+        self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,6 +133,20 @@ def test_load_run_gives_model_data_and_configuration(finished: Path) -> None:
 def test_load_run_refuses_another_folder(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="not a run folder"):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_epoch_has_a_line_with_what_is_left(
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    run(small_config(), tmp_path)
+    lines = re.findall(r"epoch [12]/2  [^\x1b\r\n]* left", capsys.readouterr().out)
+    number = r"\d+\.\d{4}"
+    metrics = rf"train/loss {number}  val/accuracy {number}  val/accuracy_top5 {number}  val/loss {number}"
+    assert len(lines) == 2
+    assert re.fullmatch(rf"epoch 1/2  {metrics}  \d+\.\d s/epoch, 0:0\d min left", lines[0])
+    assert lines[1].endswith("0:00 min left")
 
 
 def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
