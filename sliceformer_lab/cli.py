@@ -5,6 +5,7 @@ Imports nothing heavy: torch is loaded by the job, after the configuration stood
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from argparse import Namespace
@@ -30,6 +31,7 @@ from sliceformer_lab.signals import interrupted
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of torch cost 5 times on shared cores
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = Namespace(overrides=[], config_dir=None)
     jobs: list[Job] = []
