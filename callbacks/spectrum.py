@@ -94,7 +94,10 @@ class Spectrum(Callback):
         prefixes = [block.attention.spec.num_prefix for block in blocks]
         limits = {"max_tokens": self.max_tokens, "seed": self.seed}
         layers = [
-            [measure_samples(seen[place], seen["lengths"], num_prefix=prefix, **limits) for place in PLACES]
+            [
+                measure_samples(x, seen["lengths"].clamp(max=x.shape[1]), num_prefix=prefix, **limits)
+                for x in (seen[place] for place in PLACES)  # the input may be a few inducing points, not the tokens
+            ]
             for seen, prefix in zip(taken, prefixes, strict=True)
         ]
         stats = {name: mean_and_std(layers, name) for name in MEASURES}
