@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
@@ -61,8 +61,8 @@ class ImageClassification(Task):
         self.encoder = build_encoder(
             config.encoder, config.block, config.attention, self.num_tokens(), grid=self.embedding.grid
         )
-        self.pool = Pool(pool)
-        self.pool.check(cast(Block, self.encoder.blocks[-1]).attention)
+        self.pool = Pool(pool, self.encoder.options)
+        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
         self.head = nn.Linear(dim, spec.num_classes)
         self.label_smoothing = label_smoothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -18,9 +18,11 @@ from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.norm import build_norm, normalise
-from sliceformer_lab.encoder.pool import Pool
+from sliceformer_lab.encoder.options import EncoderOptions
+from sliceformer_lab.encoder.pool import Pool, PoolMode
 
 DIM, TOKENS = 64, 16
+OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")
 NORMS = ("layernorm", "rmsnorm", "scalenorm", "batchnorm")
 
 
@@ -146,10 +148,21 @@ def test_final_norm_is_the_last_thing() -> None:
     assert_close(with_norm(x), nn.functional.layer_norm(without(x), (DIM,)))
 
 
-@pytest.mark.parametrize("block", option_names("block"))
-@pytest.mark.parametrize("residual", ["plain", "rezero", "rezero_shared"])
-def test_every_parameter_takes_part(block: str, residual: str) -> None:
-    encoder = make(block=option("block", block) | {"residual": residual})
+def block_variants() -> list[tuple[str, dict[str, Any]]]:
+    """Every YAML of a block, with every residual where it has a choice."""
+    residuals = [{"residual": kind} for kind in ("plain", "rezero", "rezero_shared")]
+    return [
+        (name, variant)
+        for name in option_names("block")
+        for variant in (residuals if "residual" in option("block", name) else [{}])
+    ]
+
+
+@pytest.mark.parametrize(("block", "variant"), block_variants(), ids=str)
+def test_every_parameter_takes_part(block: str, variant: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    attention = option("attention", "mha")
+    encoder = build_encoder(option("encoder", "tiny"), option("block", block) | variant, attention, TOKENS)
     for name, parameter in encoder.named_parameters():
         if "gain" in name:
             parameter.data.fill_(0.5)
@@ -307,7 +320,7 @@ def test_pooling_reads_real_tokens_only(mode: Any) -> None:
     x, reference = tokens(), torch.randn(3, TOKENS, generator=torch.Generator().manual_seed(2))
     for row, length in enumerate(lengths):
         x[row, length:], reference[row, length:] = 1e3, (-1e3 if mode == "ref_min" else 1e3)
-    pooled = Pool(mode)(x, padding, reference)
+    pooled = Pool(mode, OPTIONS)(x, padding, reference)
     for row, length in enumerate(lengths):
         real, order = x[row, :length], reference[row, :length].tolist()
         expected = {
@@ -318,18 +331,18 @@ def test_pooling_reads_real_tokens_only(mode: Any) -> None:
             "ref_max": real[order.index(max(order))],
         }[mode]
         assert_close(pooled[row], expected)
-        assert_close(Pool(mode)(real[None], None, reference[row : row + 1, :length])[0], expected)
+        assert_close(Pool(mode, OPTIONS)(real[None], None, reference[row : row + 1, :length])[0], expected)
 
 
 def test_only_cls_pooling_needs_a_cls_token() -> None:
-    assert [m for m in ("cls", "mean", "max", "ref_min", "ref_max") if Pool(m).needs_cls] == ["cls"]
+    assert [m for m in get_args(PoolMode) if Pool(m, OPTIONS).needs_cls] == ["cls"]
 
 
 def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:
     attention = first_block(make()).attention
-    Pool("mean").check(attention)
+    Pool("mean", OPTIONS).check(attention)
     with pytest.raises(ConfigError, match=r"pool=ref_min .* MHA does not"):
-        Pool("ref_min").check(attention)
+        Pool("ref_min", OPTIONS).check(attention)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -342,9 +355,9 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows(norm_first: bool) -
     last.attention.value.register_forward_hook(lambda *call: seen.append(call[2][..., 0]))
     assert_close(out, encoder(x, padding))
     assert_close(reference, seen[0])
-    Pool("ref_max").check(last.attention)
+    Pool("ref_max", OPTIONS).check(last.attention)
 
 
 def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:
     with pytest.raises(ConfigError, match=r"CSP does not; choose .* attention\.reference=channel0"):
-        Pool("ref_max").check(first_block(make("csp")).attention)
+        Pool("ref_max", OPTIONS).check(first_block(make("csp")).attention)

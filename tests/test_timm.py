@@ -44,8 +44,7 @@ class Ours(nn.Module):
     ) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.pool = Pool(pool)
-        self.embedding = ImageEmbedding((size, size), 3, 16, 48, cls=self.pool.needs_cls)
+        self.embedding = ImageEmbedding((size, size), 3, 16, 48, cls=pool == "cls")
         self.encoder: Any = build_encoder(
             load_option("encoder", "tiny") | SIZES | encoder,
             load_option("block", block) | {"norm_eps": 1e-6},
@@ -53,6 +52,7 @@ class Ours(nn.Module):
             self.embedding.num_tokens,
             self.embedding.grid,
         )
+        self.pool = Pool(pool, self.encoder.options)
         self.norm = nn.Identity() if self.encoder.norm else nn.LayerNorm(48, 1e-6)
         self.eval()
 

@@ -6,10 +6,13 @@ from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.encoder.options import EncoderOptions
+from sliceformer_lab.encoder.set import PMA
 from sliceformer_lab.errors import ConfigError
 
-PoolMode = Literal["cls", "mean", "max", "ref_min", "ref_max"]
+PoolMode = Literal["cls", "mean", "max", "pma", "ref_min", "ref_max"]
 
 
 @runtime_checkable
@@ -25,13 +28,15 @@ class ReferenceSort(Protocol):
 class Pool(nn.Module):
     """One vector per sample from its real tokens. (B, N, C) -> (B, C).
 
-    cls: token 0; mean, max: per channel; ref_min, ref_max: the token where channel 0 of the last attention's values
-    is smallest or largest, which after an aligned sort holds the extreme of every channel (CSP, equations 4-5).
+    cls: token 0; mean, max: per channel; pma: what a learned seed reads of them (Set Transformer); ref_min, ref_max:
+    the token where channel 0 of the last attention's values is smallest or largest, which after an aligned sort holds
+    the extreme of every channel (CSP, equations 4-5).
     """
 
-    def __init__(self, mode: PoolMode) -> None:
+    def __init__(self, mode: PoolMode, encoder: EncoderOptions) -> None:
         super().__init__()
         self.mode = mode
+        self.pma = PMA(LayerSpec(dim=encoder.dim, num_heads=encoder.num_heads)) if mode == "pma" else None
         self.needs_cls = mode == "cls"
         self.needs_reference = mode in ("ref_min", "ref_max")
 
@@ -45,6 +50,9 @@ class Pool(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding | None = None, reference: Tensor | None = None) -> Tensor:
         """(B, N, C) -> (B, C); `reference` (B, N) is what `Encoder.with_reference` returns beside the tokens."""
+        if self.pma is not None:
+            pooled: Tensor = self.pma(x, padding)
+            return pooled.squeeze(1)
         match self.mode:
             case "cls":
                 return x[:, 0]
