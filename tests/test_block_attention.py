@@ -163,11 +163,15 @@ BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] =
         {"block_size": 3, "num_random": 0},
         lambda layer, x: weights(layer, x, big_bird(layer, x.shape[1], 3)),
     ),
-    ("reformer", {"chunk_length": 5, "num_hashes": 2, "num_buckets": 4}, lambda layer, x: hashed(layer, x, 5)),
     (
         "reformer",
-        {"chunk_length": 6, "wrap": True, "same_bucket_only": True, "num_buckets": 2},
-        lambda layer, x: hashed(layer, x, 6, wrap=True, same_bucket=True),
+        {"chunk_length": 5, "num_hashes": 2, "num_buckets": 4, "same_bucket_only": True},
+        lambda layer, x: hashed(layer, x, 5, same_bucket=True),
+    ),
+    (
+        "reformer",
+        {"chunk_length": 6, "num_hashes": 2, "wrap": True},
+        lambda layer, x: hashed(layer, x, 6, wrap=True),
     ),
     ("reformer", {"chunk_length": 100, "wrap": True}, lambda layer, x: hashed(layer, x, 100)),
     ("sinkhorn", {"block_size": 4}, lambda layer, x: sinkhorn(layer, x, 4, 0.75)),
