@@ -31,7 +31,7 @@ def only_run(outputs: Path) -> Path:
 
 def test_two_processes_share_a_run(tmp_path: Path) -> None:
     process = start(tmp_path / "with spaces, and = signs", "callbacks=default", "attention=csp")
-    printed, errors = process.communicate(timeout=120)
+    printed, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     folder = only_run(tmp_path)
     (record,) = folder.parent.iterdir()
@@ -54,7 +54,7 @@ def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
         if line.startswith("epoch 1/"):
             break
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)  # ends only when the other process has closed its output, too
+    _, errors = process.communicate(timeout=200)  # ends only when the other process has closed its output, too
     assert process.returncode == 143 and "Traceback" not in errors
     assert errors.count("stopped by SIGTERM") == 1
     assert read_summary(only_run(tmp_path))["status"] == "interrupted"
@@ -62,7 +62,7 @@ def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
 
 def test_all_processes_stop_at_a_bad_loss(tmp_path: Path) -> None:
     process = start(tmp_path, "optim.lr=1e30", "optim.warmup_steps=0", "optim.epochs=20")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 1 and "Traceback" not in errors
     assert errors.count("the training loss became nan") == 1
     assert read_summary(only_run(tmp_path))["status"] == "diverged"
