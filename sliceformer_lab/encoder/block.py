@@ -52,7 +52,7 @@ class Block(EncoderBlock):
         self.attention = attention
         self.dropout = nn.Dropout(encoder.dropout)
         self.norm2 = nn.Identity() if parallel else build_norm(norm, spec.dim, norm_eps)
-        self.mlp = Mlp(spec.dim, encoder.mlp_dim, act_layer=ACTIVATIONS[activation], drop=encoder.dropout)
+        self.mlp: nn.Module = Mlp(spec.dim, encoder.mlp_dim, act_layer=ACTIVATIONS[activation], drop=encoder.dropout)
         self.drop_path = DropPath(encoder.drop_path_at(spec.index))
         self.shares_gain = residual == "rezero_shared"
         self.gain = None if residual == "plain" else without_decay(nn.Parameter(torch.zeros(())))
@@ -72,7 +72,9 @@ class Block(EncoderBlock):
         mixed = self.dropout(self.attention(h, padding, bias))
         if self.parallel:
             return x + self._branch(mixed + self.mlp(h))
-        x = x + self._branch(mixed)
+        return self._feed_forward(x + self._branch(mixed), padding)
+
+    def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:
         if self.norm_first:
             return x + self._branch(self.mlp(normalise(self.norm2, x, padding)))
         x = normalise(self.norm1, x, padding)
