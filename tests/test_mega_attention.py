@@ -93,6 +93,14 @@ def test_chunks_without_a_real_key_change_nothing_and_stay_finite(function: str,
         assert_close(out[row, :length], expected(layer, v[row, :length], q[row, :length], k[row, :length]))
 
 
+def test_a_chunk_of_padding_sees_itself_under_softmax_and_nothing_under_laplace() -> None:
+    v, q, k = inputs(8, batch=1)
+    padding = Padding.from_lengths(torch.tensor([3]), 8)
+    layer = mega(chunk_size=4)
+    assert_close(layer.mix(v, q, k, padding=padding)[0, 4:], expected(layer, v[0, 4:], q[0, 4:], k[0, 4:]))
+    assert not mega(chunk_size=4, function="laplace").mix(v, q, k, padding=padding)[0, 4:].any()
+
+
 @pytest.mark.parametrize(
     "options",
     [
