@@ -73,6 +73,7 @@ class Attention(nn.Module, ABC):
     order_sensitive: bool = True  # permuting the tokens does more than permute the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
+    deviation: ClassVar[str] = ""  # what the published code is known to do otherwise
 
     def __init__(self, spec: LayerSpec, inner_mult: int = 1, qk_width: int | None = None) -> None:
         super().__init__()

@@ -35,6 +35,7 @@ class BigBird(QueryKeyAttention):
 
     complexity = "N C b (5 + random)"
     source = "Zaheer et al. 2020, section 2"
+    deviation = "LRA: random blocks come from the first 1,024 tokens only; no attention dropout"
     random_blocks: Tensor  # (H, K, R) int64, 0 where fewer than R blocks are left to draw from
 
     def __init__(

@@ -24,6 +24,7 @@ class Cosformer(KernelAttention):
     order_sensitive = True
     complexity = "N C D"
     source = "Qin et al. 2022, equations (9) and (10)"
+    deviation = "LRA: configuration files without code"
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)

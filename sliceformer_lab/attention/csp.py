@@ -30,6 +30,7 @@ class CSP(PermutationAttention):
 
     complexity = "N C log G"
     source = "CSP, section 3.2, equations (3)-(5)"
+    deviation = "CSP: under padding, tokens are lost and doubled, as padding=published repeats; odd N fails"
     steps: Tensor | None  # (C,) int64
     directions: Tensor | None  # (K, C) bool, True where a window is sorted downwards
 

@@ -12,11 +12,12 @@ from sliceformer_lab.batch import Padding
 class Linear(KernelAttention):
     """Weights (elu(q_i) + 1) . (elu(k_j) + 1), normalised. (B, N, dim) -> (B, N, dim).
 
-    Queries and keys are not scaled. Differs from the published LRA code in that padded keys weigh nothing.
+    Queries and keys are not scaled.
     """
 
     complexity = "N C D"
     source = "Katharopoulos et al. 2020, equations (5) and (7)"
+    deviation = "LRA: padded keys take part"
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""

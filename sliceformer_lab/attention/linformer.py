@@ -18,12 +18,13 @@ class Linformer(QueryKeyAttention):
     """Softmax attention over `num_slots` learned combinations of the tokens. (B, N, dim) -> (B, N, dim).
 
     A combination has one weight per position, the same in all heads; samples shorter than max_len use the first N.
-    Differs from the published LRA code in that padded keys and values count as zero.
+    Padded keys and values count as zero.
     Raises ValueError without spec.max_len or for num_slots < 1, and in `mix` for N > max_len.
     """
 
     complexity = "N C S"
     source = "Wang et al. 2020, equation (7)"
+    deviation = "LRA: padding is not masked"
 
     def __init__(self, spec: LayerSpec, *, num_slots: Annotated[int, Field(ge=1)] = 16, share_kv: bool = True) -> None:
         super().__init__(spec)

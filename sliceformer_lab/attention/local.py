@@ -24,6 +24,7 @@ class Local(QueryKeyAttention):
 
     complexity = "N C b"
     source = "Tay et al. 2021 (Long Range Arena), local attention"
+    deviation = "LRA: strided blocks, as block_layout=strided_lra, under a padding mask of contiguous ones"
 
     def __init__(
         self,

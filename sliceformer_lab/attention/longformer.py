@@ -34,6 +34,7 @@ class Longformer(QueryKeyAttention):
 
     complexity = "N C (back + ahead + global)"
     source = "Beltagy et al. 2020, sections 3.1-3.2"
+    deviation = "LRA: the window masks an N x N matrix, so quadratic; global projections exist and are not used"
 
     def __init__(
         self,

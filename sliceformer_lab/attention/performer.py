@@ -20,12 +20,12 @@ class Performer(KernelAttention):
 
     `kernel=softmax` is an estimate of softmax attention, `kernel=relu` a kernel of its own. The directions come from
     torch's global generator when the layer is built and are kept in checkpoints; `redraw_every` training steps they
-    are drawn anew. Differs from the published LRA code in the kernel (relu there, 2 features on ListOps) and in that
-    padded keys weigh nothing. Raises ValueError if an option is below 1.
+    are drawn anew. Padded keys weigh nothing. Raises ValueError if an option is below 1.
     """
 
     complexity = "N C M"
     source = "Choromanski et al. 2021, equations (5) to (7), section 2.4 (orthogonal features), appendix D (relu)"
+    deviation = "LRA: relu kernel, on ListOps the softmax kernel with 2 features; padded keys take part"
     directions: Tensor  # (M, D)
     num_steps: Tensor  # int64, training steps since the layer was built
 

@@ -24,13 +24,16 @@ class Reformer(QueryKeyAttention):
     rotation drawn at construction, weigh by their log-sum-exp. `wrap` lets the first chunk see the last one of
     spec.max_len tokens, `same_bucket_only` hides keys of other buckets. Padding sorts behind everything. The order of
     a sort has no gradient. Raises ValueError for an odd number of buckets and for `wrap` without spec.max_len.
-    Source: Reformer (Kitaev et al. 2020), section 2. Differs from the published LRA code, where 10 chunks make it
-    quadratic and scores grow with the head width.
+    Source: Reformer (Kitaev et al. 2020), section 2.
     """
 
     mixable = False  # keys of the caller's own have no place
     complexity = "rounds (N log N + N C chunk)"
     source = "Kitaev et al. 2020, section 2"
+    deviation = (
+        "LRA: always 10 chunks, so quadratic; scores times sqrt(D) instead of divided by it; keys of any length; "
+        "a token weighs itself like any other; padding is not masked; no output projection"
+    )
     rotations: Tensor  # (R, D, buckets / 2)
 
     def __init__(

@@ -53,6 +53,7 @@ class SAMSA(Attention):
     order_sensitive = False
     complexity = "N C K + C K^2"
     source = "SAMSA, section 4.2, algorithms 1 and 2, their misprints corrected"
+    deviation = "none is published; Algorithm 2 as printed has a sign error, which gives H - 2P where H is meant"
 
     def __init__(
         self,

@@ -19,13 +19,13 @@ class Sinkformer(QueryKeyAttention):
     """exp(q k^T / sqrt(D)) after `n_it` normalisations, rows first, then columns ... (B, N, dim) -> (B, N, dim).
 
     One is softmax; many make the weights doubly stochastic. Odd numbers leave the rows normalised. Padded tokens take
-    no part. Differs from the published LRA code, in which the normalisation is switched off. Raises ValueError for
-    n_it < 1.
+    no part. Raises ValueError for n_it < 1.
     """
 
     order_sensitive = False
     complexity = "N^2 (C + n_it H)"
     source = "Sander et al. 2022, section 3.1"
+    deviation = "LRA: the normalisation is switched off, which leaves the Transformer"
 
     def __init__(self, spec: LayerSpec, *, n_it: Annotated[int, Field(ge=1)] = 3) -> None:
         super().__init__(spec)

@@ -21,12 +21,12 @@ class Sinkhorn(QueryKeyAttention):
     rows `num_iters` times makes them the mixture P, one for each head, that moves keys and values alike. Padding adds
     zero to a mixture, blocks of padding stay out of it. No Gumbel noise in training.
     Raises ValueError without spec.max_len.
-    Source: Sparse Sinkhorn Attention (Tay et al. 2020), sections 3.1 and 3.2. Differs from the published LRA code,
-    whose blocks are strided and receive the sum of all blocks.
+    Source: Sparse Sinkhorn Attention (Tay et al. 2020), sections 3.1 and 3.2.
     """
 
     complexity = "N C (b + N / b)"
     source = "Tay et al. 2020, Sparse Sinkhorn Attention, sections 3.1-3.2"
+    deviation = "LRA: strided blocks; a row softmax in place of the normalisation; each block receives the sum of all"
 
     def __init__(
         self,

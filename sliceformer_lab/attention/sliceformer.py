@@ -29,6 +29,7 @@ class Sliceformer(PermutationAttention):
 
     complexity = "N C log N"
     source = "Sliceformer, equation (4)"
+    deviation = "LRA and PCQM4M: padding is sorted with the tokens, as padding=published repeats"
     columns: Tensor | None  # (C,) bool, True where a channel is sorted downwards
 
     def __init__(

@@ -25,13 +25,14 @@ class Sparse(QueryKeyAttention):
     """A token weighs its own block and the first and last few tokens of every other. (B, N, dim) -> (B, N, dim).
 
     Those few are the block's first token and its last `num_summary`; with `causal` only earlier tokens and the token
-    itself count, as in the published LRA code. `cls_open` lets the row of token 0 weigh all tokens.
+    itself count. `cls_open` lets the row of token 0 weigh all tokens.
     Raises ValueError if a block is all summary.
     Source: Sparse Transformers (Child et al. 2019), section 4.2, both heads of the fixed pattern merged.
     """
 
     complexity = "N C (b + c N / b)"
     source = "Child et al. 2019, section 4.2 (fixed)"
+    deviation = "LRA: causal, as causal=true; the pattern masks an N x N matrix, so quadratic"
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ class Synthesizer(Attention):
     needs_qk = True
     complexity = "N^2 C"
     source = "Tay et al. 2020 (Synthesizer), equations (2) to (6)"
+    deviation = "LRA: random scores added to q k^T whatever the configuration asks for"
 
     def __init__(
         self,
