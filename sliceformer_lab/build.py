@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from sliceformer_lab.attention import attention_class
@@ -57,5 +58,6 @@ def _classes(attention: Mapping[str, Any]) -> list[type[Attention]]:
     return [attention_class(attention, index) for index in range(length)]
 
 
+@cache  # composing every option takes seconds
 def _classes_of(name: str) -> list[type[Attention]]:
     return _classes(resolve_hybrid(load_option("attention", name)))
