@@ -34,8 +34,9 @@ lint: $(STAMP) ## ruff
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
-docs: $(STAMP) ## README's table and picture again, from docs/results
+docs: $(STAMP) ## README's table and picture again, from docs/results; docs/attentions.md from the classes
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/attentions.py
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

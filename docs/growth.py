@@ -1,0 +1,188 @@
+"""How time and memory of one layer grow with the number of tokens: measured, drawn, told.
+
+Time is that of a forward and a backward pass on one thread, the median over rounds in which all attentions take turns.
+Memory is the highest sum of what torch's allocator hands out during such a pass, less what it gets back
+(torch.profiler's memory events): tensors kept for the backward pass and gradients count, parameters and input do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch.profiler import ProfilerActivity, profile
+
+from sliceformer_lab.analysis.plots import COLOURS, MARKERS
+from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.compose import load_option
+
+DOCS = Path(__file__).resolve().parent
+MEASURED, PICTURE = DOCS / "measurements" / "growth.json", DOCS / "growth.png"
+LENGTHS = (1024, 2048, 4096, 8192, 16384)
+LONGEST_QUADRATIC = 4096
+MOST_BYTES = 2**30  # a layer that took more is not given twice the tokens
+DIM, HEADS, ROUNDS = 64, 4, 3
+TEXT = """\
+## Growth
+
+One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward, on one thread of
+{processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in which
+all take turns). Other lengths are multiples of the first; p is the exponent of N^p fitted to all lengths. What is
+below 1 is the fixed cost of starting operations. Memory is the highest sum of bytes that the pass itself holds at
+once (torch.profiler's memory events). Attentions whose cost says N^2 stop at {quadratic:,} tokens, others where they
+took more than 1 GB. Measured by `python docs/attentions.py measure`, kept in `docs/measurements/growth.json`.
+
+![Time and memory of one layer from 1,024 to 16,384 tokens](growth.png)
+"""
+
+
+def measure(names: Iterable[str]) -> None:
+    """Write docs/measurements/growth.json for these attentions."""
+    torch.set_num_threads(1)
+    processor = {"name": _processor(), "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "peak_bytes": []} for name in names}
+    for num_tokens in LENGTHS:
+        layers = {name: _layer(name, num_tokens) for name in found}
+        layers = {name: each for name, each in layers.items() if _goes_on(each, num_tokens, found[name]["peak_bytes"])}
+        for name, each in layers.items():
+            found[name]["peak_bytes"].append(_peak_bytes(each, num_tokens))  # and warm up
+        rounds = [{name: _seconds(each, num_tokens) for name, each in layers.items()} for _ in range(ROUNDS)]
+        for name in layers:
+            found[name]["seconds"].append(round(median(times[name] for times in rounds), 6))
+    result = {
+        "command": "python docs/attentions.py measure",
+        "processor": processor,
+        "versions": {"python": platform.python_version(), "torch": version("torch")},
+        "layer": {"dim": DIM, "num_heads": HEADS, "batch": 1, "dtype": "float32", "threads": 1, "rounds": ROUNDS},
+        "lengths": LENGTHS,
+        "attentions": found,
+    }
+    MEASURED.parent.mkdir(exist_ok=True)
+    MEASURED.write_text(json.dumps(result) + "\n", encoding="utf-8")
+
+
+def read() -> dict[str, Any]:
+    """What was measured."""
+    measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return measured
+
+
+def digest() -> str:
+    """What the picture carries, so that a test can tell whether it is of these measurements."""
+    return hashlib.sha256(MEASURED.read_bytes()).hexdigest()
+
+
+def section() -> str:
+    """Heading, picture and table."""
+    measured = read()
+    text = TEXT.format(
+        **measured["layer"],
+        processor=measured["processor"]["name"],
+        cores=measured["processor"]["cores"],
+        load=f"{measured['processor']['load_before']:.1f}",
+        torch=measured["versions"]["torch"],
+        quadratic=LONGEST_QUADRATIC,
+    )
+    multiples = [f"{length // 1024}K" for length in measured["lengths"][1:]]
+    header = ["attention", "1K, ms", *multiples, "p", "1K, MB", *multiples, "p"]
+    rows = []
+    for name, found in measured["attentions"].items():
+        cells = [
+            cell
+            for values, unit in ((found["seconds"], 1e-3), (found["peak_bytes"], 1e6))
+            for cell in _cells(values, unit, measured["lengths"])
+        ]
+        rows.append([f"`{name}`", *cells])
+    return f"{text}\n{markdown(header, rows)}"
+
+
+def draw() -> None:
+    """Write docs/growth.png."""
+    measured = read()
+    figure = Figure(figsize=(13, 6.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, key, unit, title in zip(
+        panels, ("seconds", "peak_bytes"), (1e-3, 1e6), ("Time, ms", "Memory, MB"), strict=True
+    ):
+        _panel(axes, {n: np.array(f[key]) / unit for n, f in measured["attentions"].items()}, measured["lengths"])
+        axes.set_title(f"{title}: forward and backward of one layer")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure.savefig(PICTURE, dpi=100, metadata={"Measurements": digest()})
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _layer(name: str, num_tokens: int) -> Attention:
+    torch.manual_seed(0)
+    return build_attention(load_option("attention", name), LayerSpec(dim=DIM, num_heads=HEADS, max_len=num_tokens))
+
+
+def _goes_on(layer: Attention, num_tokens: int, peaks: Sequence[float]) -> bool:
+    if "N^2" in layer.complexity and num_tokens > LONGEST_QUADRATIC:
+        return False
+    return len(peaks) == LENGTHS.index(num_tokens) and (not peaks or peaks[-1] <= MOST_BYTES)
+
+
+def _seconds(layer: Attention, num_tokens: int) -> float:
+    x = torch.randn(1, num_tokens, DIM, requires_grad=True)
+    layer.zero_grad()
+    start = perf_counter()
+    layer(x).sum().backward()
+    return perf_counter() - start
+
+
+def _peak_bytes(layer: Attention, num_tokens: int) -> int:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        _seconds(layer, num_tokens)
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    input_bytes = 4 * num_tokens * DIM  # x is made inside, and is not the layer's
+    return int(np.cumsum([event.nbytes() for event in events]).max()) - input_bytes
+
+
+def _processor() -> str:
+    """The processor's name where Linux tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _cells(values: Sequence[float], unit: float, lengths: Sequence[int]) -> list[str]:
+    """The first value, the others as its multiples, the fitted exponent."""
+    missing = ["" for _ in lengths[len(values) :]]
+    multiples = [f"{value / values[0]:.1f}" for value in values[1:]]
+    exponent = np.polyfit(np.log(lengths[: len(values)]), np.log(values), 1)[0]
+    return [f"{values[0] / unit:.1f}", *multiples, *missing, f"{exponent:.2f}"]
+
+
+def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]], lengths: Sequence[int]) -> None:
+    styles = product(("-", "--", ":", "-."), zip(COLOURS, MARKERS, strict=True))
+    for (name, values), (line, (colour, marker)) in zip(curves.items(), styles, strict=False):
+        axes.plot(lengths[: len(values)], values, line, color=colour, marker=marker, markersize=4, label=name)
+    ends = np.array([lengths[0], lengths[-1]])
+    low = min(values[0] for values in curves.values())
+    for power in (1, 2):
+        axes.plot(ends, low / 2 * (ends / ends[0]) ** power, color="0.6", linewidth=1)
+        axes.annotate(f"N^{power}" if power > 1 else "N", (ends[-1], low / 2 * 16**power), color="0.4")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [f"{length // 1024}K" for length in lengths])
+    axes.set_xlabel("tokens")
