@@ -1,6 +1,7 @@
 """How time and memory of one layer grow with the number of tokens: measured, drawn, told.
 
-Time is that of a forward and a backward pass on one thread, the median over rounds in which all attentions take turns.
+Time is the processor's, of a forward and a backward pass on one thread: the median over rounds in which all attentions
+and lengths take turns. Waiting for other programs does not count.
 Memory is the highest sum of what torch's allocator hands out during such a pass, less what it gets back
 (torch.profiler's memory events): tensors kept for the backward pass and gradients count, parameters and input do not.
 """
@@ -16,7 +17,7 @@ from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,18 @@ DOCS = Path(__file__).resolve().parent
 MEASURED, PICTURE = DOCS / "measurements" / "growth.json", DOCS / "growth.png"
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 LONGEST_QUADRATIC = 4096
-MOST_BYTES = 2**30  # a layer that took more is not given twice the tokens
+MOST_BYTES = 2**30  # a layer that would take more, going by its last step, is not measured
 DIM, HEADS, ROUNDS = 64, 4, 3
 TEXT = """\
 ## Growth
 
-One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward, on one thread of
-{processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in which
-all take turns). Other lengths are multiples of the first; p is the exponent of N^p fitted to all lengths. What is
-below 1 is the fixed cost of starting operations. Memory is the highest sum of bytes that the pass itself holds at
-once (torch.profiler's memory events). Attentions whose cost says N^2 stop at {quadratic:,} tokens, others where they
-took more than 1 GB. Measured by `python docs/attentions.py measure`, kept in `docs/measurements/growth.json`.
+One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward. Time is the processor's, on
+one thread of {processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in
+which all take turns), so that waiting for other programs does not count. Other lengths are multiples of the first; p is
+the exponent of N^p fitted to all lengths. What is below 1 is the fixed cost of starting operations. Memory is the
+highest sum of bytes that the pass itself holds at once (torch.profiler's memory events). Attentions whose cost says
+N^2 stop at {quadratic:,} tokens, others where they would take more than 1 GB. Measured by
+`python docs/attentions.py measure`, kept in `docs/measurements/growth.json`.
 
 ![Time and memory of one layer from 1,024 to 16,384 tokens](growth.png)
 """
@@ -54,14 +56,15 @@ def measure(names: Iterable[str]) -> None:
     torch.set_num_threads(1)
     processor = {"name": _processor(), "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "peak_bytes": []} for name in names}
-    for num_tokens in LENGTHS:
-        layers = {name: _layer(name, num_tokens) for name in found}
-        layers = {name: each for name, each in layers.items() if _goes_on(each, num_tokens, found[name]["peak_bytes"])}
-        for name, each in layers.items():
-            found[name]["peak_bytes"].append(_peak_bytes(each, num_tokens))  # and warm up
-        rounds = [{name: _seconds(each, num_tokens) for name, each in layers.items()} for _ in range(ROUNDS)]
-        for name in layers:
-            found[name]["seconds"].append(round(median(times[name] for times in rounds), 6))
+    layers: dict[tuple[str, int], Attention] = {}
+    for name, num_tokens in product(found, LENGTHS):
+        layer, peaks = _layer(name, num_tokens), found[name]["peak_bytes"]
+        if _goes_on(layer, num_tokens, peaks):
+            peaks.append(_peak_bytes(layer, num_tokens))  # and warm up
+            layers[name, num_tokens] = layer
+    rounds = [{key: _seconds(layer, key[1]) for key, layer in layers.items()} for _ in range(ROUNDS)]
+    for key in layers:
+        found[key[0]]["seconds"].append(round(median(times[key] for times in rounds), 6))
     result = {
         "command": "python docs/attentions.py measure",
         "processor": processor,
@@ -137,15 +140,16 @@ def _layer(name: str, num_tokens: int) -> Attention:
 def _goes_on(layer: Attention, num_tokens: int, peaks: Sequence[float]) -> bool:
     if "N^2" in layer.complexity and num_tokens > LONGEST_QUADRATIC:
         return False
-    return len(peaks) == LENGTHS.index(num_tokens) and (not peaks or peaks[-1] <= MOST_BYTES)
+    expected = peaks[-1] ** 2 / peaks[-2] if len(peaks) > 1 else 0
+    return len(peaks) == LENGTHS.index(num_tokens) and expected <= MOST_BYTES
 
 
 def _seconds(layer: Attention, num_tokens: int) -> float:
     x = torch.randn(1, num_tokens, DIM, requires_grad=True)
     layer.zero_grad()
-    start = perf_counter()
+    start = process_time()
     layer(x).sum().backward()
-    return perf_counter() - start
+    return process_time() - start
 
 
 def _peak_bytes(layer: Attention, num_tokens: int) -> int:
@@ -181,7 +185,9 @@ def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]],
     low = min(values[0] for values in curves.values())
     for power in (1, 2):
         axes.plot(ends, low / 2 * (ends / ends[0]) ** power, color="0.6", linewidth=1)
-        axes.annotate(f"N^{power}" if power > 1 else "N", (ends[-1], low / 2 * 16**power), color="0.4")
+        axes.annotate(
+            f"N^{power}" if power > 1 else "N", (ends[-1], low / 2 * 16**power), ha="right", va="bottom", color="0.4"
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, [f"{length // 1024}K" for length in lengths])

@@ -68,7 +68,7 @@ def test_measurements_cover_every_row_from_1k_tokens(docs: ModuleType) -> None:
     assert set(docs.presets()) <= set(measured["attentions"])
     assert (measured["lengths"][0], measured["lengths"][-1]) == (1024, 16384)
     for name, found in measured["attentions"].items():
-        assert len(found["seconds"]) == len(found["peak_bytes"]) >= 3, name
+        assert len(found["seconds"]) == len(found["peak_bytes"]) >= 2, name
 
 
 def test_exponent_is_that_of_a_power(docs: ModuleType) -> None:
