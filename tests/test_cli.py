@@ -63,8 +63,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     {
-        "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are csp, csp_complete",
-        "attention=zzz": "attention=zzz: there is no such option; there are csp, csp_complete",
+        "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are bigbird, cosformer, csp",
+        "attention=zzz": "attention=zzz: there is no such option; there are bigbird, cosformer, csp",
         "experiment=table3_cifar10_csp": "did you mean csp/table3_cifar10_csp?",
         "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
         "-m attention=mha,cps": "attention=cps: there is no such option; did you mean csp?",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.cifar import CIFAR10
 from sliceformer_lab.data.imagenet import ImageNet1k
 from sliceformer_lab.data.loader import PassSampler, SeededLoader
+from sliceformer_lab.distributed import VARIABLES
 
 
 class Recorder(pl.LightningModule):
@@ -174,6 +176,17 @@ def test_processes_share_training_equally_and_evaluation_exactly(root: Path, mon
     assert sorted(i for share in evaluation for i in share) == list(range(20))
 
 
+@pytest.fixture
+def process_group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leaves no process group and none of Lightning's variables, which later processes would take for theirs."""
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
 def test_lightning_keeps_the_sampler_under_ddp_and_scores_every_example_once(root: Path) -> None:
     model, run = Recorder(), trainer(root, max_epochs=1, strategy="ddp", devices=1, num_sanity_val_steps=0)
     run.fit(model, datamodule=cifar(root))
