@@ -28,6 +28,7 @@ RESULTS, PICTURE, README = DOCS / "results", DOCS / "spectra.png", DOCS.parent /
 BEGIN, END = "<!-- results: made by `make docs` -->", "<!-- end of results -->"
 IN_PICTURE = ("mha", "sliceformer", "csp", "identity", "random_permutation")
 KEPT = ("task", "attention", "seed", "split_seed", "protocol", "metrics", "parameters", "cost_per_sample", "command")
+PLACES_OF_THIS_MACHINE = ("paths.", "data.root=")
 Result = Mapping[str, Any]
 
 
@@ -36,6 +37,7 @@ def collect(folders: Iterable[str]) -> None:
     for folder in folders:
         run = load_run(folder)
         result = {key: run.summary[key] for key in KEPT} | {"versions": run.summary["versions"]}
+        result["command"] = [word for word in result["command"] if not word.startswith(PLACES_OF_THIS_MACHINE)]
         if run.summary["seed"] == 0 and run.summary["task"] == "digits" and run.summary["attention"] in IN_PICTURE:
             result["spectrum"] = _plain_record(ProbeRecord.load(run.folder / "spectrum.npz"))
         name = f"{result['task']}_{result['attention']}_{result['seed']}.json"
