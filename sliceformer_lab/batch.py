@@ -33,11 +33,6 @@ class Padding:
             return None
         return cls(lengths, torch.arange(num_tokens, device=lengths.device) < lengths[:, None])
 
-    def with_prefix(self, num_prefix: int) -> Padding:
-        """The same padding after `num_prefix` real tokens (CLS, graph token) were put in front of every row."""
-        front = self.mask.new_ones(self.mask.shape[0], num_prefix)
-        return Padding(self.lengths + num_prefix, torch.cat([front, self.mask], dim=1))
-
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Padding:
         """A copy on `device`."""
         return Padding(
