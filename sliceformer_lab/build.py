@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from sliceformer_lab.analysis.published import find
 from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.compose import load_option, option_names, resolve_hybrid
@@ -20,6 +21,15 @@ def build_data(config: Mapping[str, Any]) -> Any:
     data.seed = config["seed"]
     data.score_test_each_epoch = config["selection"] == "best_test"
     return data
+
+
+def check_published(published: Mapping[str, Any] | None) -> None:
+    """Raises ConfigError if a run says that it repeats a cell which no paper prints, before hours are spent on it."""
+    try:
+        if published:
+            find(published)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:

@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.analysis.plots import plot_curves
-from sliceformer_lab.build import build_data, build_task
+from sliceformer_lab.build import build_data, build_task, check_published
 from sliceformer_lab.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.config import ConfigError, check_options, construct
 from sliceformer_lab.context import RunContext
@@ -100,6 +100,7 @@ def _recorded(config: Config, folder: Path) -> float | None:
 
 def train(config: Config, folder: Path, summary: Summary | None) -> float | None:
     """Fit, score the selected epoch on validation and test, and record it (in the first process)."""
+    check_published(config["published"])
     pl.seed_everything(config["seed"], verbose=False)
     data = build_data(config)
     task = build_task(config, data.spec)

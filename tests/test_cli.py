@@ -132,6 +132,7 @@ def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
         "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
         "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",
         "attention=hybrid attention.pattern=[mha,cps]": "attention=cps: there is no such option; did you mean csp?",
+        "published={paper:csp,table:table9,task:cifar10,metric:test/accuracy}": "published: no paper prints",
     }.items(),
 )
 def test_sizes_that_do_not_fit_are_told_in_one_sentence(lab: Callable[..., Outcome], arguments: str, told: str) -> None:
