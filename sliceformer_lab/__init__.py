@@ -59,13 +59,16 @@ class _AttentionPackage(ModuleType):
     ) -> Attention:
         """The attention of conf/attention/<name>.yaml, with `overrides` in place of its defaults.
 
-        `max_len` is the longest sequence and `grid` the rows and columns of an image's patches; some attentions need
-        them. Raises ConfigError for an unknown name and for options that do not fit.
+        `max_len` is the longest sequence and `grid` the rows and columns of an image's patches, the last tokens of it;
+        some attentions need them. Raises ConfigError for an unknown name and for options that do not fit.
         """
         from sliceformer_lab.attention.base import LayerSpec
         from sliceformer_lab.library import attention_by_name
 
-        spec = LayerSpec(dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, grid=grid)
+        num_prefix = max_len - grid[0] * grid[1] if max_len and grid else 0
+        spec = LayerSpec(
+            dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, num_prefix=num_prefix, grid=grid
+        )
         return attention_by_name(name, spec, overrides)
 
 

@@ -33,6 +33,11 @@ class Padding:
             return None
         return cls(lengths, torch.arange(num_tokens, device=lengths.device) < lengths[:, None])
 
+    def after_prefix(self, count: int) -> Padding:
+        """The padding of the same samples with `count` real tokens (CLS, graph token) put in front."""
+        front = self.mask.new_ones(len(self.mask), count)
+        return Padding(self.lengths + count, torch.cat([front, self.mask], dim=1))
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Padding:
         """A copy on `device`."""
         return Padding(

@@ -38,7 +38,13 @@ def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
     block: type[EncoderBlock] = check_options(config["block"], "block")
     check_compatibility(attention, data, block, rope=config["encoder"].get("position") == "rope")
     model = {node: config[node] for node in MODEL_NODES} | {"attention": attention}
-    return construct(config["task"], model, data, where="task")
+    task = construct(config["task"], model, data, where="task")
+    if data.ragged and any(layer.attention.fixed_length for layer in task.encoder.blocks):
+        raise ConfigError(
+            f"{data.name} has sequences of many lengths, but attention.groups divides sequences of one length; "
+            "give attention.group_size instead"
+        )
+    return task
 
 
 def check_compatibility(attention: Mapping[str, Any], data: DataSpec, block: type[EncoderBlock], *, rope: bool) -> None:
@@ -49,9 +55,7 @@ def check_compatibility(attention: Mapping[str, Any], data: DataSpec, block: typ
     if data.needs_bias:
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
-        needs.append(
-            (f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding and not kind.fixed_length)
-        )
+        needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
     if rope:
         needs.append(("encoder.position=rope turns queries and keys", lambda kind: kind.needs_qk))
     for reason, fits in needs:

@@ -78,6 +78,7 @@ def _replacement(model: VisionTransformer, index: int, name: str, overrides: Map
         depth=len(model.blocks),
         max_len=model.num_prefix_tokens + grid[0] * grid[1],
         head_dim=old.head_dim,
+        num_prefix=model.num_prefix_tokens,
         grid=grid,
         attention_dropout=old.attn_drop.p,
         value_bias=old.qkv.bias is not None,

@@ -9,9 +9,6 @@ import torch
 from pydantic import Field
 from timm.data.mixup import Mixup
 from torch import Tensor, nn
-from torch.nn import functional
-from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.spec import DataSpec
@@ -20,13 +17,14 @@ from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.encoder.pretrained import initialise
-from tasks.base import ModelConfig, Task
+from tasks.base import ModelConfig
+from tasks.classification import Classification
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Strength = Annotated[float, Field(ge=0)]
 
 
-class ImageClassification(Task):
+class ImageClassification(Classification):
     """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
 
     Raises ValueError if the patch does not divide the image.
@@ -59,7 +57,12 @@ class ImageClassification(Task):
         dim = int(config.encoder["dim"])
         self.embedding = ImageEmbedding(spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls")
         self.encoder = build_encoder(
-            config.encoder, config.block, config.attention, self.num_tokens(), grid=self.embedding.grid
+            config.encoder,
+            config.block,
+            config.attention,
+            self.num_tokens(),
+            num_prefix=int(pool == "cls"),
+            grid=self.embedding.grid,
         )
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
@@ -75,14 +78,6 @@ class ImageClassification(Task):
     def num_tokens(self) -> int:
         """Patches, and the CLS token if pooling reads one."""
         return self.embedding.num_tokens
-
-    def build_metrics(self) -> MetricCollection:
-        """Top-1 accuracy, and top-5 where there are more than five classes."""
-        classes = self.data_spec.num_classes
-        metrics: dict[str, Metric | MetricCollection] = {"accuracy": MulticlassAccuracy(classes, average="micro")}
-        if classes > 5:
-            metrics["accuracy_top5"] = MulticlassAccuracy(classes, average="micro", top_k=5)
-        return MetricCollection(metrics, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """Images (B, c, H, W) -> logits (B, classes)."""
@@ -105,19 +100,6 @@ class ImageClassification(Task):
             inputs, target = self.mix(batch.inputs, batch.target)
             batch = Batch(inputs, target, batch.ids)
         return super().training_step(batch, batch_idx)
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy with label smoothing; soft targets (B, classes) come from Mixup, already smoothed."""
-        smoothing = self.label_smoothing if target.ndim == 1 else 0.0
-        return functional.cross_entropy(output, target, label_smoothing=smoothing)
-
-    def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy without smoothing."""
-        return functional.cross_entropy(output, target)
-
-    def chance(self, targets: Tensor) -> float:
-        """Accuracy of always naming the commonest class."""
-        return float(targets.bincount().max() / len(targets))
 
     def example(self) -> Batch:
         """One black image, for counting costs."""

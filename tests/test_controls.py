@@ -86,7 +86,7 @@ def test_convolution_sums_neighbours_and_takes_zero_beyond_the_ends(kernel_size:
 
 def test_convolution_on_a_grid_sums_neighbouring_patches_and_leaves_the_prefix() -> None:
     rows, columns = 2, 3
-    layer = DepthwiseConv(make_spec(grid=(rows, columns), max_len=1 + rows * columns))
+    layer = DepthwiseConv(make_spec(grid=(rows, columns), num_prefix=1, max_len=1 + rows * columns))
     x = tokens(1 + rows * columns, batch=1)
     mixed = layer.mix(x)
     assert torch.equal(mixed[:, 0], x[:, 0])

@@ -44,7 +44,7 @@ def make(
         option("block", "vit") | (block or {}),
         option("attention", attention),
         max_len,
-        grid,
+        grid=grid,
     )
 
 

@@ -26,6 +26,7 @@ class LayerSpec:
     depth: int = 1  # number of layers
     max_len: int | None = None  # longest sequence, CLS or graph token included
     head_dim: int | None = None  # None: dim / num_heads (Dogs-vs-Cats has 128 -> 8 x 64)
+    num_prefix: int = 0  # tokens in front of the data's own: CLS, graph token
     grid: tuple[int, int] | None = None  # patches of an image (rows, columns), prefix tokens not counted
     rope: bool = False  # rotate queries and keys by position
     attention_dropout: float = 0.0  # on the attention's own weights; residual dropout is the block's
@@ -46,13 +47,6 @@ class LayerSpec:
     def width(self) -> int:
         """Channels of all heads together, H * D."""
         return self.num_heads * (self.head_dim or self.dim // self.num_heads)
-
-    @property
-    def num_prefix(self) -> int:
-        """Tokens in front of an image's patches (CLS); 0 where there is no grid."""
-        if self.grid is None or self.max_len is None:
-            return 0
-        return self.max_len - self.grid[0] * self.grid[1]
 
 
 class Attention(nn.Module, ABC):

@@ -5,7 +5,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -35,6 +35,7 @@ class DataModule(LightningDataModule, ABC):
     split_seed: NonNegative = 0
     limit_train: Positive | None = None
 
+    bucketed: ClassVar[bool] = False  # batches of like lengths
     seed: int = field(init=False, default=0)
     score_test_each_epoch: bool = field(init=False, default=False)  # set by the run: test curves beside validation
     splits: dict[Stage, Split] = field(init=False, default_factory=dict)
@@ -87,7 +88,13 @@ class DataModule(LightningDataModule, ABC):
         return SeededLoader(
             split,
             batch_size=batch_size,
-            sampler=PassSampler(split, shuffle=stage == "train", new_seed=self._pass_seed),
+            sampler=PassSampler(
+                split,
+                shuffle=stage == "train",
+                new_seed=self._pass_seed,
+                batch_size=batch_size,
+                bucket=self.bucketed,
+            ),
             num_workers=self.num_workers,
             collate_fn=batch_as_it_is,
             pin_memory=torch.cuda.is_available(),

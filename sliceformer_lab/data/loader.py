@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from sliceformer_lab.batch import Batch
@@ -28,6 +29,10 @@ class Split(Dataset[Batch], ABC):
     @abstractmethod
     def first(self, count: int) -> Self:
         """The same split cut to its first `count` examples."""
+
+    def lengths(self) -> np.ndarray | None:
+        """Tokens of every example (n,), where they differ: batches of like lengths need little padding."""
+        return None
 
     @abstractmethod
     def batch(self, rows: list[int]) -> Batch:
@@ -51,14 +56,22 @@ class PassSampler(DistributedSampler[int]):
 
     Training is shuffled alike in all processes and drops what does not divide among them; evaluation gives every
     example to exactly one process. Being a DistributedSampler, Lightning leaves it in place under DDP.
+    With `bucket`, the examples of a batch have like lengths: those of POOL batches in a row are sorted by length, cut
+    into batches, and the batches shuffled again; evaluation sorts all of them.
     """
 
-    def __init__(self, split: Split, *, shuffle: bool, new_seed: Callable[[], int]) -> None:
+    POOL = 50  # batches; more pads less and shuffles less
+
+    def __init__(
+        self, split: Split, *, shuffle: bool, new_seed: Callable[[], int], batch_size: int = 1, bucket: bool = False
+    ) -> None:
         grouped = dist.is_available() and dist.is_initialized()
         world, rank = (dist.get_world_size(), dist.get_rank()) if grouped else (1, 0)
         super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
         self.size = len(split) - len(split) % world if shuffle else len(split)  # over all processes
         self.new_seed = new_seed
+        self.lengths = split.lengths() if bucket else None
+        self.group = batch_size * world  # examples that the processes take side by side
 
     def start_pass(self) -> int:
         """Draw the order of the next pass; returns its seed."""
@@ -66,10 +79,23 @@ class PassSampler(DistributedSampler[int]):
         return self.seed
 
     def __iter__(self) -> Iterator[int]:
-        order = torch.arange(len(self.dataset))  # type: ignore[arg-type]
-        if self.shuffle:
-            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(self.seed))
+        generator = torch.Generator().manual_seed(self.seed)
+        count = len(self.dataset)  # type: ignore[arg-type]
+        order = torch.randperm(count, generator=generator)[: self.size] if self.shuffle else torch.arange(count)
+        if self.lengths is not None:
+            order = self._bucketed(order, self.lengths, generator)
         return iter(order[self.rank : self.size : self.num_replicas].tolist())
+
+    def _bucketed(self, order: Tensor, lengths: np.ndarray, generator: torch.Generator) -> Tensor:
+        """The same examples, those of like lengths next to each other; a batch that is not full stays the last."""
+        pool = self.group * self.POOL if self.shuffle else len(order)
+        by_length = [part[np.argsort(lengths[part], kind="stable")] for part in order.split(max(1, pool))]
+        batches = torch.cat(by_length).split(self.group) if by_length else ()
+        if not self.shuffle or not batches:
+            return torch.cat(by_length)
+        full = [batch for batch in batches if len(batch) == self.group]
+        mixed = [full[i] for i in torch.randperm(len(full), generator=generator).tolist()]
+        return torch.cat([*mixed, *(batch for batch in batches if len(batch) < self.group)])
 
     def __len__(self) -> int:
         return len(range(self.rank, self.size, self.num_replicas))
@@ -93,6 +119,13 @@ class SeededLoader(DataLoader[Batch]):
             yield from super().__iter__()
         except DataError as error:  # a worker hands its error on with the traceback inside the message
             raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise DataError(
+                f"a data worker was killed ({str(error).splitlines()[0]}), most often for want of memory; "
+                f"try fewer than data.num_workers={self.num_workers}, 0 to read in the main process, or smaller batches"
+            ) from error
 
 
 def mixed_seed(*parts: int) -> int:

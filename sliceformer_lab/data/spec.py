@@ -10,8 +10,11 @@ class DataSpec:
     """Sizes of a data set, known without reading its samples."""
 
     name: str  # as the summary shows it
-    num_classes: int
+    num_classes: int = 0  # of a sample, or of each token
+    num_targets: int = 0  # numbers to predict for a sample, where there are no classes
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
-    channels: int = 0  # of an image
-    ragged: bool = False  # batches may be padded
+    channels: int = 0  # of an image, or features of a token that is no id
+    max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
+    vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding; 0 where tokens are numbers
+    ragged: bool = False  # samples differ in length, so batches may be padded
     needs_bias: bool = False  # the task passes a pairwise bias

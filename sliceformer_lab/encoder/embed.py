@@ -1,4 +1,4 @@
-"""From pixels to tokens."""
+"""From pixels, token ids or numbers to tokens."""
 
 from __future__ import annotations
 
@@ -31,4 +31,27 @@ class ImageEmbedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x: Tensor = self.patches(images)
+        return x if self.cls is None else torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
+
+
+class TokenEmbedding(nn.Module):
+    """One token per id of a vocabulary, or per vector of numbers, a learned CLS token in front if asked.
+
+    Ids (B, N), 0 on padding, or numbers (B, N, F) -> (B, N, dim). `vocab_size` 0 says that the inputs are numbers of
+    `channels` features. A table starts from N(0, std^2).
+    """
+
+    def __init__(self, vocab_size: int, channels: int, dim: int, *, cls: bool = False, std: float = 1.0) -> None:
+        super().__init__()
+        self.tokens: nn.Module
+        if vocab_size:
+            table = torch.randn(vocab_size, dim) * std
+            self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0)  # no gradient on padding
+        else:
+            self.tokens = nn.Linear(channels, dim)
+        self.num_prefix = int(cls)
+        self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if cls else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x: Tensor = self.tokens(inputs)
         return x if self.cls is None else torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)

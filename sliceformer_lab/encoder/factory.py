@@ -77,14 +77,23 @@ class Encoder(nn.Module):
 
 
 def build_encoder(
-    encoder: Node, block: Node, attention: Node, max_len: int, grid: tuple[int, int] | None = None
+    encoder: Node,
+    block: Node,
+    attention: Node,
+    max_len: int,
+    *,
+    num_prefix: int = 0,
+    grid: tuple[int, int] | None = None,
 ) -> Encoder:
-    """The encoder of three nodes for sequences of at most `max_len` tokens, CLS included, on an image's `grid`.
+    """The encoder of three nodes for sequences of at most `max_len` tokens, the first `num_prefix` of them not the
+    data's own (CLS, graph token), the others on an image's `grid` if there is one.
 
     Raises ConfigError if options do not fit their signatures, each other, or the length.
     """
     options: EncoderOptions = construct(encoder, where="encoder")
-    blocks = [_build_block(options, block, attention, index, max_len, grid) for index in range(options.depth)]
+    blocks = [
+        _build_block(options, block, attention, index, max_len, num_prefix, grid) for index in range(options.depth)
+    ]
     try:
         position = build_position(options.position, max_len, options.dim, grid)
     except ValueError as error:
@@ -93,7 +102,13 @@ def build_encoder(
 
 
 def _build_block(
-    options: EncoderOptions, block: Node, attention: Node, index: int, max_len: int, grid: tuple[int, int] | None
+    options: EncoderOptions,
+    block: Node,
+    attention: Node,
+    index: int,
+    max_len: int,
+    num_prefix: int,
+    grid: tuple[int, int] | None,
 ) -> EncoderBlock:
     try:
         spec = LayerSpec(
@@ -103,6 +118,7 @@ def _build_block(
             depth=options.depth,
             max_len=max_len,
             head_dim=options.head_dim,
+            num_prefix=num_prefix,
             grid=grid,
             rope=options.position == "rope",
             attention_dropout=options.attention_dropout,
