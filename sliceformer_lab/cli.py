@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -18,18 +19,32 @@ from typing import NoReturn
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.utils import env_override
+from omegaconf import DictConfig
 
 from sliceformer_lab.compose import CONF_DIR
 from sliceformer_lab.config import ConfigError
 from sliceformer_lab.explain import explain
 from sliceformer_lab.folders import register_resolvers
-from sliceformer_lab.jobs import Job, recorded_in
+from sliceformer_lab.jobs import Job, recorded_in, training_job
 from sliceformer_lab.overview import help_text
 from sliceformer_lab.resume import saved_task
 from sliceformer_lab.signals import interrupted
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@dataclass(frozen=True)
+class Command:
+    """What a command line composes, what its help says, and what a job of it does in the job's folder."""
+
+    config_name: str
+    help_text: Callable[[], str]
+    job: Callable[[DictConfig, Path], float | None]
+    implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that others bring along
+
+
+TRAINING = Command("config", help_text, training_job, saved_task)
+
+
+def main(argv: Sequence[str] | None = None, command: Command = TRAINING) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of torch cost 5 times on shared cores
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -39,19 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parsed(arguments)
         if args.help:
-            print(help_text())  # noqa: T201
+            print(command.help_text())  # noqa: T201
             return 0
         _check_packages()
         register_resolvers()
         flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra wants them apart
-        with _called_with([*saved_task(args.overrides), *args.overrides, *flags]):
-            hydra.main(config_path=str(CONF_DIR), config_name="config", version_base="1.3")(recorded_in(jobs))()
+        with _called_with([*command.implied(args.overrides), *args.overrides, *flags]):
+            start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
+            start(recorded_in(jobs, command.job))()
     except KeyboardInterrupt:
         code = _tell(str(interrupted(signal.SIGINT)), 130)
     except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:
-        code = _tell(explain(error, args.overrides, args.config_dir), 1)
+        code = _tell(explain(error, args.overrides, args.config_dir, command.config_name), 1)
     return max(code, _conclude(jobs))
 
 

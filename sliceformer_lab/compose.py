@@ -52,13 +52,13 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     return plain_values(config[group])
 
 
-def compose_root(overrides: Sequence[str]) -> dict[str, Any]:
+def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
     """The whole configuration of one job, Hydra's own node included, interpolations unresolved.
 
     Raises Hydra's errors.
     """
     with _own_hydra():
-        return plain_values(compose("config", overrides=list(overrides), return_hydra_config=True), resolve=False)
+        return plain_values(compose(config_name, overrides=list(overrides), return_hydra_config=True), resolve=False)
 
 
 def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:

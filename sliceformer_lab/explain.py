@@ -17,7 +17,9 @@ from sliceformer_lab.config import nearest
 from sliceformer_lab.errors import LabError
 
 
-def explain(error: Exception, overrides: Sequence[str], config_dir: str | None = None) -> str:
+def explain(
+    error: Exception, overrides: Sequence[str], config_dir: str | None = None, config_name: str = "config"
+) -> str:
     """The sentence for an error that composing `overrides` raised; `config_dir` is searched for options too."""
     told = _told_already(error)
     if told is not None:
@@ -29,7 +31,7 @@ def explain(error: Exception, overrides: Sequence[str], config_dir: str | None =
     if several := re.match("Ambiguous value for argument '(.*)'", str(error)):
         return f"{several[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
-        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir)]
+        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir, config_name)]
     except (HydraException, ValueError):
         faults = []
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
@@ -58,14 +60,15 @@ def _jobs(overrides: Sequence[str]) -> list[list[str]]:
     return BasicSweeper.split_arguments(parsed, None)[0]
 
 
-def _faults(overrides: list[str], config_dir: str | None) -> list[str]:
+def _faults(overrides: list[str], config_dir: str | None, config_name: str) -> list[str]:
     """What is wrong with the overrides of one job, whose group options exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
+    groups = list(compose_root([], config_name)["hydra"]["runtime"]["choices"])
     search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
-    chosen = [o for o in parsed if (CONF_DIR / o.key_or_group).is_dir() or o.key_or_group == "hydra.searchpath"]
+    chosen = [o for o in parsed if o.key_or_group in (*groups, "hydra.searchpath")]
     faults = [fault for o in chosen if (fault := _choice_fault(o))]
-    root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))])
-    return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root))]
+    root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))], config_name)
+    return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root, groups))]
 
 
 def _choice_fault(override: Override) -> str | None:
@@ -78,9 +81,9 @@ def _choice_fault(override: Override) -> str | None:
     return None
 
 
-def _key_fault(override: Override, root: dict[str, Any]) -> str | None:
+def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> str | None:
     key = override.key_or_group
-    parent, missing, siblings = _search(key, root)
+    parent, missing, siblings = _search(key, root, groups)
     if override.is_add():
         return None if missing else f"{override.input_line}: there is such a key to replace; leave out the +"
     if not missing or override.is_force_add():
@@ -89,7 +92,7 @@ def _key_fault(override: Override, root: dict[str, Any]) -> str | None:
     return f"{key}: there is no such key{where}{nearest(missing, siblings)}"
 
 
-def _search(key: str, root: dict[str, Any]) -> tuple[str, str, list[str]]:
+def _search(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:
     """Where a dotted key leaves the configuration: the last parent there is, the part it lacks and what it has.
 
     The lacking part is '' if the key is there.
@@ -100,7 +103,7 @@ def _search(key: str, root: dict[str, Any]) -> tuple[str, str, list[str]]:
         if not isinstance(node, dict) or part not in node:
             siblings = list(node) if isinstance(node, dict) else []
             if depth == 0:
-                siblings += [folder.name for folder in CONF_DIR.iterdir() if folder.is_dir()]
-            return ".".join(parts[:depth]), part, sorted({*siblings} - {"_target_", "__pycache__", "hydra"})
+                siblings += [group for group in groups if not group.startswith("hydra/")]
+            return ".".join(parts[:depth]), part, sorted({*siblings} - {"_target_", "hydra"})
         node = node[part]
     return key, "", []

@@ -41,8 +41,10 @@ class Job:
         return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {self.error or value}"
 
 
-def recorded_in(jobs: list[Job]) -> Callable[[DictConfig], float | None]:
-    """The function for Hydra to call; it appends to `jobs`.
+def recorded_in(
+    jobs: list[Job], run: Callable[[DictConfig, Path], float | None]
+) -> Callable[[DictConfig], float | None]:
+    """The function for Hydra to call; it runs a job in its folder and appends how that ended to `jobs`.
 
     Hydra sees no error: it would add its own text and end a sweep. Only a signal ends one, by SystemExit.
     """
@@ -51,7 +53,7 @@ def recorded_in(jobs: list[Job]) -> Callable[[DictConfig], float | None]:
         folder = Path(HydraConfig.get().runtime.output_dir)
         of_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
         try:
-            value = _run(cfg, folder)
+            value = run(cfg, folder)
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
                 raise  # how a run tells Lightning not to kill the others
@@ -82,9 +84,10 @@ def _told(error: BaseException) -> LabError:
     return LabError(f"{type(error).__name__}: {error}")
 
 
-def _run(cfg: DictConfig, folder: Path) -> float | None:
+def training_job(cfg: DictConfig, folder: Path) -> float | None:
+    """Check the configuration and train, or score again. Raises LabError for what the user can mend."""
     overrides = list(HydraConfig.get().overrides.task)
-    config = _resolved(cfg)
+    config = resolved(cfg)
     first = is_first_process()  # the others of a distributed run read what it writes below
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
@@ -100,8 +103,8 @@ def _run(cfg: DictConfig, folder: Path) -> float | None:
     return run(config, folder)
 
 
-def _resolved(cfg: DictConfig) -> dict[str, Any]:
-    """Plain values; paths made absolute, so that they mean the same from any folder."""
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """Plain values; paths made absolute, so that they mean the same from any folder. Raises ConfigError."""
     try:
         for key, path in cfg.paths.items():
             if isinstance(path, str):

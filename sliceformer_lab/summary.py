@@ -44,7 +44,7 @@ class Summary:
             "options": {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes},
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": {package: version(package) for package in PACKAGES},
-            "git_commit": _git_commit(),
+            "git_commit": git_commit(),
             "command": sys.argv[1:],
         }
 
@@ -141,7 +141,8 @@ def _recorded_seconds(folder: Path) -> float:
         return 0.0
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
+    """The commit of this code, with -dirty where it was changed since; None outside a repository."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     try:
         answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
