@@ -50,6 +50,19 @@ class Padding:
 
 
 @dataclass(frozen=True)
+class Edges:
+    """The edges between the tokens of a padded batch, for layers that convolve along them."""
+
+    index: Tensor  # (2, E) int64, source and target among the B * N tokens, row after row
+    features: Tensor | None = None  # (E, C) embedded
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Edges:
+        """A copy on `device`."""
+        features = None if self.features is None else self.features.to(device, non_blocking=non_blocking)
+        return Edges(self.index.to(device, non_blocking=non_blocking), features)
+
+
+@dataclass(frozen=True)
 class Batch:
     """One batch of samples of any modality."""
 

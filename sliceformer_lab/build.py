@@ -56,6 +56,8 @@ def check_compatibility(attention: Mapping[str, Any], data: DataSpec, block: typ
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
         needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
+    if block.needs_edges and not data.has_edges:
+        raise ConfigError(f"block: {block.__name__} convolves along edges, but {data.name} has no graphs")
     if rope:
         needs.append(("encoder.position=rope turns queries and keys", lambda kind: kind.needs_qk))
     for reason, fits in needs:

@@ -17,4 +17,5 @@ class DataSpec:
     max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding; 0 where tokens are numbers
     ragged: bool = False  # samples differ in length, so batches may be padded
+    has_edges: bool = False  # samples are graphs
     needs_bias: bool = False  # the task passes a pairwise bias

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 
 
 class EncoderBlock(nn.Module, ABC):
@@ -18,6 +18,7 @@ class EncoderBlock(nn.Module, ABC):
     options keyword-only: these are the schema of its YAML.
     """
 
+    needs_edges: ClassVar[bool] = False  # convolves along the edges of a graph
     projects: ClassVar[bool] = False  # the block has the projections, its attention only mixes (spec.project=False)
     place: ClassVar[str] = "any attention"  # what `accepts` says, in words
     attention: Attention
@@ -34,8 +35,10 @@ class EncoderBlock(nn.Module, ABC):
         return True
 
     @abstractmethod
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention, edges to a block that convolves."""
 
     @abstractmethod
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:

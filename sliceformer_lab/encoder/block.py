@@ -13,7 +13,7 @@ from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
@@ -66,8 +66,11 @@ class Block(EncoderBlock):
         """What the attention of this block reads of the block's input. (B, N, C) -> (B, N, C)."""
         return normalise(self.norm1, x, padding) if self.norm_first else x
 
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
+        del edges
         h = self.attention_input(x, padding)
         mixed = self.dropout(self.attention(h, padding, bias))
         if self.parallel:

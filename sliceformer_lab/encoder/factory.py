@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.stateful import carried_state
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config import Node, check_options, construct
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.norm import normalise
@@ -42,37 +42,39 @@ class Encoder(nn.Module):
             if block.shares_gain:
                 block.gain = self.gain
 
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
         with carried_state(self.blocks):
-            return self._last(self._all_but_last(x, padding, bias), padding, bias)
+            return self._last(self._all_but_last(x, padding, bias, edges), padding, bias, edges)
 
     def with_reference(
-        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
     ) -> tuple[Tensor, Tensor]:
         """What `forward` returns, and the channel that the last layer's aligned sort follows. -> (B, N, C), (B, N).
 
         For `ref_min` and `ref_max`; `Pool.check` says whether the last attention has such a channel.
         """
         with carried_state(self.blocks):
-            x = self._all_but_last(x, padding, bias)
+            x = self._all_but_last(x, padding, bias, edges)
             block = cast(EncoderBlock, self.blocks[-1])
             attention = cast(ReferenceSort, block.attention)
             with torch.no_grad():  # only its order counts
                 reference = attention.reference_channel(block.attention_input(x, padding))
-            return self._last(x, padding, bias), reference
+            return self._last(x, padding, bias, edges), reference
 
-    def _all_but_last(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+    def _all_but_last(self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None) -> Tensor:
         if x.shape[1] > self.max_len:
             raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
         x = self.embed_dropout(x if self.position is None else self.position(x))
         x = _zero_padding(x, padding)
         for block in self.blocks[:-1]:
-            x = _zero_padding(block(x, padding, bias), padding)
+            x = _zero_padding(block(x, padding, bias, edges), padding)
         return x
 
-    def _last(self, x: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
-        x = _zero_padding(self.blocks[-1](x, padding, bias), padding)
+    def _last(self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None) -> Tensor:
+        x = _zero_padding(self.blocks[-1](x, padding, bias, edges), padding)
         return x if self.norm is None else _zero_padding(normalise(self.norm, x, padding), padding)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.norm import NormKind, normalise
@@ -76,8 +76,11 @@ class MegaBlock(Block):
         """The values, which is all that an attention without projections reads. (B, N, C) -> (B, N, H*D)."""
         return self._values(super().attention_input(x, padding))
 
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
+        del edges
         h = super().attention_input(x, padding)
         averaged = self.dropout(self.ema(h, padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.options import EncoderOptions
@@ -133,8 +133,11 @@ class SetBlock(EncoderBlock):
         values: Tensor = self.mab.value(x)
         return values
 
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
+        del edges
         context = x
         if self.points is not None:
             if bias is not None:
