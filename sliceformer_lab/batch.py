@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Padding:
+class Movable:
+    """A record of tensors that goes to a device as one."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+        """A copy on `device`."""
+        return self._each("to", device, non_blocking=non_blocking)
+
+    def pin_memory(self) -> Self:
+        """A copy in page-locked memory."""
+        return self._each("pin_memory")
+
+    def _each(self, method: str, *values: object, **options: object) -> Self:
+        present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(self, **{name: getattr(part, method)(*values, **options) for name, part in present.items()})
+
+
+@dataclass(frozen=True)
+class Padding(Movable):
     """How many tokens of each padded sample are real; padding is a suffix.
 
     Made once in the collate and carried to every layer. `None` stands for it where nothing is padded,
@@ -38,52 +55,36 @@ class Padding:
         front = self.mask.new_ones(len(self.mask), count)
         return Padding(self.lengths + count, torch.cat([front, self.mask], dim=1))
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Padding:
-        """A copy on `device`."""
-        return Padding(
-            self.lengths.to(device, non_blocking=non_blocking), self.mask.to(device, non_blocking=non_blocking)
-        )
-
-    def pin_memory(self) -> Padding:
-        """A copy in page-locked memory."""
-        return Padding(self.lengths.pin_memory(), self.mask.pin_memory())
-
 
 @dataclass(frozen=True)
-class Edges:
+class Edges(Movable):
     """The edges between the tokens of a padded batch, for layers that convolve along them."""
 
     index: Tensor  # (2, E) int64, source and target among the B * N tokens, row after row
     features: Tensor | None = None  # (E, C) embedded
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Edges:
-        """A copy on `device`."""
-        features = None if self.features is None else self.features.to(device, non_blocking=non_blocking)
-        return Edges(self.index.to(device, non_blocking=non_blocking), features)
+
+@dataclass(frozen=True)
+class Graphs(Movable):
+    """What belongs to the nodes (B, N) of a padded batch of graphs."""
+
+    edge_index: Tensor  # (2, E) int64, source and target among the B * N nodes, row after row
+    edge_features: Tensor  # (E, F) int64
+    distances: Tensor | None = None  # (B, N, N) int64, edges on a shortest path, -1 where there is none
+    path_features: Tensor | None = None  # (B, N, N, K, F) int64, of the first K edges on that path, -1 beyond its end
+    positions: Tensor | None = None  # (B, N, P) float, encodings of each node's place in its graph
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Movable):
     """One batch of samples of any modality."""
 
-    inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6)
+    inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6), node features (B, N, F)
     target: Tensor  # (B,) classes, (B, T) regression or multi-label, (B, N) per token with -100 on padding
     ids: Tensor  # (B,) int64, position of each sample in its split; keys of predictions.npz
     padding: Padding | None = None
-    structure: Any = None  # graphs: whatever the task's structure encoder reads, with .to() and .pin_memory()
+    structure: Graphs | None = None
     context: Tensor | None = None  # (B, F) features of the whole sample (ShapeNetPart's category)
 
     def __len__(self) -> int:
         return int(self.target.shape[0])
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """A copy on `device`."""
-        return self._each("to", device, non_blocking=non_blocking)
-
-    def pin_memory(self) -> Self:
-        """A copy in page-locked memory."""
-        return self._each("pin_memory")
-
-    def _each(self, method: str, *values: object, **options: object) -> Self:
-        present = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
-        return replace(self, **{name: getattr(part, method)(*values, **options) for name, part in present.items()})

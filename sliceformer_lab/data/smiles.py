@@ -1,0 +1,95 @@
+"""From SMILES to graphs, with the atom and bond features of the Open Graph Benchmark."""
+
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.errors import DataError
+
+# What the columns of a feature row can be, in OGB's order; anything else is 'misc', numbered after the last.
+ATOM_FEATURES: dict[str, tuple[Any, ...]] = {
+    "atomic_number": tuple(range(1, 119)),
+    "chirality": ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER"),
+    "degree": tuple(range(11)),  # bonds, hydrogens included where they are explicit atoms or counts
+    "formal_charge": tuple(range(-5, 6)),
+    "hydrogens": tuple(range(9)),
+    "radical_electrons": tuple(range(5)),
+    "hybridization": ("SP", "SP2", "SP3", "SP3D", "SP3D2"),
+    "aromatic": (False, True),
+    "in_ring": (False, True),
+}
+BOND_FEATURES: dict[str, tuple[Any, ...]] = {
+    "type": ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC"),
+    "stereo": ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"),
+    "conjugated": (False, True),
+}
+
+
+@dataclass(frozen=True)
+class Molecule:
+    """The graph of a molecule: every bond is two directed edges, one after the other."""
+
+    atoms: np.ndarray  # (n, 9) uint8, places in ATOM_FEATURES
+    edges: np.ndarray  # (2, e) int16, source and target
+    bonds: np.ndarray  # (e, 3) uint8, places in BOND_FEATURES
+
+    def __len__(self) -> int:
+        return len(self.atoms)
+
+
+def molecule(smiles: str) -> Molecule | None:
+    """The graph of a SMILES string, hydrogens left out as it leaves them; None if it does not parse.
+
+    Raises DataError if RDKit is not installed.
+    """
+    chem = _rdkit()
+    parsed = chem.MolFromSmiles(smiles)
+    if parsed is None:
+        return None
+    atoms = [_places(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
+    ends, bonds = [], []
+    for bond in parsed.GetBonds():
+        i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        row = _places(BOND_FEATURES, (str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()))
+        ends += [(i, j), (j, i)]
+        bonds += [row, row]
+    return Molecule(
+        np.array(atoms, dtype=np.uint8).reshape(-1, len(ATOM_FEATURES)),
+        np.array(ends, dtype=np.int16).reshape(-1, 2).T,
+        np.array(bonds, dtype=np.uint8).reshape(-1, len(BOND_FEATURES)),
+    )
+
+
+def _atom_row(atom: Any) -> tuple[Any, ...]:
+    return (
+        atom.GetAtomicNum(),
+        str(atom.GetChiralTag()),
+        atom.GetTotalDegree(),
+        atom.GetFormalCharge(),
+        atom.GetTotalNumHs(),
+        atom.GetNumRadicalElectrons(),
+        str(atom.GetHybridization()),
+        atom.GetIsAromatic(),
+        atom.IsInRing(),
+    )
+
+
+def _places(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[int]:
+    return [
+        values.index(value) if value in values else len(values)
+        for values, value in zip(features.values(), row, strict=True)
+    ]
+
+
+@cache
+def _rdkit() -> ModuleType:
+    try:
+        from rdkit import Chem, RDLogger
+    except ImportError as error:
+        raise DataError("reading SMILES needs RDKit: pip install 'sliceformer-lab[graph]'") from error
+    RDLogger.DisableLog("rdApp.*")  # a SMILES that does not parse is told by the caller
+    chem: ModuleType = Chem
+    return chem
