@@ -60,7 +60,9 @@ class SequenceClassification(Classification):
         self.max_len = spec.max_len
         dim = int(config.encoder["dim"])
         std = dim**-0.5 if embed_std is None else embed_std
-        self.embedding = TokenEmbedding(spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std)
+        self.embedding = TokenEmbedding(
+            spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged
+        )
         self.encoder = build_encoder(
             config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
         )

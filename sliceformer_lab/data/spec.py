@@ -15,7 +15,7 @@ class DataSpec:
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
     channels: int = 0  # of an image, or features of a token that is no id
     max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
-    vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding; 0 where tokens are numbers
+    vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
     needs_bias: bool = False  # the task passes a pairwise bias

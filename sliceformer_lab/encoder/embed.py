@@ -37,16 +37,25 @@ class ImageEmbedding(nn.Module):
 class TokenEmbedding(nn.Module):
     """One token per id of a vocabulary, or per vector of numbers, a learned CLS token in front if asked.
 
-    Ids (B, N), 0 on padding, or numbers (B, N, F) -> (B, N, dim). `vocab_size` 0 says that the inputs are numbers of
-    `channels` features. A table starts from N(0, std^2).
+    Ids (B, N), or numbers (B, N, F) -> (B, N, dim). `vocab_size` 0 says that the inputs are numbers of `channels`
+    features. A table starts from N(0, std^2); where sequences are `padded`, id 0 is padding and its row is not learned.
     """
 
-    def __init__(self, vocab_size: int, channels: int, dim: int, *, cls: bool = False, std: float = 1.0) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        channels: int,
+        dim: int,
+        *,
+        cls: bool = False,
+        std: float = 1.0,
+        padded: bool = True,
+    ) -> None:
         super().__init__()
         self.tokens: nn.Module
         if vocab_size:
             table = torch.randn(vocab_size, dim) * std
-            self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0)  # no gradient on padding
+            self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0 if padded else None)
         else:
             self.tokens = nn.Linear(channels, dim)
         self.num_prefix = int(cls)
