@@ -20,7 +20,7 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 NAMES = ("reference", "plain", "cpu", "triton")
-_PREFERRED = {"cpu": ("cpu", "plain"), "cuda": ("triton", "plain")}  # by device; others: plain
+_KERNELS = {"cpu": "cpu", "cuda": "triton"}  # of a device; where there is none or it passes, plain takes everything
 
 _forced: str | None = None
 
@@ -90,6 +90,15 @@ def _load(name: str) -> Backend | str:
     return backend
 
 
+def load_backend(name: str) -> Backend:
+    """The backend of this name. Raises ValueError if it does not exist or cannot run here."""
+    if name not in NAMES:
+        raise ValueError(f"there is no backend {name!r}; choose from {', '.join(NAMES)}")
+    if isinstance(found := _load(name), str):
+        raise ValueError(f"backend {name} cannot run here: {found}; this machine has {', '.join(available_backends())}")
+    return found
+
+
 def available_backends() -> tuple[str, ...]:
     """Names of the backends that this machine has."""
     return tuple(name for name in NAMES if not isinstance(_load(name), str))
@@ -101,16 +110,13 @@ def missing_backends() -> dict[str, str]:
 
 
 @contextmanager
-def backend(name: str) -> Iterator[None]:
+def use_backend(name: str) -> Iterator[None]:
     """Force one backend inside the `with`, in this process, for all threads; code that was compiled recompiles.
 
     Raises ValueError for a backend that does not exist here; `shift_sort` raises it for a case that it cannot take.
     """
     global _forced
-    if name not in NAMES:
-        raise ValueError(f"there is no backend {name!r}; choose from {', '.join(NAMES)}")
-    if isinstance(found := _load(name), str):
-        raise ValueError(f"backend {name} cannot run here: {found}; this machine has {', '.join(available_backends())}")
+    load_backend(name)
     before, _forced = _forced, name
     try:
         yield
@@ -119,24 +125,28 @@ def backend(name: str) -> Iterator[None]:
 
 
 def forced_backend() -> str | None:
-    """The backend that `backend(...)` forces at present."""
+    """The backend that `use_backend` forces at present."""
     return _forced
 
 
 def choose(v: Tensor, case: Case, forced: str | None) -> Backend:
-    """The backend that takes this case: `forced`, or the first of those preferred on the device of `v`.
+    """The backend that takes this case: `forced`, or else the kernel of the device of `v`, or else plain.
 
     Raises ValueError if the forced one cannot take it.
     """
-    for name in (forced,) if forced else _PREFERRED.get(v.device.type, ("plain",)):
+    if forced is not None:
+        backend = load_backend(forced)
+        if reason := backend.covers(v, case):
+            raise ValueError(f"backend {forced} does not take this case: {reason}")
+        return backend
+    name = _KERNELS.get(v.device.type)
+    if name is not None:
         found = _load(name)
         reason = found if isinstance(found, str) else found.covers(v, case)
         if reason is None and not isinstance(found, str):
             return found
-        if forced:
-            raise ValueError(f"backend {name} does not take this case: {reason}")
-        _log_once(f"shift_sort passes over backend {name}: {reason}")
-    raise ValueError(f"no backend takes a {tuple(v.shape)} {v.dtype} on {v.device}")
+        _log_once(f"shift_sort runs on {v.device.type} without backend {name}: {reason}")
+    return load_backend("plain")
 
 
 @cache

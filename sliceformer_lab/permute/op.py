@@ -1,0 +1,178 @@
+"""`shift_sort` as one operator of torch, whichever backend runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.permute.backend import Case, choose, forced_backend, load_backend
+from sliceformer_lab.permute.reference import padded_slots, source_index
+
+
+def shift_sort(
+    v: Tensor,
+    steps: Tensor | None,
+    *,
+    group_size: int | None,
+    lengths: Tensor | None = None,
+    descending: bool | Tensor = False,
+    reference: bool = False,
+) -> Tensor:
+    """Roll each channel along the tokens, then sort it inside windows. (B, N, C) -> (B, N, C).
+
+    With n real tokens (`lengths` (B,), else N), slot i of channel c first takes token (i - steps[c]) mod n, `steps`
+    (C,) non-negative; then each window of `group_size` slots is sorted (None: all slots, which makes the steps
+    redundant; 1: shift only; the last window may be short). Padding slots become 0.
+    `descending` is one bool, (C,) or, window by window, (K, C). With `reference`, channel 0 stays as it is and every
+    other channel takes the rank order of channel 0 in each window.
+
+    Values are moved, never computed: all float types are exact, and ties, NaN, inf and gradients are those of
+    `torch.sort(stable=True)`. It can be differentiated any number of times and compiled without a graph break;
+    `torch.func.vmap` and forward-mode derivatives are not there. Source: CSP, section 3.2; Sliceformer, equation (4).
+    Raises ValueError if group_size is below 1, `descending` does not fit the windows, or a backend is forced that
+    cannot take the case.
+    """
+    size = _window(v, group_size)
+    down = _directions(v, size, descending)
+    if v.numel() == 0:
+        return v.clone()
+    save = v.requires_grad and torch.is_grad_enabled()
+    shift = None if group_size is None else steps
+    return _forward(v, shift, lengths, down, size, reference, forced_backend(), save)[0]
+
+
+def shift_sort_index(
+    v: Tensor,
+    steps: Tensor | None,
+    *,
+    group_size: int | None,
+    lengths: Tensor | None = None,
+    descending: bool | Tensor = False,
+    reference: bool = False,
+) -> Tensor:
+    """The token that each output slot of `shift_sort` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
+    size = _window(v, group_size)
+    down = _directions(v, size, descending)
+    source = source_index(v.detach(), _case(None if group_size is None else steps, lengths, down, size, reference))
+    return source if lengths is None else source.masked_fill(padded_slots(v, lengths), -1)
+
+
+def _window(v: Tensor, group_size: int | None) -> int:
+    if group_size is not None and group_size < 1:
+        raise ValueError(f"group_size must be at least 1 (shift only) or None (complete sort), got {group_size}")
+    num_tokens = v.shape[1]
+    return num_tokens if group_size is None or group_size > num_tokens else group_size
+
+
+def _directions(v: Tensor, size: int, descending: bool | Tensor) -> Tensor | None:
+    """`descending` as (1, C) or (K, C), None where everything goes up."""
+    if descending is False:
+        return None
+    directions = torch.as_tensor(descending, device=v.device)
+    if directions.dim() < 2:
+        return directions.expand(1, v.shape[2])
+    num_windows = -(-v.shape[1] // max(size, 1))
+    if directions.shape[0] != num_windows:
+        raise ValueError(f"descending has {directions.shape[0]} windows, but {v.shape[1]} tokens make {num_windows}")
+    return directions
+
+
+def _case(
+    steps: Tensor | None, lengths: Tensor | None, descending: Tensor | None, group_size: int, reference: bool
+) -> Case:
+    if steps is not None and reference:
+        steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
+    return Case(
+        steps=None if steps is None else steps.contiguous(),
+        group_size=group_size,
+        lengths=None if lengths is None else lengths.contiguous(),
+        descending=None if descending is None else descending.contiguous(),
+        reference=reference,
+    )
+
+
+@torch.library.custom_op("sliceformer_lab::shift_sort", mutates_args=())
+def _forward(
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+    backend: str | None,
+    save: bool,
+) -> tuple[Tensor, Tensor]:
+    """The permuted values and what a gradient needs."""
+    case = _case(steps, lengths, descending, group_size, reference)
+    return choose(v, case, backend).forward(v.contiguous(), case, save)
+
+
+@torch.library.custom_op("sliceformer_lab::shift_sort_backward", mutates_args=())
+def _backward(
+    grad: Tensor,
+    saved: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+    backend: str,
+) -> Tensor:
+    """Gradient of the values; `backend` is the one that wrote `saved`."""
+    case = _case(steps, lengths, descending, group_size, reference)
+    return load_backend(backend).backward(grad.contiguous(), saved, case)
+
+
+@_forward.register_fake
+def _(
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+    backend: str | None,
+    save: bool,
+) -> tuple[Tensor, Tensor]:
+    case = _case(steps, lengths, descending, group_size, reference)
+    shape, dtype = choose(v, case, backend).saved_layout(v, case) if save else ((0,), torch.uint8)
+    return v.new_empty(v.shape), v.new_empty(shape, dtype=dtype)
+
+
+@_backward.register_fake
+def _(grad: Tensor, *_: Any) -> Tensor:
+    return grad.new_empty(grad.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    v, steps, lengths, descending, group_size, reference, backend, _ = inputs
+    case = _case(steps, lengths, descending, group_size, reference)
+    ctx.save_for_backward(output[1], steps, lengths, descending)
+    ctx.options = (group_size, reference, choose(v, case, backend).name)
+
+
+def _gradient(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    return _backward(grad, *ctx.saved_tensors, *ctx.options), *[None] * 7
+
+
+def _keep_again(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    del output
+    ctx.save_for_backward(*inputs[1:5])
+    ctx.options = inputs[5:]
+
+
+def _gradient_of_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The permutation itself, applied to `grad`: where every token goes is what the gradient of slot numbers says."""
+    slots = torch.arange(grad.shape[1], device=grad.device)[:, None].expand(grad.shape)
+    target = _backward(slots.float(), *ctx.saved_tensors, *ctx.options).long()
+    lengths = ctx.saved_tensors[2]
+    if lengths is not None:
+        padding = padded_slots(grad, lengths)
+        target, grad = slots.where(padding, target), grad.masked_fill(padding, 0.0)
+    return torch.zeros_like(grad).scatter(1, target, grad), *[None] * 7
+
+
+_forward.register_autograd(_gradient, setup_context=_keep)
+_backward.register_autograd(_gradient_of_gradient, setup_context=_keep_again)
