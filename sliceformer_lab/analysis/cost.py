@@ -23,6 +23,7 @@ _EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
 _PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax, aten.lt, aten.le, aten.gt, aten.ge}
 _READS = {aten.gather, aten.index, aten.index_select, aten.take, aten.embedding, aten.roll, aten.flip}
 _WRITES = {aten.scatter, aten.scatter_, aten.index_put, aten.index_put_}
+_SHIFT_SORT, _SHIFT_SORT_BACKWARD = "sliceformer_lab::shift_sort", "sliceformer_lab::shift_sort_backward"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Cost:
 def count_cost(function: Callable[[], object]) -> Cost:
     """The cost of calling `function` once; write `count_cost(lambda: model(x))`.
 
-    Works on any device, the meta device too. Code that torch does not dispatch (a compiled or hand-written kernel)
-    counts as zero, so count an operator's plain path.
+    Works on any device, the meta device too. `shift_sort` counts the same whichever backend runs it; other code that
+    torch does not dispatch (a compiled or hand-written kernel) counts as zero, so count an operator's plain path.
     """
     counter = _Counter()
     with counter:
@@ -80,7 +81,19 @@ def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out
         return Cost(moves=out.numel())
     if operation in _WRITES:
         return Cost(moves=args[2].numel())  # the index of a scatter, the values of an index_put
+    if operation._qualified_op_name == _SHIFT_SORT:
+        return _of_shift_sort(args[0], group_size=args[4])
+    if operation._qualified_op_name == _SHIFT_SORT_BACKWARD:
+        return Cost(moves=out.numel())
     return Cost(comparisons=_comparisons(operation, args, options, out))
+
+
+def _of_shift_sort(v: Tensor, group_size: int) -> Cost:
+    """A sort of every window, the last one filled up, and one move of every value."""
+    batch, num_tokens, channels = v.shape
+    slots = -(-num_tokens // group_size) * group_size
+    per_slot = 0.5 if group_size == 2 else math.log2(group_size)  # a pair is one comparison
+    return Cost(comparisons=round(batch * channels * slots * per_slot), moves=v.numel())
 
 
 def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> int:
