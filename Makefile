@@ -11,7 +11,7 @@ help: ## this list
 
 install: $(STAMP) ## set up .venv (once; 6 GB with torch's CUDA libraries, 2 to 4 minutes)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py $(wildcard csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sliceformer_lab needs Python 3.11 or newer; say make PYTHON=python3.12")'
 	@echo "setting up .venv: about 3 GB to download, 6 GB on disk, 2 to 4 minutes"
 	$(PYTHON) -m venv .venv

@@ -1,0 +1,761 @@
+// Shift and sort with channels in the lanes of vectors and a sorting network along the tokens.
+//
+// Compiled once per instruction set with KERNEL naming the result. Everything else is in an unnamed namespace, and no
+// function of the standard library is instantiated: the linker could otherwise keep a version that uses instructions
+// which the machine lacks.
+//
+// A tile is a block of channels, 64 bytes wide, of one sample. Floats are handled as the integers of their bits, in the
+// order of torch.sort: -0.0 equals 0.0, NaN are equal and above inf. Slots count after the shift.
+
+#include "shift_sort.h"
+
+#include <cstring>
+#include <utility>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define INLINE inline __attribute__((always_inline))
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64, kRegisterLevels = 4;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32, kRegisterLevels = 3;
+#else
+constexpr int kVectorBytes = 16, kRegisterLevels = 3;
+#endif
+constexpr int kRowBytes = 64;
+constexpr int64_t kLeaf = 16;        // rows that are sorted in registers
+constexpr int64_t kChunkRows = 64;   // slots that are shifted at a time, at least
+
+template <class T, int lanes>
+struct VectorOf {
+    typedef T type __attribute__((vector_size(lanes * sizeof(T))));
+};
+template <class T, int lanes>
+using Vector = typename VectorOf<T, lanes>::type;
+
+template <class T>
+struct Limits {
+    static constexpr int bits = sizeof(T) * 8;
+    static constexpr T max = T((uint64_t(1) << (bits - 1)) - 1), min = T(-max - 1);
+};
+
+template <class To, int lanes, class V>
+INLINE Vector<To, lanes> convert(V v) {
+    return __builtin_convertvector(v, Vector<To, lanes>);
+}
+
+template <class V>
+INLINE V load(const void* p, int64_t bytes = sizeof(V)) {
+    V v{};
+    if (bytes == int64_t(sizeof(V))) {
+        memcpy(&v, p, sizeof(V));
+    } else {
+        memcpy(&v, p, bytes);
+    }
+    return v;
+}
+
+template <class V>
+INLINE void store(void* p, V v, int64_t bytes = sizeof(V)) {
+    if (bytes == int64_t(sizeof(V))) {
+        memcpy(p, &v, sizeof(V));
+    } else {
+        memcpy(p, &v, bytes);
+    }
+}
+
+template <class V>
+INLINE bool any(V v) {
+    Vector<int64_t, sizeof(V) / 8> words;
+    memcpy(&words, &v, sizeof(V));
+    int64_t all = 0;
+    for (size_t i = 0; i < sizeof(V) / 8; ++i) all |= words[i];
+    return all != 0;
+}
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+INLINE int64_t tokens(const ShiftSort& call, int64_t sample) {
+    return call.lengths ? call.lengths[sample] : call.num_tokens;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sorting networks on rows of a tile. Every comparator leaves the smaller element in the earlier row, so rows that are
+// missing up to the next power of two act as elements larger than all, which never move.
+
+// One column of vectors: elements that are single integers.
+template <class T>
+struct Single {
+    using V = Vector<T, kVectorBytes / sizeof(T)>;
+    V key;
+    static INLINE Single load(const char* p, int64_t) { return {*reinterpret_cast<const V*>(p)}; }
+    static INLINE Single largest() { return {V{} + Limits<T>::max}; }
+    INLINE void store(char* p, int64_t) const { *reinterpret_cast<V*>(p) = key; }
+    static INLINE void order(Single& a, Single& b) {
+        const V low = b.key < a.key ? b.key : a.key;
+        b.key = b.key < a.key ? a.key : b.key;
+        a.key = low;
+    }
+    static constexpr int levels = kRegisterLevels;
+};
+
+// A key and, `plane` bytes further, a row that decides between equal keys.
+struct Pair {
+    using V = Vector<int64_t, kVectorBytes / 8>;
+    V key, row;
+    static INLINE Pair load(const char* p, int64_t plane) {
+        return {*reinterpret_cast<const V*>(p), *reinterpret_cast<const V*>(p + plane)};
+    }
+    static INLINE Pair largest() { return {V{} + Limits<int64_t>::max, V{} + Limits<int64_t>::max}; }
+    INLINE void store(char* p, int64_t plane) const {
+        *reinterpret_cast<V*>(p) = key;
+        *reinterpret_cast<V*>(p + plane) = row;
+    }
+    static INLINE void order(Pair& a, Pair& b) {
+        const auto swap = (b.key < a.key) | ((b.key == a.key) & (b.row < a.row));
+        const Pair low{swap ? b.key : a.key, swap ? b.row : a.row};
+        b = {swap ? a.key : b.key, swap ? a.row : b.row};
+        a = low;
+    }
+    static constexpr int levels = 3;
+};
+
+// Batcher's odd-even merge sort of `size` elements, as a list of comparators.
+template <int size>
+struct Batcher {
+    int count = 0;
+    int first[size * 4] = {}, second[size * 4] = {};
+    constexpr Batcher() {
+        for (int p = 1; p < size; p *= 2)
+            for (int k = p; k >= 1; k /= 2)
+                for (int j = k % p; j + k < size; j += 2 * k)
+                    for (int i = j; i < j + k && i + k < size; ++i)
+                        if (i / (2 * p) == (i + k) / (2 * p)) {
+                            first[count] = i;
+                            second[count++] = i + k;
+                        }
+    }
+};
+template <int size>
+constexpr Batcher<size> batcher{};
+
+template <class E, int size, int... i>
+INLINE void order_all(E* r, std::integer_sequence<int, i...>) {
+    (E::order(r[batcher<size>.first[i]], r[batcher<size>.second[i]]), ...);
+}
+
+template <class E, int size>
+INLINE void sort_leaf(char* base, int64_t plane) {
+    E r[size];
+#pragma GCC unroll 16
+    for (int j = 0; j < size; ++j) r[j] = E::load(base + j * kRowBytes, plane);
+    order_all<E, size>(r, std::make_integer_sequence<int, batcher<size>.count>());
+#pragma GCC unroll 16
+    for (int j = 0; j < size; ++j) r[j].store(base + j * kRowBytes, plane);
+}
+
+// `levels` levels of a bitonic merge over `size` rows of which `rows` exist, in registers. With `flip` the first level
+// compares row i with its mirror image, which joins two halves that are both sorted upwards.
+template <class E, int levels, bool flip, bool whole>
+void pass(char* base, int64_t plane, int64_t rows, int64_t size) {
+    constexpr int count = 1 << levels, half = count / 2;
+    const int64_t stride = size >> levels;
+    for (int64_t offset = 0; offset < stride; ++offset) {
+        const auto row = [&](int j) {
+            return flip && j >= half ? size - 1 - offset - (j - half) * stride : offset + j * stride;
+        };
+        E r[count];
+#pragma GCC unroll 16
+        for (int j = 0; j < count; ++j)
+            r[j] = whole || row(j) < rows ? E::load(base + row(j) * kRowBytes, plane) : E::largest();
+#pragma GCC unroll 16
+        for (int j = 0; j < half; ++j) E::order(r[j], r[j + half]);
+#pragma GCC unroll 4
+        for (int distance = half / 2; distance >= 1; distance /= 2) {
+#pragma GCC unroll 16
+            for (int j = 0; j < count; ++j) {
+                if (j & distance) continue;
+                if (flip && j >= half) {
+                    E::order(r[j + distance], r[j]);  // mirrored rows run downwards
+                } else {
+                    E::order(r[j], r[j + distance]);
+                }
+            }
+        }
+#pragma GCC unroll 16
+        for (int j = 0; j < count; ++j)
+            if (whole || row(j) < rows) r[j].store(base + row(j) * kRowBytes, plane);
+    }
+}
+
+template <class E, int levels, bool flip>
+INLINE void pass(char* base, int64_t plane, int64_t rows, int64_t size) {
+    if (rows >= size) {
+        pass<E, levels, flip, true>(base, plane, rows, size);
+    } else {
+        pass<E, levels, flip, false>(base, plane, rows, size);
+    }
+}
+
+// The levels of a merge below the first pass, block by block so that a block stays in the nearest cache.
+template <class E>
+void merge_blocks(char* base, int64_t plane, int64_t rows, int64_t block, int64_t size) {
+    if (block == 1) return;
+    for (int64_t start = 0; start < size && start < rows; start += block) {
+        char* p = base + start * kRowBytes;
+        pass<E, E::levels, false>(p, plane, rows - start, block);
+        merge_blocks<E>(p, plane, rows - start, block >> E::levels, block);
+    }
+}
+
+template <class E>
+void sort_rows(char* base, int64_t plane, int64_t rows, int64_t size) {
+    if (size == kLeaf) return sort_leaf<E, kLeaf>(base, plane);
+    const int64_t half = size / 2;
+    sort_rows<E>(base, plane, rows < half ? rows : half, half);
+    if (rows <= half) return;
+    sort_rows<E>(base + half * kRowBytes, plane, rows - half, half);
+    const int first = (__builtin_ctzll(size) - 1) % E::levels + 1;  // so that all later passes are full
+    switch (first) {
+        case 1: pass<E, 1, true>(base, plane, rows, size); break;
+        case 2: pass<E, 2, true>(base, plane, rows, size); break;
+        case 3: pass<E, 3, true>(base, plane, rows, size); break;
+        default: pass<E, E::levels, true>(base, plane, rows, size);
+    }
+    merge_blocks<E>(base, plane, rows, size >> first, size);
+}
+
+// Rows that a window of n slots takes in a tile: a power of two up to kLeaf, then multiples of kLeaf.
+INLINE int64_t padded_rows(int64_t n) { return n <= 4 ? 4 : n <= 8 ? 8 : round_up(n, kLeaf); }
+
+template <class E>
+void sort_window(char* tile, int64_t plane, int64_t rows) {
+    for (int column = 0; column < kRowBytes; column += kVectorBytes) {
+        char* base = tile + column;
+        if (rows == 4) {
+            sort_leaf<E, 4>(base, plane);
+        } else if (rows == 8) {
+            sort_leaf<E, 8>(base, plane);
+        } else {
+            int64_t size = kLeaf;
+            while (size < rows) size *= 2;
+            sort_rows<E>(base, plane, rows, size);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What a tile holds of a float: keys in the order of torch.sort, with or without the slot that they came from.
+
+template <class T>
+struct FloatBits {
+    T infinity;
+
+    // The largest integer is never a key. Sets `special` where the bits cannot be had back from the key.
+    template <class V>
+    INLINE V key(V bits, V& special) const {
+        const V magnitude = bits & Limits<T>::max, sign = bits >> (Limits<T>::bits - 1);
+        const V nan = magnitude > infinity;
+        special |= nan | (bits == Limits<T>::min);
+        return nan ? V{} + T(Limits<T>::max - 1) : (magnitude ^ sign) - sign;
+    }
+
+    template <class V>
+    static INLINE V bits(V key) {
+        const V sign = key >> (Limits<T>::bits - 1);
+        return ((key ^ sign) - sign) | (sign & Limits<T>::min);
+    }
+};
+
+// Keys alone: half the work, for a result whose order need not be remembered.
+template <class T>
+struct Values {
+    using Raw = T;
+    using Wide = T;
+    using Element = Single<T>;
+    static constexpr int lanes = kRowBytes / sizeof(T);
+    static constexpr bool indexed = false;
+    static INLINE void put(char* row, int64_t, Vector<T, lanes> key, T) { store(row, key); }
+    static INLINE Vector<T, lanes> key(const char* row) { return load<Vector<T, lanes>>(row); }
+    static INLINE Vector<T, lanes> slot(const char*, int64_t) { return Vector<T, lanes>{}; }
+};
+
+// Key and slot in one integer of twice the size or more.
+template <class T, class P>
+struct Packed {
+    using Raw = T;
+    using Wide = P;
+    using Element = Single<P>;
+    static constexpr int lanes = kRowBytes / sizeof(P), slot_bits = sizeof(P) * 4;
+    static constexpr bool indexed = true;
+    static INLINE void put(char* row, int64_t, Vector<T, lanes> key, P slot) {
+        store(row, (convert<P, lanes>(key) << slot_bits) | slot);
+    }
+    static INLINE Vector<T, lanes> key(const char* row) {
+        return convert<T, lanes>(load<Vector<P, lanes>>(row) >> slot_bits);
+    }
+    static INLINE Vector<P, lanes> slot(const char* row, int64_t) {
+        return load<Vector<P, lanes>>(row) & P((P(1) << slot_bits) - 1);
+    }
+};
+
+// Key and slot beside each other, for keys that leave no room.
+struct Paired {
+    using Raw = int64_t;
+    using Wide = int64_t;
+    using Element = Pair;
+    static constexpr int lanes = kRowBytes / 8;
+    static constexpr bool indexed = true;
+    static INLINE void put(char* row, int64_t plane, Vector<int64_t, lanes> key, int64_t slot) {
+        store(row, key);
+        store(row + plane, Vector<int64_t, lanes>{} + slot);
+    }
+    static INLINE Vector<int64_t, lanes> key(const char* row) { return load<Vector<int64_t, lanes>>(row); }
+    static INLINE Vector<int64_t, lanes> slot(const char* row, int64_t plane) {
+        return load<Vector<int64_t, lanes>>(row + plane);
+    }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory of one thread: `column` and `chunk` for shifted channels, `tile` for the network, ranks of channel 0.
+
+INLINE int64_t chunk_rows(int64_t group_size) {
+    return group_size < kChunkRows ? group_size * (kChunkRows / group_size) : group_size;
+}
+
+struct Memory {
+    char *column, *chunk, *tile;
+    int32_t* ranks;
+    int64_t plane;
+    size_t bytes;
+
+    Memory(const ShiftSort& call, char* start) {
+        int64_t used = 0;
+        const auto take = [&](int64_t size) {
+            char* const here = start ? start + used : nullptr;
+            used += round_up(size, kRowBytes);
+            return here;
+        };
+        plane = padded_rows(call.group_size) * kRowBytes;
+        column = take(call.num_tokens * kRowBytes);
+        chunk = take(chunk_rows(call.group_size) * kRowBytes);
+        tile = take(2 * plane);
+        ranks = reinterpret_cast<int32_t*>(take(call.reference ? call.num_tokens * sizeof(int32_t) : 0));
+        bytes = used;
+    }
+};
+
+// The channels of one tile after the shift, as rows of whole vectors.
+template <class T, int lanes>
+struct Column {
+    const T* source;  // row i of the tokens, before the shift
+    int64_t stride, n;
+    int64_t steps[lanes] = {};  // each below n
+    bool uniform = true;        // all channels take the same step: rows can be read where they are
+    T* chunk;
+    int64_t chunk_start = 0;
+
+    // `inverse` undoes the shift.
+    Column(const ShiftSort& call, const T* from, int64_t from_stride, int64_t channel, int live, int64_t n,
+           const Memory& memory, bool inverse = false)
+        : source(from), stride(from_stride), n(n), chunk(reinterpret_cast<T*>(memory.chunk)) {
+        if (call.steps) {
+            for (int l = 0; l < live; ++l) {
+                const int64_t step = call.steps[channel + l] % n;
+                steps[l] = inverse && step ? n - step : step;
+                uniform &= steps[l] == steps[0];
+            }
+            for (int l = live; l < lanes; ++l) steps[l] = steps[0];
+        }
+        T* column = reinterpret_cast<T*>(memory.column);
+        if ((uniform && live == lanes) || from == column) return;
+        for (int64_t i = 0; i < n; ++i) {
+            const auto row = load<Vector<T, lanes>>(from + i * from_stride, live * sizeof(T));
+            store(column + i * lanes, row);
+        }
+        source = column;
+        stride = lanes;
+    }
+
+    // Makes slots from..to readable.
+    INLINE void prepare(int64_t from, int64_t to) {
+        if (uniform) return;
+        chunk_start = from;
+        for (int l = 0; l < lanes; ++l) {
+            int64_t token = from - steps[l];
+            if (token < 0) token += n;
+            T* to_lane = chunk + l;
+            for (int64_t left = to - from; left > 0; token = 0) {
+                const int64_t run = left < n - token ? left : n - token;
+                const T* from_lane = source + token * lanes + l;
+                for (int64_t i = 0; i < run; ++i) to_lane[i * lanes] = from_lane[i * lanes];
+                to_lane += run * lanes;
+                left -= run;
+            }
+        }
+    }
+
+    INLINE const T* row(int64_t slot) const {
+        if (!uniform) return chunk + (slot - chunk_start) * lanes;
+        const int64_t token = slot - steps[0];
+        return source + (token < 0 ? token + n : token) * stride;
+    }
+};
+
+// All bits set in the channels of a window that are sorted downwards.
+template <class T, int lanes>
+INLINE Vector<T, lanes> directions(const ShiftSort& call, int64_t window, int64_t channel, int live) {
+    if (!call.descending) return Vector<T, lanes>{};
+    const uint8_t* row = call.descending + (call.direction_rows > 1 ? window * call.num_channels : 0) + channel;
+    return -convert<T, lanes>(load<Vector<int8_t, lanes>>(row, live));
+}
+
+template <class T>
+INLINE void clear_rows(T* rows, int64_t count, int64_t stride, int live) {
+    for (int64_t i = 0; i < count; ++i) memset(rows + i * stride, 0, live * sizeof(T));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Forward
+
+template <class T>
+constexpr int kLanes = kRowBytes / sizeof(T);
+
+template <class T>
+INLINE int live_lanes(const ShiftSort& call, int64_t channel, int lanes) {
+    const int64_t left = call.num_channels - channel;
+    return left < lanes ? int(left) : lanes;
+}
+
+template <class T>
+void shift_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory, bool inverse) {
+    constexpr int lanes = kLanes<T>;
+    const int live = live_lanes<T>(call, channel, lanes);
+    const int64_t n = tokens(call, sample), stride = call.num_channels;
+    const int64_t offset = sample * call.num_tokens * stride + channel;
+    Column<T, lanes> column(call, static_cast<const T*>(call.in) + offset, stride, channel, live, n, memory, inverse);
+    T* out = static_cast<T*>(call.out) + offset;
+    for (int64_t start = 0; start < n; start += kChunkRows) {
+        const int64_t end = n < start + kChunkRows ? n : start + kChunkRows;
+        column.prepare(start, end);
+        for (int64_t i = start; i < end; ++i)
+            store(out + i * stride, load<Vector<T, lanes>>(column.row(i)), live * sizeof(T));
+    }
+    clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+}
+
+// One bit a lane, lane 0 lowest.
+template <class V>
+INLINE uint32_t to_bits(V mask) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(mask[0]) == 2) return _mm512_movepi16_mask(reinterpret_cast<__m512i>(mask));
+    if constexpr (sizeof(mask[0]) == 4) return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask));
+    if constexpr (sizeof(mask[0]) == 8) return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask));
+#else
+    uint32_t bits = 0;
+    for (size_t l = 0; l < sizeof(V) / sizeof(mask[0]); ++l) bits |= uint32_t(mask[l] & 1) << l;
+    return bits;
+#endif
+}
+
+template <class V, class T>
+INLINE V from_bits(uint32_t bits) {
+    constexpr size_t width = sizeof(T) * 8;
+    V lane, word;
+    for (size_t l = 0; l < sizeof(V) / sizeof(T); ++l) {
+        lane[l] = T(uint64_t(1) << l % width);
+        word[l] = T(bits >> l / width * width);
+    }
+    return (word & lane) != 0;
+}
+
+// Windows of two: compare and swap, one bit saved for each.
+template <class T>
+void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
+               const Memory& memory) {
+    constexpr int lanes = kLanes<T>;
+    using V = Vector<T, lanes>;
+    const int live = live_lanes<T>(call, channel, lanes);
+    const int64_t n = tokens(call, sample), stride = call.num_channels;
+    const int64_t offset = sample * call.num_tokens * stride + channel;
+    const int64_t bit_stride = round_up(stride, 8) / 8, bit_bytes = round_up(live, 8) / 8;
+    Column<T, lanes> column(call, static_cast<const T*>(call.in) + offset, stride, channel, live, n, memory);
+    T* out = static_cast<T*>(call.out) + offset;
+    uint8_t* bits = call.saved ? static_cast<uint8_t*>(call.saved) +
+                                     sample * (call.num_tokens / 2) * bit_stride + channel / 8
+                               : nullptr;
+    V down = directions<T, lanes>(call, 0, channel, live);
+    for (int64_t start = 0; start < n; start += kChunkRows) {
+        const int64_t end = n < start + kChunkRows ? n : start + kChunkRows;
+        column.prepare(start, end);
+        for (int64_t i = start; i + 1 < end; i += 2) {
+            const V a = load<V>(column.row(i)), b = load<V>(column.row(i + 1));
+            if (call.direction_rows > 1) down = directions<T, lanes>(call, i / 2, channel, live);
+            V special{};
+            V swap = (floats.key(b, special) ^ down) < (floats.key(a, special) ^ down);
+            if (call.reference) swap ^= V{} - T(memory.ranks[i]);  // 1 where channel 0 is swapped
+            store(out + i * stride, swap ? b : a, live * sizeof(T));
+            store(out + (i + 1) * stride, swap ? a : b, live * sizeof(T));
+            if (bits) {
+                const uint32_t mask = to_bits(swap);
+                memcpy(bits + i / 2 * bit_stride, &mask, bit_bytes);
+            }
+        }
+        if (end % 2) store(out + (end - 1) * stride, load<V>(column.row(end - 1)), live * sizeof(T));
+    }
+    clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+    if (bits) clear_rows(bits + n / 2 * bit_stride, call.num_tokens / 2 - n / 2, bit_stride, int(bit_bytes));
+}
+
+// Where the rows of a sorted window go: their slots as ranks of channel 0, or the result and what backward needs.
+enum class Goal { ranks, result };
+
+// Sorts every window of a tile. False if a float was met whose bits the tile does not hold and `How` cannot look up.
+template <class How, Goal goal>
+bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats, int64_t sample, int64_t channel,
+               const Memory& memory) {
+    using T = typename How::Raw;
+    using P = typename How::Wide;
+    constexpr int lanes = How::lanes;
+    using V = Vector<T, lanes>;
+    using W = Vector<P, lanes>;
+    const int live = live_lanes<T>(call, channel, lanes);
+    const int64_t n = tokens(call, sample), stride = call.num_channels, size = call.group_size, plane = memory.plane;
+    const int64_t offset = sample * call.num_tokens * stride + channel;
+    Column<T, lanes> column(call, static_cast<const T*>(call.in) + offset, stride, channel, live, n, memory);
+    T* out = static_cast<T*>(call.out) + offset;
+    char* saved = call.saved ? static_cast<char*>(call.saved) + offset * call.saved_bytes : nullptr;
+    W steps;
+    for (int l = 0; l < lanes; ++l) steps[l] = P(column.steps[l]);
+    V down = directions<T, lanes>(call, 0, channel, live);
+    const int64_t chunk = chunk_rows(size);
+    for (int64_t start = 0; start < n; start += size) {
+        const int64_t count = n - start < size ? n - start : size, rows = padded_rows(count);
+        if (start % chunk == 0) column.prepare(start, n - start < chunk ? n : start + chunk);
+        if (call.direction_rows > 1) down = directions<T, lanes>(call, start / size, channel, live);
+        V special{};
+        for (int64_t j = 0; j < count; ++j) {
+            const V key = floats.key(load<V>(column.row(start + j)), special) ^ down;
+            How::put(memory.tile + j * kRowBytes, plane, key, P(j));
+        }
+        for (int64_t j = count; j < rows; ++j) {
+            store(memory.tile + j * kRowBytes, W{} + Limits<P>::max);
+            store(memory.tile + j * kRowBytes + plane, W{} + Limits<P>::max);
+        }
+        const bool look_up = any(special);
+        if (look_up && !How::indexed) return false;
+        sort_window<typename How::Element>(memory.tile, plane, rows);
+        if constexpr (goal == Goal::ranks) {
+            for (int64_t j = 0; j < count; ++j)
+                memory.ranks[start + How::slot(memory.tile + j * kRowBytes, plane)[0]] = int32_t(j);
+            continue;
+        }
+        for (int64_t j = 0; j < count; ++j) {
+            const char* row = memory.tile + (call.reference ? memory.ranks[start + j] : j) * kRowBytes;
+            const W slot = How::slot(row, plane);
+            V bits = floats.bits(How::key(row) ^ down);
+            if (look_up)
+                for (int l = 0; l < lanes; ++l) bits[l] = column.row(start + slot[l])[l];
+            store(out + (start + j) * stride, bits, live * sizeof(T));
+            if (!How::indexed || !saved) continue;
+            char* to = saved + (start + j) * stride * call.saved_bytes;
+            W token = slot + P(start) - steps;
+            token += (token < 0) & P(n);
+            if (call.saved_bytes == 1) {
+                store(to, convert<uint8_t, lanes>(slot), live);
+            } else if (call.saved_bytes == 2) {
+                store(to, convert<int16_t, lanes>(token), live * 2);
+            } else {
+                store(to, convert<int32_t, lanes>(token), live * 4);
+            }
+        }
+    }
+    if constexpr (goal == Goal::result) {
+        clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+        const int64_t bytes = call.saved_bytes;
+        if (saved) clear_rows(saved + n * stride * bytes, call.num_tokens - n, stride * bytes, int(live * bytes));
+    }
+    return true;
+}
+
+// Sorting with slots, by size of float. 16-bit slots must hold the window.
+template <class T, Goal goal>
+void sort_tile_indexed(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
+                       const Memory& memory) {
+    if constexpr (sizeof(T) == 8) {
+        sort_tile<Paired, goal>(call, floats, sample, channel, memory);
+    } else if constexpr (sizeof(T) == 4) {
+        sort_tile<Packed<T, int64_t>, goal>(call, floats, sample, channel, memory);
+    } else if (call.group_size <= 1 << 16) {
+        sort_tile<Packed<T, int32_t>, goal>(call, floats, sample, channel, memory);
+    } else {
+        sort_tile<Packed<T, int64_t>, goal>(call, floats, sample, channel, memory);
+    }
+}
+
+INLINE int float_bytes(const ShiftSort& call) { return call.dtype == 0 ? 8 : call.dtype == 1 ? 4 : 2; }
+
+// Channels of a tile with slots.
+INLINE int indexed_lanes(const ShiftSort& call) { return float_bytes(call) == 2 && call.group_size <= 1 << 16 ? 16 : 8; }
+
+INLINE int forward_lanes(const ShiftSort& call) {
+    const bool values = call.group_size <= 2 || (!call.saved && float_bytes(call) > 2);
+    return values ? kRowBytes / float_bytes(call) : indexed_lanes(call);
+}
+
+template <class T>
+void forward_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
+                  const Memory& memory) {
+    if (call.group_size == 1) return shift_tile<T>(call, sample, channel, memory, false);
+    if (call.group_size == 2) return pair_tile<T>(call, floats, sample, channel, memory);
+    if constexpr (sizeof(T) > 2) {
+        if (!call.saved) {
+            if (sort_tile<Values<T>, Goal::result>(call, floats, sample, channel, memory)) return;
+            const int64_t end = channel + kLanes<T>;
+            for (; channel < end && channel < call.num_channels; channel += indexed_lanes(call))
+                sort_tile_indexed<T, Goal::result>(call, floats, sample, channel, memory);
+            return;
+        }
+    }
+    sort_tile_indexed<T, Goal::result>(call, floats, sample, channel, memory);
+}
+
+template <class T>
+void forward_all(const ShiftSort& call, T infinity, int64_t begin, int64_t end, char* workspace) {
+    const FloatBits<T> floats{infinity};
+    const Memory memory(call, workspace);
+    const int64_t lanes = forward_lanes(call), tiles = (call.num_channels + lanes - 1) / lanes;
+    int64_t ranked = -1;  // the sample whose ranks are at hand
+    for (int64_t t = begin; t < end; ++t) {
+        const int64_t sample = t / tiles;
+        if (call.reference && call.group_size > 1 && sample != ranked) {
+            sort_tile_indexed<T, Goal::ranks>(call, floats, sample, 0, memory);
+            ranked = sample;
+        }
+        forward_tile<T>(call, floats, sample, t % tiles * lanes, memory);
+    }
+}
+
+void forward(const ShiftSort& call, int64_t begin, int64_t end, char* workspace) {
+    switch (call.dtype) {
+        case 0: return forward_all<int64_t>(call, 0x7ff0000000000000, begin, end, workspace);
+        case 1: return forward_all<int32_t>(call, 0x7f800000, begin, end, workspace);
+        case 2: return forward_all<int16_t>(call, 0x7c00, begin, end, workspace);
+        default: return forward_all<int16_t>(call, 0x7f80, begin, end, workspace);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Backward
+
+template <class T>
+void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory) {
+    constexpr int lanes = kLanes<T>;
+    using V = Vector<T, lanes>;
+    const int live = live_lanes<T>(call, channel, lanes);
+    const int64_t n = tokens(call, sample), stride = call.num_channels;
+    const int64_t offset = sample * call.num_tokens * stride + channel;
+    const int64_t bit_stride = round_up(stride, 8) / 8, bit_bytes = round_up(live, 8) / 8;
+    const T* in = static_cast<const T*>(call.in) + offset;
+    T* out = static_cast<T*>(call.out) + offset;
+    const uint8_t* bits =
+        static_cast<const uint8_t*>(call.saved) + sample * (call.num_tokens / 2) * bit_stride + channel / 8;
+    T* slots = reinterpret_cast<T*>(memory.column);
+    for (int64_t i = 0; i + 1 < n; i += 2) {
+        uint32_t mask = 0;
+        memcpy(&mask, bits + i / 2 * bit_stride, bit_bytes);
+        const V a = load<V>(in + i * stride, live * sizeof(T)), b = load<V>(in + (i + 1) * stride, live * sizeof(T));
+        const V swap = from_bits<V, T>(mask);
+        store(slots + i * lanes, swap ? b : a);
+        store(slots + (i + 1) * lanes, swap ? a : b);
+    }
+    if (n % 2) store(slots + (n - 1) * lanes, load<V>(in + (n - 1) * stride, live * sizeof(T)));
+    Column<T, lanes> column(call, slots, lanes, channel, live, n, memory, true);
+    for (int64_t start = 0; start < n; start += kChunkRows) {
+        const int64_t end = n < start + kChunkRows ? n : start + kChunkRows;
+        column.prepare(start, end);
+        for (int64_t i = start; i < end; ++i) store(out + i * stride, load<V>(column.row(i)), live * sizeof(T));
+    }
+    clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+}
+
+// `I`: type of the saved index. Bytes are slots in the window, the others tokens.
+template <class T, class I>
+void scatter_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory) {
+    constexpr int lanes = kLanes<T>;
+    using V = Vector<T, lanes>;
+    using Tokens = Vector<int32_t, lanes>;
+    const int live = live_lanes<T>(call, channel, lanes);
+    const int64_t n = tokens(call, sample), stride = call.num_channels, size = call.group_size;
+    const int64_t offset = sample * call.num_tokens * stride + channel;
+    const T* in = static_cast<const T*>(call.in) + offset;
+    T* out = static_cast<T*>(call.out) + offset;
+    const I* saved = static_cast<const I*>(call.saved) + offset;
+    T* column = reinterpret_cast<T*>(memory.column);
+    Tokens steps{};
+    if (call.steps && sizeof(I) == 1)
+        for (int l = 0; l < live; ++l) steps[l] = int32_t(call.steps[channel + l] % n);
+    for (int64_t start = 0; start < n; start += size) {
+        const int64_t end = n - start < size ? n : start + size;
+        for (int64_t i = start; i < end; ++i) {
+            const auto index = load<Vector<I, lanes>>(saved + i * stride, live * sizeof(I));
+            Tokens token = convert<int32_t, lanes>(index);
+            if constexpr (sizeof(I) == 1) {
+                token += int32_t(start) - steps;
+                token += (token < 0) & int32_t(n);
+            }
+            const T* from = in + i * stride;
+            if (live == lanes) {
+                for (int l = 0; l < lanes; ++l) column[int64_t(token[l]) * lanes + l] = from[l];
+            } else {
+                for (int l = 0; l < live; ++l) column[int64_t(token[l]) * lanes + l] = from[l];
+            }
+        }
+    }
+    for (int64_t i = 0; i < n; ++i) store(out + i * stride, load<V>(column + i * lanes), live * sizeof(T));
+    clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+}
+
+template <class T>
+void backward_all(const ShiftSort& call, int64_t begin, int64_t end, char* workspace) {
+    const Memory memory(call, workspace);
+    const int64_t tiles = (call.num_channels + kLanes<T> - 1) / kLanes<T>;
+    for (int64_t t = begin; t < end; ++t) {
+        const int64_t sample = t / tiles, channel = t % tiles * kLanes<T>;
+        if (call.group_size == 1) {
+            shift_tile<T>(call, sample, channel, memory, true);
+        } else if (call.saved_bytes == 0) {
+            unswap_tile<T>(call, sample, channel, memory);
+        } else if (call.saved_bytes == 1) {
+            scatter_tile<T, uint8_t>(call, sample, channel, memory);
+        } else if (call.saved_bytes == 2) {
+            scatter_tile<T, int16_t>(call, sample, channel, memory);
+        } else {
+            scatter_tile<T, int32_t>(call, sample, channel, memory);
+        }
+    }
+}
+
+void backward(const ShiftSort& call, int64_t begin, int64_t end, char* workspace) {
+    switch (float_bytes(call)) {
+        case 8: return backward_all<int64_t>(call, begin, end, workspace);
+        case 4: return backward_all<int32_t>(call, begin, end, workspace);
+        default: return backward_all<int16_t>(call, begin, end, workspace);
+    }
+}
+
+int64_t tile_count(const ShiftSort& call, int64_t lanes) {
+    return call.num_samples * ((call.num_channels + lanes - 1) / lanes);
+}
+int64_t forward_tiles(const ShiftSort& call) { return tile_count(call, forward_lanes(call)); }
+int64_t backward_tiles(const ShiftSort& call) { return tile_count(call, kRowBytes / float_bytes(call)); }
+size_t workspace_bytes(const ShiftSort& call) { return Memory(call, nullptr).bytes; }
+
+}  // namespace
+
+extern const Kernel KERNEL;
+const Kernel KERNEL = {forward_tiles, backward_tiles, workspace_bytes, forward, backward};

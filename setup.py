@@ -1,0 +1,61 @@
+"""Builds the optional CPU kernel of sliceformer_lab.permute; all else about the package is in pyproject.toml."""
+
+from __future__ import annotations
+
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+FLAGS = ["-std=c++17", "-O3", "-g0", "-Wno-psabi", "-fvisibility=hidden"]
+# Flags of each instruction set that csrc/kernel.cpp is compiled for; which of them runs is decided at run time.
+KERNELS = {"portable": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    FLAGS += ["-DSHIFT_SORT_X86"]
+    KERNELS |= {
+        "avx2": ["-mavx2"],
+        "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],
+    }
+
+
+class BuildKernel(build_ext):
+    """Compiles one source once per instruction set. Without a compiler, setuptools warns and installs the rest."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """A library without Python's version in its name, since ctypes opens it."""
+        return f"{Path(*fullname.split('.'))}.so"
+
+    def build_extension(self, ext: Extension) -> None:
+        """Raises CompileError or LinkError, which setuptools passes over as the extension is optional."""
+        if self.compiler.compiler_type == "msvc":
+            raise CompileError("the CPU kernel needs GCC or clang; plain PyTorch will be used instead")
+
+        def compile_source(source: str, folder: str, flags: list[str]) -> list[str]:
+            output = str(Path(self.build_temp, folder))
+            return self.compiler.compile([source], output_dir=output, extra_postargs=[*FLAGS, *flags])
+
+        kernel, dispatch = ext.sources
+        jobs = [(kernel, name, [f"-DKERNEL=kernel_{name}", *flags]) for name, flags in KERNELS.items()]
+        jobs.append((dispatch, "dispatch", []))
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            objects = [file for files in pool.map(lambda job: compile_source(*job), jobs) for file in files]
+        path = self.get_ext_fullpath(ext.name)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self.compiler.link_shared_object(objects, path, extra_postargs=["-pthread"], target_lang="c++")
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "sliceformer_lab.permute._shift_sort",
+            sources=["csrc/kernel.cpp", "csrc/dispatch.cpp"],
+            depends=["csrc/shift_sort.h"],
+            language="c++",
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildKernel},
+)

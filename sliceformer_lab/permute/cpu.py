@@ -1,0 +1,146 @@
+"""The compiled CPU backend: calls the kernel of csrc/ through its C interface."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.permute.backend import Case, nothing_saved
+
+ISAS = ("portable", "avx2", "avx512")  # instruction sets, slowest first, at their number in csrc/dispatch.cpp
+_DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
+_INTERFACE = 1  # of csrc/dispatch.cpp
+_LIBRARY = Path(__file__).with_name("_shift_sort.so")
+
+
+class _Call(ctypes.Structure):
+    """`ShiftSort` of csrc/shift_sort.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("input", "out", "saved", "steps", "lengths", "descending")),
+        *((name, ctypes.c_int64) for name in ("num_samples", "num_tokens", "num_channels", "group_size")),
+        *((name, ctypes.c_int32) for name in ("direction_rows", "reference", "dtype", "saved_bytes")),
+    )
+
+
+def _open_library(path: Path) -> ctypes.CDLL:
+    """Raises ImportError, saying why, where the extension is missing or of another version."""
+    rebuild = "`pip install -e .` with a C++ compiler builds it"
+    if not path.exists():
+        raise ImportError(f"the extension is not built; {rebuild}")
+    try:
+        library = ctypes.CDLL(str(path))
+        found = library.shift_sort_interface()
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"the extension does not load ({error}); {rebuild}") from error
+    if found != _INTERFACE:
+        raise ImportError(f"the extension has interface {found}, not {_INTERFACE}; {rebuild}")
+    return library
+
+
+class CpuBackend:
+    """One thread computes up to `torch.get_num_threads()` blocks of channels; no Python lock is held meanwhile.
+
+    The instruction set is the widest that the machine has, or what SLICEFORMER_ISA names.
+    """
+
+    name = "cpu"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self.isas = tuple(isa for i, isa in enumerate(ISAS) if library.shift_sort_has(i))
+        self.isa = os.environ.get("SLICEFORMER_ISA") or self.isas[-1]
+        if self.isa not in self.isas:
+            raise ImportError(f"SLICEFORMER_ISA={self.isa} is not among {', '.join(self.isas)}, which this machine has")
+
+    def covers(self, v: Tensor, case: Case) -> str | None:
+        if v.device.type != "cpu":
+            return f"it runs on the CPU, not on {v.device.type}"
+        if v.dtype not in _DTYPES:
+            return f"it takes float64, float32, float16 and bfloat16, not {v.dtype}"
+        if v.shape[1] >= 2**31:
+            return "it counts tokens in 32 bits"
+        return None
+
+    def saved_layout(self, v: Tensor, case: Case) -> tuple[tuple[int, ...], torch.dtype]:
+        num_samples, num_tokens, num_channels = v.shape
+        if case.group_size == 1:
+            return (0,), torch.uint8
+        if case.group_size == 2:
+            return (num_samples, num_tokens // 2, -(-num_channels // 8)), torch.uint8
+        if case.group_size <= 256:
+            return tuple(v.shape), torch.uint8
+        return tuple(v.shape), torch.int16 if num_tokens <= 2**15 else torch.int32
+
+    def forward(self, v: Tensor, case: Case, save: bool) -> tuple[Tensor, Tensor]:
+        saved = nothing_saved(v)
+        if save:
+            shape, dtype = self.saved_layout(v, case)
+            saved = torch.empty(shape, dtype=dtype)
+        y = torch.empty_like(v)
+        self._run(self._library.shift_sort_forward, v, y, saved, case)
+        return y, saved
+
+    def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
+        grad_v = torch.empty_like(grad)
+        self._run(self._library.shift_sort_backward, grad, grad_v, saved, case)
+        return grad_v
+
+    def _run(self, function: ctypes._NamedFuncPointer, source: Tensor, out: Tensor, saved: Tensor, case: Case) -> None:
+        """Raises ValueError for tensors that the kernel would misread."""
+        num_samples, num_tokens, num_channels = source.shape
+        shape, dtype = self.saved_layout(source, case)
+        windows = -(-num_tokens // case.group_size)
+        descending = case.descending
+        rows = 0 if descending is None else len(descending)
+        _check(source, "values", (num_samples, num_tokens, num_channels), *_DTYPES)
+        _check(out, "result", (num_samples, num_tokens, num_channels), source.dtype)
+        _check(saved, "saved", shape if saved.numel() else tuple(saved.shape), dtype if saved.numel() else saved.dtype)
+        _check(case.steps, "steps", (num_channels,), torch.int64)
+        _check(case.lengths, "lengths", (num_samples,), torch.int64)
+        _check(descending, "descending", (windows if rows > 1 else 1, num_channels), torch.bool)
+        call = _Call(
+            source.data_ptr(),
+            out.data_ptr(),
+            _pointer(saved),
+            _pointer(case.steps),
+            _pointer(case.lengths),
+            _pointer(descending),
+            num_samples,
+            num_tokens,
+            num_channels,
+            case.group_size,
+            rows,
+            case.reference,
+            _DTYPES[source.dtype],
+            0 if case.group_size <= 2 else saved.element_size(),
+        )
+        status = function(ctypes.byref(call), ISAS.index(self.isa), torch.get_num_threads())
+        if status != 0:
+            raise MemoryError(f"the CPU kernel found no memory for {tuple(source.shape)}")
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return tensor.data_ptr() if tensor is not None and tensor.numel() else None
+
+
+def _check(tensor: Tensor | None, name: str, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
+    if tensor is None:
+        return
+    if (
+        tuple(tensor.shape) != shape
+        or tensor.dtype not in dtypes
+        or tensor.device.type != "cpu"
+        or not tensor.is_contiguous()
+    ):
+        raise ValueError(
+            f"{name} must be contiguous on the CPU, {shape} of {' or '.join(str(d) for d in dtypes)}, "
+            f"got {tuple(tensor.shape)} {tensor.dtype} on {tensor.device}"
+        )
+
+
+BACKEND = CpuBackend(_open_library(_LIBRARY))
