@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context
 from typing import TypeVar
 
 from sliceformer_lab.errors import DataError
@@ -33,10 +33,7 @@ def in_order(make: Callable[[Work], Made], work: Iterable[Work], processes: int 
         yield from map(make, work)
         return
     parts = iter(work)
-    # started afresh: a fork would inherit the locks of threads that torch and loggers have started
-    pool = ProcessPoolExecutor(
-        count, get_context("spawn"), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
+    pool = ProcessPoolExecutor(count, initializer=_end_with_the_parent)
     try:
         waiting = deque(pool.submit(make, part) for part in islice(parts, 2 * count))
         while waiting:
@@ -49,6 +46,20 @@ def in_order(make: Callable[[Work], Made], work: Iterable[Work], processes: int 
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it has ended, even by a signal that it could not see."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def cores() -> int:
