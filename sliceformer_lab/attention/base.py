@@ -65,6 +65,7 @@ class Attention(nn.Module, ABC):
     fixed_length: bool = False  # every sample must have exactly spec.max_len tokens
     mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
     order_sensitive: bool = True  # permuting the tokens does more than permute the outputs
+    published: bool = False  # repeats a published handling of padding, in which padded rows take part
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
     source: ClassVar[str]  # paper and equation
     deviation: ClassVar[str] = ""  # what the published code is known to do otherwise

@@ -68,20 +68,27 @@ class PermutationAttention(Attention):
         del q, k
         if bias is None:
             return self.permute(v, padding)
-        weights = F.dropout(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
-        mixed = self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
+        mixed = self._mixed(v, padding, bias)
         if self.bias_formula == "sort_of_mix":
             return self.permute(mixed, padding)
         return mixed + self.permute(v, padding)
 
-    def reference_channel(self, x: Tensor) -> Tensor:
-        """Channel 0 of the values, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
+    def _mixed(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
+        """softmax(bias) V per head. (B, N, C) -> (B, N, C)."""
+        weights = F.dropout(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
+        return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
+
+    def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """Channel 0 of what is sorted, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
 
         Raises ValueError unless reference=channel0.
         """
         if not self.reference:
             raise ValueError("only an aligned sort has a reference channel; set attention.reference=channel0")
-        return self.project(x)[0][..., 0]
+        v = self.project(x)[0]
+        if bias is not None and self.bias_formula == "sort_of_mix":
+            v = self._mixed(v, padding, bias)
+        return v[..., 0]
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """One matrix per channel, (B, C, N, N): a permutation, plus or times the weights of a bias."""

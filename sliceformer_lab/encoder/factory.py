@@ -24,7 +24,8 @@ from sliceformer_lab.errors import ConfigError
 class Encoder(nn.Module):
     """Positions, then a stack of blocks. (B, N, C) embedded tokens -> (B, N, C), zero on padding.
 
-    Padded rows are zeroed on entry and after every block, so that nothing in them can reach a real token.
+    Padded rows are zeroed on entry and after every block, so that nothing in them can reach a real token; only under
+    an attention with padding=published they live on, as in the published code.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Encoder(nn.Module):
         self.embed_dropout = nn.Dropout(options.embed_dropout)
         self.blocks = nn.ModuleList(blocks)
         self.norm = blocks[-1].build_final_norm()
+        self.keeps_padding = any(block.attention.published for block in blocks)
         self.gain = blocks[0].gain if blocks[0].shares_gain else None
         for block in blocks:
             if block.shares_gain:
@@ -61,21 +63,26 @@ class Encoder(nn.Module):
             block = cast(EncoderBlock, self.blocks[-1])
             attention = cast(ReferenceSort, block.attention)
             with torch.no_grad():  # only its order counts
-                reference = attention.reference_channel(block.attention_input(x, padding))
+                reference = attention.reference_channel(block.attention_input(x, padding), padding, bias)
             return self._last(x, padding, bias, edges), reference
 
     def _all_but_last(self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None) -> Tensor:
         if x.shape[1] > self.max_len:
             raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
         x = self.embed_dropout(x if self.position is None else self.position(x))
-        x = _zero_padding(x, padding)
+        x = self._zero_padding(x, padding)
         for block in self.blocks[:-1]:
-            x = _zero_padding(block(x, padding, bias, edges), padding)
+            x = self._zero_padding(block(x, padding, bias, edges), padding)
         return x
 
     def _last(self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None) -> Tensor:
-        x = _zero_padding(self.blocks[-1](x, padding, bias, edges), padding)
-        return x if self.norm is None else _zero_padding(normalise(self.norm, x, padding), padding)
+        x = self._zero_padding(self.blocks[-1](x, padding, bias, edges), padding)
+        return x if self.norm is None else self._zero_padding(normalise(self.norm, x, padding), padding)
+
+    def _zero_padding(self, x: Tensor, padding: Padding | None) -> Tensor:
+        if padding is None or self.keeps_padding:
+            return x
+        return x.masked_fill(~padding.mask[..., None], 0)
 
 
 def build_encoder(
@@ -132,7 +139,3 @@ def _build_block(
         raise ConfigError(f"encoder: {error}") from error
     built: EncoderBlock = construct(block, spec, build_attention(attention, spec), options, where="block")
     return built
-
-
-def _zero_padding(x: Tensor, padding: Padding | None) -> Tensor:
-    return x if padding is None else x.masked_fill(~padding.mask[..., None], 0)

@@ -21,7 +21,7 @@ class ReferenceSort(Protocol):
 
     reference: bool  # whether its options make it do so
 
-    def reference_channel(self, x: Tensor) -> Tensor:
+    def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The values in channel 0 of the tokens (B, N, dim). -> (B, N)."""
 
 
