@@ -62,10 +62,8 @@ def test_yaml_named_after_its_class_holds_the_defaults(group: str, name: str) ->
     for node in nodes(group, name):
         target = locate(node["_target_"])
         if folded(target.__name__) == folded(name):
-            defaults = {option: as_yaml(default) for option, (_, default) in schema(target).items()}
-            assert {option: node[option] for option in defaults if option != "root"} == {
-                option: default for option, default in defaults.items() if option != "root"
-            }
+            defaults = {name: as_yaml(default) for name, (_, default) in schema(target).items() if default is not ...}
+            assert {name: node[name] for name in defaults} == defaults
 
 
 def explained_options(group: str, name: str) -> set[str]:

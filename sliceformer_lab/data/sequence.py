@@ -1,5 +1,6 @@
 """Sequences of many lengths: kept in memory-mapped files, padded batch by batch."""
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pytorch_lightning.utilities import rank_zero_info
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
@@ -17,6 +18,10 @@ from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.image import carve
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.errors import DataError
+
+log = logging.getLogger(__name__)
+
+PARTS = ("tokens", "offsets", "targets")
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,16 @@ class SequenceStore:
     @classmethod
     def open(cls, folder: Path, stage: str) -> Self:
         """What `write` left under the name `stage`."""
-        parts = (np.load(folder / f"{stage}_{part}.npy", mmap_mode="r") for part in ("tokens", "offsets", "targets"))
-        return cls(*parts)
+        return cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
+
+    @staticmethod
+    def is_in(folder: Path, stage: str) -> bool:
+        """Whether `write` has left anything under the name `stage`."""
+        return all((folder / f"{stage}_{part}.npy").is_file() for part in PARTS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Files are mapped again where this is unpickled: a worker that is not forked would get a copy of them."""
+        return _store, tuple(getattr(part, "filename", part) for part in (self.tokens, self.offsets, self.targets))
 
     @staticmethod
     def write(folder: Path, stage: str, sequences: Iterable[np.ndarray], targets: Sequence[Any] | np.ndarray) -> None:
@@ -57,11 +70,21 @@ class SequenceStore:
         np.save(folder / f"{stage}_targets.npy", np.asarray(targets))
 
 
+def _store(*parts: Path | str | np.ndarray) -> SequenceStore:
+    return SequenceStore(*(part if isinstance(part, np.ndarray) else _mapped(part) for part in parts))
+
+
+def _mapped(file: Path | str) -> np.ndarray:
+    array: np.ndarray = np.load(file, mmap_mode="r")
+    return array
+
+
 @dataclass
 class SequenceSplit(Split):
     """Some sequences of a store, cut to max_len tokens. Ids (B, N) int64, 0 on padding, or numbers (B, N, F) float.
 
-    `pad_to_max_len` pads every batch to max_len, as published code does; otherwise to the longest of the batch.
+    `pad_to_max_len` pads every batch to max_len, as published code does; otherwise to the longest of the batch. `end`
+    is an id put behind every sequence after it was cut.
     """
 
     store: SequenceStore
@@ -69,6 +92,7 @@ class SequenceSplit(Split):
     max_len: int
     pad_to_max_len: bool = False
     scale: tuple[float, float] | None = None  # numbers become (x - mean) / std of these; None: token ids
+    end: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,7 +101,7 @@ class SequenceSplit(Split):
         return replace(self, rows=self.rows[:count])
 
     def lengths(self) -> np.ndarray:
-        lengths: np.ndarray = np.minimum(self.store.lengths[self.rows], self.max_len)
+        lengths: np.ndarray = np.minimum(self.store.lengths[self.rows], self.max_len) + (self.end is not None)
         return lengths
 
     def num_truncated(self) -> int:
@@ -92,9 +116,9 @@ class SequenceSplit(Split):
 
     def padded(self, sequences: list[np.ndarray]) -> tuple[Tensor, Padding | None]:
         """Inputs of some sequences (n_i,) or (n_i, F), and their padding."""
-        sequences = [sequence[: self.max_len] for sequence in sequences]
+        sequences = [self._cut(sequence) for sequence in sequences]
         lengths = torch.tensor([len(sequence) for sequence in sequences])
-        width = self.max_len if self.pad_to_max_len else int(lengths.max())
+        width = self.max_len + (self.end is not None) if self.pad_to_max_len else int(lengths.max())
         kind = torch.int64 if self.scale is None else torch.float32
         inputs = torch.zeros(len(sequences), width, *sequences[0].shape[1:], dtype=kind)
         for row, sequence in zip(inputs, sequences, strict=True):
@@ -103,6 +127,10 @@ class SequenceSplit(Split):
             mean, std = self.scale
             inputs = ((inputs - mean) / std).reshape(len(sequences), width, -1)
         return inputs, Padding.from_lengths(lengths, width)
+
+    def _cut(self, sequence: np.ndarray) -> np.ndarray:
+        kept = sequence[: self.max_len]
+        return kept if self.end is None else np.append(kept, self.end)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -155,14 +183,15 @@ class SequenceData(DataModule):
     def _carved(self) -> float:
         return 0.0 if "val" in self.stages() else self.val_fraction
 
+    @rank_zero_only
     def _tell_truncated(self, splits: dict[Stage, SequenceSplit]) -> None:
         cut = sum(split.num_truncated() for split in splits.values())
         if cut:
             total = sum(map(len, splits.values()))
-            rank_zero_info(f"{self.title}: {cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}")
+            log.info(f"{self.title}: {cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}")
 
     def fingerprint(self) -> dict[str, Any]:
         sha256 = content_digest(self.folder())
         official, note = self.is_official()
-        name = self.title if official else f"{self.title} (unofficial copy {sha256[:8]})"
+        name = self.spec.name if official else f"{self.spec.name} (unofficial copy {sha256[:8]})"
         return {"name": name, "official": official, "sha256": sha256, "note": note}

@@ -1,0 +1,96 @@
+"""From texts to token ids: their UTF-8 bytes, or pieces of words learned from the training texts."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import tokenizers
+from pydantic import Field
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "[SEP]", "[CLS]", "[MASK]")  # ids 0 to 6 (Sliceformer's IMDB code)
+NUM_BYTES = 256
+TOKENIZER_FILE = "tokenizer.json"
+CHUNK = 1000  # texts turned into tokens at once
+
+VocabSize = Annotated[int, Field(ge=len(SPECIALS) + NUM_BYTES, le=2**16)]
+TokenKind = Literal["bytes", "bpe"]
+
+# Said outright, it keeps the library from warning in every data worker; those never use it.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+class Tokenizer(ABC):
+    """Turns texts into ids 1 to vocab_size - 1; 0 is padding."""
+
+    kind: ClassVar[TokenKind]
+    vocab_size: int
+
+    def key(self) -> dict[str, Any]:
+        """What its ids follow from, beside the texts it learns from."""
+        return {"tokens": self.kind, "vocab_size": self.vocab_size}
+
+    @abstractmethod
+    def learn(self, texts: Sequence[str], folder: Path) -> None:
+        """Learn from the training texts and keep in `folder` what `encode` needs."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
+        """The ids (n,) uint16 of every text."""
+
+
+@dataclass(frozen=True)
+class ByteTokenizer(Tokenizer):
+    """One token per byte of UTF-8: its value + 1 (Tay et al. 2021, Long-Range Arena)."""
+
+    kind = "bytes"
+    vocab_size: int = 1 + NUM_BYTES
+
+    def learn(self, texts: Sequence[str], folder: Path) -> None:
+        """Bytes are known."""
+
+    def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
+        del folder
+        for text in texts:
+            yield np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + 1
+
+
+@dataclass(frozen=True)
+class PieceTokenizer(Tokenizer):
+    """Pieces of words by byte-pair encoding of bytes (Sennrich et al. 2016; bytes as in Radford et al. 2019).
+
+    At most `vocab_size` of them; few texts give fewer. No byte is unknown, and "[PAD]" in a text is text.
+    """
+
+    kind = "bpe"
+    vocab_size: int = 16_000
+
+    def learn(self, texts: Sequence[str], folder: Path) -> None:
+        model = tokenizers.Tokenizer(models.BPE(unk_token="[UNK]"))
+        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size,
+            special_tokens=list(SPECIALS),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        model.train_from_iterator(texts, trainer)
+        model.save(str(folder / TOKENIZER_FILE))
+
+    def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
+        model = load_pieces(folder)
+        for start in range(0, len(texts), CHUNK):
+            for encoding in model.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
+                yield np.array(encoding.ids, dtype=np.uint16)
+
+
+def load_pieces(folder: Path) -> tokenizers.Tokenizer:
+    """The tokenizer that `PieceTokenizer.learn` left in a folder."""
+    model = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    model.encode_special_tokens = True  # "[PAD]" in a text is five characters, not padding
+    return model
