@@ -107,16 +107,16 @@ class Spectrum(Callback):
             mean={name: mean[None] for name, (mean, _) in stats.items()},
             std={name: std[None] for name, (_, std) in stats.items()},
             attentions=np.array([type(block.attention).__name__ for block in blocks]),
-            sample_ids=ids.numpy(),
+            sample_ids=ids.repeat(len(real) // len(ids)).numpy(),  # of pairs the first sequences, then the second
             num_tokens=real.clip(max=self.max_tokens),
-            note=self._note(real, len(blocks)),
+            note=self._note(real, len(ids), len(blocks)),
         )
 
-    def _note(self, real: NDArray[np.int64], depth: int) -> str:
+    def _note(self, real: NDArray[np.int64], count: int, depth: int) -> str:
         tokens = f"{min(real)}" if min(real) == max(real) else f"{min(real)} to {max(real)}"
         cut = f", at most {self.max_tokens} of each, drawn with seed {self.seed}" if max(real) > self.max_tokens else ""
         return (
-            f"first {len(real)} validation samples of {tokens} tokens without CLS and padding{cut}; "
+            f"first {count} validation samples of {tokens} tokens without CLS and padding{cut}; "
             f"{depth} layers, float64; before training, every {self.every_n_epochs} epochs and at the end"
         )
 
