@@ -73,6 +73,24 @@ def image_folder(root: Path) -> None:
     _class_folders(root, ("ant", "bee", "wasp"), 20, "png")
 
 
+def listops(root: Path) -> None:
+    """Rows as the published generator writes them, every list left-nested in brackets."""
+    root.mkdir(parents=True, exist_ok=True)
+    for stage, count in (("train", 40), ("val", 10), ("test", 10)):
+        rows = [f"( ( ( [SM {i % 10} ) {i // 10} ) ] )\t{(i % 10 + i // 10) % 10}" for i in range(count)]
+        (root / f"basic_{stage}.tsv").write_text("\n".join(["Source\tTarget", *rows]) + "\n")
+
+
+def aan_pairs(root: Path) -> None:
+    """Label, two ids and two texts in a row; papers that cite each other are of one topic."""
+    root.mkdir(parents=True, exist_ok=True)
+    texts = [f"{('parsing', 'speech')[i % 2]} of naïve \u201ctexts\u201d " * (i + 1) for i in range(6)]
+    for part, count in (("train", 40), ("eval", 10), ("test", 10)):
+        pairs = [(i % 6, (i + 1 + i // 3) % 6) for i in range(count)]
+        rows = [f"{float(a % 2 == b % 2)}\tP{a}\tP{b}\t{texts[a]}\t{texts[b]}\n" for a, b in pairs]
+        (root / f"new_aan_pairs.{part}.tsv").write_text("".join(rows), encoding="utf-8")
+
+
 IMAGE_SETS: dict[str, Callable[[Path], None]] = {
     "mnist": mnist,
     "cifar10": cifar10,
