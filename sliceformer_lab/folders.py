@@ -13,8 +13,9 @@ from sliceformer_lab.record import CONFIG
 
 
 def register_resolvers() -> None:
-    """Teach OmegaConf run_folder, sweep_folder and digest; the first two keep the time of their first use."""
+    """Teach OmegaConf the names below; folders keep the time of their first use."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
 
@@ -30,6 +31,11 @@ def run_folder(resume: str | None, outputs: str, task: str, attention: str, opti
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
     return str(folder)
+
+
+def benchmark_folder(outputs: str, suite: str) -> str:
+    """<outputs>/benchmark/<suite>/<time>."""
+    return str(Path(outputs).expanduser() / "benchmark" / suite / _now())
 
 
 def sweep_folder(outputs: str) -> str:

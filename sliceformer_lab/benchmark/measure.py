@@ -1,0 +1,155 @@
+"""Time, memory and saved bytes of a call. Nothing here knows what is measured."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import re
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+LEAST_SECONDS = 5e-3  # what takes less is called several times in a row
+MOST_REPEATS = 1000
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+Call = Callable[[], object]
+Key = TypeVar("Key", bound=Hashable)
+
+
+def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -> dict[Key, list[float]]:
+    """Seconds of each call in each round; in every round all calls take turns, in an order drawn anew.
+
+    Whatever slows the machine for a while so slows all of them, and leaves ratios within a round alone.
+    """
+    order = list(calls)
+    draw = random.Random(0)
+    last: dict[Key, float] = {}
+    for _ in range(warmup):
+        for key in order:
+            last[key] = _seconds(calls[key], 1, device)
+    repeats = {key: min(MOST_REPEATS, max(1, round(LEAST_SECONDS / last[key]))) for key in order}
+    found: dict[Key, list[float]] = {key: [] for key in order}
+    gc.collect()
+    gc.disable()  # a collection would hit one of them
+    try:
+        for _ in range(rounds):
+            draw.shuffle(order)
+            for key in order:
+                found[key].append(_seconds(calls[key], repeats[key], device))
+    finally:
+        gc.enable()
+    return found
+
+
+def _seconds(call: Call, repeats: int, device: str) -> float:
+    """Seconds of one of `repeats` calls in a row."""
+    _wait_for(device)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    _wait_for(device)
+    return (time.perf_counter() - start) / repeats
+
+
+def _wait_for(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+class PeakMemory:
+    """The most memory held at once since this was made, beyond what was held then.
+
+    On CUDA it is the allocator's peak. On Linux it is the process's resident set (VmHWM, reset through
+    /proc/self/clear_refs), which counts whatever is really touched, workspaces and freed blocks that the C library
+    keeps included; where the kernel does not offer that, it is unknown.
+    """
+
+    def __init__(self, device: str) -> None:
+        gc.collect()
+        self._cuda = device == "cuda"
+        self._known = True
+        if self._cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+            return
+        _give_back_freed_memory()
+        try:
+            _CLEAR.write_text("5", encoding="ascii")
+            self._before = _status("VmRSS")
+        except OSError:
+            self._known, self._before = False, 0
+
+    @property
+    def grown(self) -> int | None:
+        """Bytes; None where it cannot be known."""
+        if not self._known:
+            return None
+        now = torch.cuda.max_memory_allocated() if self._cuda else _status("VmHWM")
+        return max(0, now - self._before)
+
+
+def peak_source(device: str) -> str:
+    """How `PeakMemory` knows, in words."""
+    if device == "cuda":
+        return "CUDA allocator peak"
+    return "unknown" if PeakMemory(device).grown is None else "growth of the resident set (VmHWM after clear_refs)"
+
+
+def _status(field: str) -> int:
+    """A field of /proc/self/status, in bytes."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    if found is None:
+        raise OSError(f"{_STATUS} has no {field}")
+    return 1024 * int(found[1])
+
+
+def _give_back_freed_memory() -> None:
+    """Otherwise blocks that the C library keeps hide what the next call needs."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
+def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor]) -> int:
+    """Bytes that autograd keeps of a forward pass until its backward; shared storage once, parameters not at all."""
+    known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        kept = forward()  # alive until counted, so that no address is used twice
+    del kept
+    return sum(saved.values())
+
+
+def operations(function: Call) -> set[str]:
+    """Names of the operations that a call dispatches, such as `aten::mm`."""
+    seen = _Operations()
+    with seen:
+        function()
+    return seen.names
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.names.add(func.name().partition(".")[0])
+        return func(*args, **(kwargs or {}))

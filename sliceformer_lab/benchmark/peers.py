@@ -1,0 +1,167 @@
+"""What the permutation operators are measured against: softmax attention three ways, and the published code's ways.
+
+The published ways are written again from what that code computes and in which steps (CSP: a repeated int64 index,
+gather, view, sort; Sliceformer: sort of the strided axis); they give the same values as `shift_sort`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.permute.schedule import shift_steps
+
+
+class FusedSoftmax(Attention):
+    """Softmax attention by torch's fused kernel, its three projections one product. (B, N, dim) -> (B, N, dim)."""
+
+    accepts_padding = False
+    order_sensitive = False
+    complexity = "N^2 C"
+    source = "Vaswani et al. 2017, equation (1)"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        self.value = nn.Linear(spec.dim, 3 * self.width, bias=spec.value_bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Values, queries and keys, each (B, N, H*D)."""
+        q, k, v = self.value(x).chunk(3, dim=-1)
+        return v, q, k
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, H*D) each -> (B, N, H*D). Raises ValueError without q or k."""
+        del padding, bias
+        if q is None or k is None:
+            raise ValueError("softmax attention mixes with queries and keys: mix(v, q, k)")
+        mixed = self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v))
+        return self.merge_heads(mixed)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, H, N, D) each -> (B, H, N, D)."""
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class PlainSoftmax(FusedSoftmax):
+    """The same in plain operations, with the N x N map in memory."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B, H, N, D) each -> (B, H, N, D)."""
+        return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(dim=-1) @ v
+
+
+class TorchMHA(Attention):
+    """torch's own nn.MultiheadAttention. (B, N, dim) -> (B, N, dim)."""
+
+    accepts_padding = False
+    order_sensitive = False
+    complexity = "N^2 C"
+    source = "torch.nn.MultiheadAttention"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(replace(spec, project=False))
+        self.inner = nn.MultiheadAttention(spec.dim, spec.num_heads, batch_first=True)
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, dim) -> (B, N, dim), projections included."""
+        del q, k, padding, bias
+        mixed: Tensor = self.inner(v, v, v, need_weights=False)[0]
+        return mixed
+
+
+class PublishedCSP(Attention):
+    """CSP's operator as the published code computes it, with the steps of `csp`. (B, N, dim) -> (B, N, dim)."""
+
+    accepts_padding = False
+    complexity = "N C log G"
+    source = "CSP, published code"
+    index: Tensor  # (N, C) int64
+
+    def __init__(self, spec: LayerSpec, *, group_size: int = 2) -> None:
+        super().__init__(spec)
+        self.group_size = group_size
+        num_tokens = spec.max_len or 0
+        steps = shift_steps("linear_paper", self.width, num_tokens)
+        self.register_buffer("index", shift_index(torch.tensor(steps), num_tokens), persistent=False)
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        del q, k, padding, bias
+        return published_csp(v, self.index, self.group_size)
+
+
+class PublishedSliceformer(Attention):
+    """Sliceformer's sort as the published code computes it. (B, N, dim) -> (B, N, dim)."""
+
+    accepts_padding = False
+    complexity = "N C log N"
+    source = "Sliceformer, published code"
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        del q, k, padding, bias
+        return published_sort(v)
+
+
+def shift_index(steps: Tensor, num_tokens: int) -> Tensor:
+    """Steps (C,) -> the token that slot i of channel c takes, (i - steps[c]) mod N: (N, C) int64."""
+    return (torch.arange(num_tokens, device=steps.device)[:, None] - steps) % num_tokens
+
+
+def published_csp(v: Tensor, index: Tensor, group_size: int) -> Tensor:
+    """Shift and group sort of (B, N, C) by an index (N, C) that is repeated for every sample; G divides N."""
+    shifted = v.gather(1, index.repeat(v.shape[0], 1, 1))
+    if group_size == 1:
+        return shifted
+    windows = shifted.view(v.shape[0], -1, group_size, v.shape[2])
+    return windows.sort(dim=2).values.view(v.shape)
+
+
+def published_sort(v: Tensor) -> Tensor:
+    """Complete sort of every channel of (B, N, C) over the strided token axis."""
+    return v.sort(dim=-2).values
+
+
+def published_exchange(v: Tensor) -> Tensor:
+    """Each channel's maximum of (B, N, C) swapped with token 0: a maximum, a copy and a scatter."""
+    top, index = v.max(dim=1, keepdim=True)
+    swapped = v.scatter(1, index, v[:, :1])
+    swapped[:, :1] = top
+    return swapped
