@@ -18,4 +18,6 @@ class DataSpec:
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
+    edge_channels: int = 0  # features of an edge
+    num_hops: int = 0  # edges of a shortest path whose features a batch holds
     needs_bias: bool = False  # the task passes a pairwise bias
