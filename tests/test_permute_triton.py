@@ -1,0 +1,278 @@
+"""The Triton backend: the same kernels on a GPU where there is one, else in Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sliceformer_lab.permute import missing_backends, shift_sort, use_backend
+
+triton = pytest.importorskip("triton")
+
+INTERPRETED = not torch.cuda.is_available()
+BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
+INFINITY = {"i16": 0x7F80, "i32": 0x7F800000}
+AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, torch.inf, -torch.inf, torch.nan, -torch.nan)
+Run = Callable[..., Any]
+
+KINDS = ["plain", "ties", "ragged", "down", "down_by_channel", "down_by_window", "reference", "reference_ragged"]
+# (N, C, group_size) and the kinds of case tried there: every kind on small ones; then odd sizes, sizes that fill a
+# power of two, and more pairs, windows, rows and channels than one program takes
+SHAPES: dict[tuple[int, int, int | None], list[str]] = {
+    (7, 3, 1): KINDS,
+    (19, 3, 2): KINDS,
+    (10, 4, 3): KINDS,
+    (9, 3, None): KINDS,
+    (1, 1, None): ["plain", "ragged"],
+    (2, 1, None): ["down", "ragged"],
+    (70, 65, 1): ["ragged", "ties"],
+    (66, 65, 2): ["ragged", "down_by_window"],
+    (70, 64, 8): ["ragged", "down_by_window"],
+    (37, 5, 5): ["plain", "reference_ragged"],
+    (64, 17, None): ["plain", "down_by_channel"],
+    (300, 2, None): ["ties", "ragged"],
+}
+
+
+def permute(v: Tensor, cotangent: Tensor, backend: str, **options: Any) -> tuple[Tensor, Tensor]:
+    """Result and gradient through the public function."""
+    v = v.clone().requires_grad_()
+    with use_backend(backend):
+        y = shift_sort(v, **options)
+        (gradient,) = torch.autograd.grad(y, v, cotangent)
+    return y.detach(), gradient
+
+
+def evaluate(v: Tensor, backend: str, **options: Any) -> Tensor:
+    with use_backend(backend):
+        return shift_sort(v, **options)
+
+
+def refusal(v: Tensor, **options: Any) -> str:
+    with pytest.raises(ValueError, match="backend triton") as caught:
+        evaluate(v, "triton", **options)
+    return str(caught.value)
+
+
+def saved_bytes(v: Tensor, **options: Any) -> int:
+    """Bytes kept for backward, those of the options left out."""
+    sizes: list[int] = []
+    kept = [option for option in options.values() if isinstance(option, Tensor)]
+
+    def pack(tensor: Tensor) -> Tensor:
+        if not any(tensor.data_ptr() == option.data_ptr() for option in kept):
+            sizes.append(tensor.nbytes)
+        return tensor
+
+    with use_backend("triton"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        shift_sort(v.clone().requires_grad_(), **options)
+    return sum(sizes)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Calls a function of this file where the Triton backend works: here, or in a process that interprets."""
+    if not INTERPRETED:
+        yield _on_gpu
+        return
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_INTERPRET", "1")  # read when the kernels are imported
+            pool.submit(os.getpid).result()
+        yield lambda function, *args, **options: pool.submit(function, *args, **options).result()
+
+
+def _on_gpu(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    moved = {name: o.cuda() if isinstance(o, Tensor) else o for name, o in options.items()}
+    result = function(*(a.cuda() if isinstance(a, Tensor) else a for a in args), **moved)
+    if isinstance(result, tuple):
+        return tuple(part.cpu() for part in result)
+    return result.cpu() if isinstance(result, Tensor) else result
+
+
+def assert_same_bits(left: Tensor, right: Tensor) -> None:
+    assert left.dtype == right.dtype
+    assert torch.equal(left.contiguous().view(BITS[left.dtype]), right.contiguous().view(BITS[right.dtype]))
+
+
+def make_case(shape: tuple[int, int, int | None], kind: str, dtype: torch.dtype) -> tuple[Tensor, dict[str, Any]]:
+    num_tokens, channels, group_size = shape
+    generator = torch.Generator().manual_seed(list(SHAPES).index(shape) * len(KINDS) + KINDS.index(kind))
+    v = torch.randn(2, num_tokens, channels, generator=generator)
+    if kind != "plain":
+        v = torch.tensor(AWKWARD)[torch.randint(len(AWKWARD), v.shape, generator=generator)]
+    lengths = torch.randint(1, num_tokens + 1, (2,), generator=generator) if "ragged" in kind else None
+    windows = -(-num_tokens // (group_size or num_tokens))
+    down = torch.rand(windows, channels, generator=generator) < 0.5
+    return v.to(dtype), {
+        "steps": torch.randint(2 * num_tokens, (channels,), generator=generator),
+        "group_size": group_size,
+        "lengths": lengths,
+        "descending": {"down": True, "down_by_channel": down[0], "down_by_window": down}.get(kind, False),
+        "reference": "reference" in kind,
+    }
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values_and_gradients_are_those_of_the_reference_in_every_kind_of_case(
+    run: Run, shape: tuple[int, int, int | None]
+) -> None:
+    for kind, dtype in zip(SHAPES[shape], itertools.cycle(BITS), strict=False):
+        v, options = make_case(shape, kind, dtype)
+        cotangent = torch.randn(v.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        ours = run(permute, v, cotangent, "triton", **options)
+        for got, expected in zip(ours, permute(v, cotangent, "reference", **options), strict=True):
+            assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("dtype", BITS, ids=str)
+@pytest.mark.parametrize("group_size", [2, 4])
+def test_every_type_orders_zeros_infinities_and_nan_as_torch_does(
+    run: Run, group_size: int, dtype: torch.dtype
+) -> None:
+    v = torch.cartesian_prod(*[torch.tensor(AWKWARD)] * 2).repeat(1, 2)[:, :group_size].T[None].to(dtype)
+    for descending in (False, True):
+        options = {"steps": None, "group_size": group_size, "descending": descending}
+        assert_same_bits(run(evaluate, v, "triton", **options), evaluate(v, "reference", **options))
+
+
+@pytest.mark.parametrize("kind", ["ragged", "reference_ragged"])
+@pytest.mark.parametrize("shape", [(19, 3, 2), (10, 4, 3)], ids=str)
+def test_inference_gives_the_values_of_training(run: Run, shape: tuple[int, int, int | None], kind: str) -> None:
+    v, options = make_case(shape, kind, torch.bfloat16)
+    assert_same_bits(run(evaluate, v, "triton", **options), evaluate(v, "reference", **options))
+
+
+def test_padding_may_hold_anything(run: Run) -> None:
+    lengths = torch.tensor([9, 4, 1])
+    v, cotangent = torch.randn(2, 3, 9, 4, generator=torch.Generator().manual_seed(0))
+    padding = torch.arange(9)[:, None] >= lengths[:, None, None]
+    for group_size in (1, 2, 3):
+        options = {"steps": torch.arange(4), "group_size": group_size, "lengths": lengths}
+        expected = permute(v, cotangent, "reference", **options)
+        ours = run(
+            permute, v.masked_fill(padding, torch.nan), cotangent.masked_fill(padding, torch.nan), "triton", **options
+        )
+        for got, wanted in zip(ours, expected, strict=True):
+            assert_same_bits(got, wanted)
+
+
+def test_backward_keeps_a_bit_for_a_pair_a_byte_for_a_small_window_and_two_for_a_large_one(run: Run) -> None:
+    v = torch.randn(1, 512, 2)
+    steps = torch.tensor([0, 3])
+    for group_size, expected in ((1, 0), (2, v.numel() // 16), (256, v.numel()), (257, 2 * v.numel())):
+        assert run(saved_bytes, v, steps=steps, group_size=group_size) == expected
+
+
+def test_what_it_cannot_take_is_refused_with_the_reason(run: Run) -> None:
+    v = torch.randn(1, 4, 2, dtype=torch.float64)
+    assert "no keys for torch.float64" in run(refusal, v, steps=None, group_size=2)
+    assert "up to 16,384 tokens, not 16,385" in run(refusal, torch.zeros(1, 16385, 1), steps=None, group_size=None)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="there is a GPU")
+def test_without_a_gpu_the_backend_says_why_it_is_missing() -> None:
+    if triton.knobs.runtime.interpret:
+        pytest.skip("TRITON_INTERPRET is set")
+    assert "no CUDA GPU" in missing_backends()["triton"]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter takes minutes for such lengths")
+@pytest.mark.parametrize("dtype", BITS, ids=str)
+@pytest.mark.parametrize("num_tokens", [1024, 4000, 16384])
+def test_long_complete_sorts_on_a_gpu_are_those_of_the_reference(run: Run, num_tokens: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    v, cotangent = torch.randn(2, 2, num_tokens, 40, generator=generator).to(dtype)
+    options = {"steps": None, "group_size": None, "lengths": torch.tensor([num_tokens, num_tokens // 3])}
+    ours = run(permute, v, cotangent, "triton", **options)
+    for got, expected in zip(ours, permute(v, cotangent, "reference", **options), strict=True):
+        assert_same_bits(got, expected)
+
+
+def compile_for_hopper(kernel: Any, bits: str, absent: tuple[str, ...], num_warps: int, **constants: Any) -> Any:
+    """Machine code of a kernel for sm_90, made without a GPU. `bits` is the integer type of the values."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    pointers = {"values": bits, "out": bits, "grad": bits, "saved": "i16", "swaps": "u8", "descending": "i1"}
+    pointers |= {"steps": "i64", "lengths": "i64"}
+    signature, constexprs, attributes = {}, {}, {}
+    for i, name in enumerate(kernel.arg_names):
+        if name in constants or name in absent:
+            signature[name], constexprs[name] = "constexpr", constants.get(name)
+        else:
+            signature[name] = f"*{pointers[name]}" if name in pointers else "i32"
+            if name in (*pointers, "num_channels", "descending_stride"):
+                attributes[i,] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constexprs, attributes)
+    return triton.compile(
+        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps, "enable_fp_fusion": False}
+    )
+
+
+def check_fits(compiled: Any, num_warps: int) -> None:
+    assert compiled.asm["cubin"]
+    assert compiled.metadata.shared <= 232448  # bytes that a block may have on sm_90
+    assert num_warps * 32 <= 1024
+
+
+hopper = pytest.mark.skipif(
+    "nvidia" not in triton.backends.backends or triton.knobs.runtime.interpret, reason="triton has no compiler here"
+)
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from sliceformer_lab.permute import triton_kernels
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return triton_kernels
+
+
+@hopper
+@pytest.mark.parametrize("bits", ["i16", "i32"])
+def test_kernels_of_short_windows_compile_for_sm_90(kernels: Any, bits: str) -> None:
+    itemsize = {"i16": 2, "i32": 4}[bits]
+    copy, pairs, sort = kernels.copy_tile(64, 512), kernels.pair_tile(4, 512), kernels.sort_tile(4, 64, 512, itemsize)
+    for kernel, tile, constants in (
+        (kernels.roll, copy, {"backward": True}),
+        (kernels.unsort_windows, copy, {}),
+        (kernels.sort_pairs, pairs, {"infinity": INFINITY[bits]}),
+        (kernels.sort_windows, sort, {"infinity": INFINITY[bits], "width": 2}),
+    ):
+        constants |= {"rows": tile.rows, "columns": tile.columns}
+        check_fits(compile_for_hopper(kernel, bits, (), tile.num_warps, **constants), tile.num_warps)
+
+
+@hopper
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", ["i16", "i32"])
+@pytest.mark.parametrize("num_tokens", [64, 16384])
+def test_complete_sorts_compile_for_sm_90(kernels: Any, num_tokens: int, bits: str) -> None:
+    tile = kernels.sort_tile(num_tokens, num_tokens, 512, {"i16": 2, "i32": 4}[bits])
+    constants = {"infinity": INFINITY[bits], "width": (num_tokens - 1).bit_length()}
+    constants |= {"rows": tile.rows, "columns": tile.columns}
+    compiled = compile_for_hopper(
+        kernels.sort_windows, bits, ("steps", "lengths", "descending"), tile.num_warps, **constants
+    )
+    check_fits(compiled, tile.num_warps)
+
+
+@hopper
+def test_tiles_fit_registers_and_threads_for_every_window(kernels: Any) -> None:
+    for size in (*range(3, 130), 1000, 4096, 4097, 16384):
+        for channels, itemsize in ((1, 2), (3, 4), (512, 2), (512, 4)):
+            tile = kernels.sort_tile(size, 16384, channels, itemsize)
+            keys = (1 << (size - 1).bit_length()) * tile.rows * tile.columns
+            assert keys <= 16384
+            assert tile.num_warps <= 32
+            assert keys == 512 * tile.num_warps or tile.num_warps == 1
