@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
@@ -15,24 +16,27 @@ SHOWN = ("train/loss", "val/", "test_curve/")  # how the names of printed metric
 
 
 class EpochLines(Callback):
-    """One plain line per epoch, with what is left, for logs and pipes."""
+    """One plain line per epoch, or per validation of a run counted in steps, with what is left, for logs and pipes."""
 
     def __init__(self) -> None:
-        self._started, self._first_epoch = 0.0, 0
+        self._started, self._done_before = 0.0, 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self._started, self._first_epoch = time.perf_counter(), trainer.current_epoch
+        self._started = time.perf_counter()
+        self._done_before = trainer.global_step if _total_steps(trainer) else trainer.current_epoch
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the epoch's metrics and the time that the rest will take."""
         if not trainer.is_global_zero:
             return
-        done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
-        pace = (time.perf_counter() - self._started) / (done - self._first_epoch)
+        steps = _total_steps(trainer)
+        done, total = (trainer.global_step, steps) if steps else (trainer.current_epoch + 1, trainer.max_epochs or 0)
+        each = (time.perf_counter() - self._started) / (done - self._done_before)
         metrics = sorted(trainer.callback_metrics.items())
         shown = "  ".join(f"{name} {float(value):.4f}" for name, value in metrics if name.startswith(SHOWN))
-        line = f"epoch {done}/{total}  {shown}  {pace:.1f} s/epoch, {_minutes(pace * (total - done))} left"
+        unit, pace = ("step", f"{1 / each:.1f} steps/s") if steps else ("epoch", f"{each:.1f} s/epoch")
+        line = f"{unit} {done}/{total}  {shown}  {pace}, {_minutes(each * (total - done))} left"
         Console(highlight=False, soft_wrap=True).print(line)
 
 
@@ -53,6 +57,9 @@ class EpochBar(RichProgressBar):
         super().on_train_epoch_end(trainer, pl_module)
         self._lines.on_train_epoch_end(trainer, pl_module)
 
+    def _get_train_description(self, current_epoch: int) -> str:
+        return "" if _total_steps(self.trainer) else super()._get_train_description(current_epoch)
+
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
@@ -64,6 +71,13 @@ def progress(context: RunContext) -> Callback:
     """The kind of progress that suits where standard output goes."""
     del context
     return EpochBar() if sys.stdout.isatty() else EpochLines()
+
+
+def _total_steps(trainer: Trainer) -> int | None:
+    """How many optimiser steps a run that is counted in them makes."""
+    task: Any = trainer.lightning_module
+    steps: int | None = None if trainer.fast_dev_run else task.optim.steps  # type: ignore[attr-defined]
+    return steps
 
 
 def _minutes(seconds: float) -> str:

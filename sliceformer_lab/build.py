@@ -17,8 +17,10 @@ from sliceformer_lab.encoder.base import EncoderBlock
 
 def build_data(config: Mapping[str, Any]) -> Any:
     """The data module of a configuration; nothing is read yet."""
-    data = construct(config["data"], where="data")
+    data, optim = construct(config["data"], where="data"), config["optim"]
     data.seed = config["seed"]
+    data.accumulate = optim["accumulate"]
+    data.stretch = optim["val_every"] and optim["val_every"] * optim["accumulate"]
     data.score_test_each_epoch = config["selection"] == "best_test"
     return data
 

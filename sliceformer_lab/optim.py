@@ -14,25 +14,55 @@ from torch.optim.lr_scheduler import LambdaLR
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
-    """A training recipe: optimiser, schedule and length; conf/optim lists what each option means."""
+    """A training recipe: optimiser, schedule and length; conf/optim lists what each option means.
+
+    A run lasts so many `epochs`, or exactly so many optimiser `steps`, scored every `val_every` of them. Raises
+    ValueError where options contradict each other.
+    """
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Positive = 1e-4
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     no_decay: bool = True
+    clip_norm: Positive | None = None
+    accumulate: Count = 1
+    epochs: Count | None = 100
+    steps: Count | None = None
+    val_every: Count | None = None
     schedule: Literal["constant", "cosine", "linear", "inverse_sqrt", "multistep"] = "cosine"
     interval: Literal["step", "epoch"] = "epoch"
-    warmup_steps: Natural = 0
+    warmup_steps: Natural | Literal["untuned"] = 0
+    warmup_lr: NonNegative = 0.0
+    warmup_power: Positive = 1.0
     min_lr: NonNegative = 0.0
+    decay_power: Positive = 1.0
+    cycle: Literal["fit", "official"] = "fit"
+    horizon: Count | None = None
     milestones: tuple[int, ...] = ()
-    epochs: Annotated[int, Field(ge=1)] = 100
-    clip_norm: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError(
+                f"epochs={self.epochs} and steps={self.steps}: one of the two says how long, the other is null"
+            )
+        if self.steps is None and self.val_every is not None:
+            raise ValueError(f"val_every={self.val_every} counts steps, so it needs a run that lasts `steps`")
+        if self.steps is not None and (self.interval == "epoch" or self.schedule == "multistep"):
+            raise ValueError("a run that lasts `steps` has no epochs to count; set interval=step, and no multistep")
+        if self.cycle == "official" and self.horizon is None:
+            raise ValueError("cycle=official needs a horizon, the step at which the published decay ends")
+        if self.horizon is not None and self.horizon <= self._warmup:
+            raise ValueError(f"horizon={self.horizon} must lie behind the {self._warmup} steps of warm-up")
+        if self.warmup_lr > self.lr:
+            raise ValueError(f"warmup_lr={self.warmup_lr}, where the warm-up starts, is above lr={self.lr}")
 
     def build_optimizer(self, model: nn.Module) -> optim.Optimizer:
         """The optimiser over the trainable parameters of `model`.
@@ -61,31 +91,50 @@ class OptimOptions:
     def rate_factor(self, total_steps: int) -> Callable[[int], float]:
         """What the highest rate is multiplied with at a step counted from 0.
 
-        A linear warm-up over `warmup_steps`, then the schedule over the steps that are left; with interval=epoch each
-        epoch keeps the rate of its first step.
+        A warm-up over `warmup_steps`, then the schedule over the steps that are left; the untuned warm-up multiplies a
+        schedule over all steps (Ma & Yarats 2021, section 5). With interval=epoch each epoch keeps the rate of its
+        first step.
         """
-        steps_per_epoch = max(1, total_steps // self.epochs)
+        steps_per_epoch = max(1, total_steps // self.epochs) if self.epochs else 1
+        first = self.warmup_lr / self.lr
 
         def factor(step: int) -> float:
+            if self.warmup_steps == "untuned":
+                return min(1.0, (step + 1) * (1 - self.betas[1]) / 2) * decay(step)
             if step < self.warmup_steps:
-                return (step + 1) / self.warmup_steps
+                warmth: float = ((step + 1) / self.warmup_steps) ** self.warmup_power
+                return first + (1 - first) * warmth
+            return decay(step)
+
+        def decay(step: int) -> float:
             if self.interval == "epoch":
                 step = step // steps_per_epoch * steps_per_epoch
             return self._after_warmup(step, total_steps, steps_per_epoch)
 
         return factor
 
+    @property
+    def _warmup(self) -> int:
+        """Steps before the schedule starts."""
+        return 0 if self.warmup_steps == "untuned" else self.warmup_steps
+
     def _after_warmup(self, step: int, total_steps: int, steps_per_epoch: int) -> float:
-        progress = min(1.0, max(0, step - self.warmup_steps) / max(1, total_steps - self.warmup_steps))
         lowest = self.min_lr / self.lr
         match self.schedule:
             case "constant":
                 return 1.0
             case "cosine":
-                return lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * progress))
+                return lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * self._progress(step, total_steps)))
             case "linear":
-                return 1 - (1 - lowest) * progress
-            case "inverse_sqrt":  # sqrt(warmup / step), so that its highest rate is `lr`
-                return math.sqrt(max(1, self.warmup_steps) / max(1, self.warmup_steps, step))
+                left: float = (1 - self._progress(step, total_steps)) ** self.decay_power
+                return lowest + (1 - lowest) * left
+            case "inverse_sqrt":  # sqrt(w / t), t counted from 1: the highest rate is `lr`, at the end of the warm-up
+                return math.sqrt(max(1, self._warmup) / max(1, self._warmup, step + 1))
             case "multistep":
                 return float(0.1 ** sum(step >= epoch * steps_per_epoch for epoch in self.milestones))
+
+    def _progress(self, step: int, total_steps: int) -> float:
+        """How far a decay has come at a step, 0 to 1; with cycle=official a cosine starts again at 1."""
+        end = self.horizon if self.cycle == "official" and self.horizon else total_steps
+        done = max(0, step - self._warmup) / max(1, end - self._warmup)
+        return done % 1.0 if self.cycle == "official" and self.schedule == "cosine" else min(1.0, done)

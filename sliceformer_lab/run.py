@@ -167,14 +167,15 @@ def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[
         construct(node, *([context] if _is_ours(node) else []), where=f"callbacks.{name}")
         for name, node in config["callbacks"].items()
     ]
-    kind = check_options(config["trainer"], "trainer")
+    kind, optim = check_options(config["trainer"], "trainer"), task.optim
     options = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     try:
         trainer: pl.Trainer = kind(
             **options,
             default_root_dir=context.folder,
-            max_epochs=task.optim.epochs,
-            gradient_clip_val=task.optim.clip_norm,
+            max_epochs=optim.epochs or optim.steps,  # the task stops at its steps; max_steps would spoil resuming
+            accumulate_grad_batches=optim.accumulate,
+            gradient_clip_val=optim.clip_norm,
             callbacks=callbacks,
             logger=loggers,
             plugins=[AtomicCheckpointIO()],

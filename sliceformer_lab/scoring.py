@@ -42,10 +42,11 @@ def results(
     """The facts that a summary gains when its run ends well; `scored` is the checkpoint behind the metrics."""
     history = read_metrics(folder)
     metric = f"val/{task.monitor}"
-    epoch = None if scored is None else read_checkpoint(scored)["epoch"]
+    checkpoint = {} if scored is None else read_checkpoint(scored)
+    best = {"epoch": checkpoint.get("epoch"), "step": checkpoint.get("global_step")}
     return {
         "protocol": protocol(config, data, task),
-        "best": {"epoch": epoch, "metric": metric, "value": metrics.get(metric)},
+        "best": {**best, "metric": metric, "value": metrics.get(metric)},
         "metrics": dict(metrics),
         "chance": task.chance(predictions["test"]["targets"]) if "test" in predictions else None,
         "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
@@ -67,6 +68,7 @@ def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
         "sequence_length": task.num_tokens(),
         "selection": config["selection"],
         "epochs": task.optim.epochs,
+        "steps": task.optim.steps,
         "limit_train": config["trainer"]["limit_train_batches"] if limit_train is None else limit_train,
         "limit_val": config["trainer"]["limit_val_batches"],
     }

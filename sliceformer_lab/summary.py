@@ -122,7 +122,9 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
-    if best["epoch"] is not None:
+    if best["step"] is not None and protocol["steps"]:
+        rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))
+    elif best["epoch"] is not None:
         rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
     rows.append(("parameters", f"{summary['parameters']:,}"))
     rows.append(("multiply-adds", f"{cost['multiply_adds']:,} a sample, {cost['comparisons']:,} comparisons"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
@@ -38,6 +39,7 @@ class Task(LightningModule, ABC):
 
     monitor: ClassVar[str] = "accuracy"  # of the metrics, what the best epoch is chosen by
     monitor_mode: ClassVar[str] = "max"
+    kept_type: ClassVar[torch.dtype] = torch.float16  # of predictions in predictions.npz
 
     def __init__(self, model: ModelConfig | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
         super().__init__()
@@ -93,6 +95,18 @@ class Task(LightningModule, ABC):
         self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
         return loss
 
+    def on_train_start(self) -> None:
+        """Nothing is left of a run that was resumed after its last step."""
+        self._stop_after_last_step()
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        """Stop after the last of a run's `steps`; Lightning then validates, though the epoch may not be over."""
+        self._stop_after_last_step()
+
+    def _stop_after_last_step(self) -> None:
+        if self.optim.steps is not None and self.trainer.global_step >= self.optim.steps:
+            self.trainer.should_stop = True
+
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score a validation batch, or a test batch where test curves are asked for."""
         split = self.trainer.datamodule.validation_stages[dataloader_idx]  # type: ignore[attr-defined]
@@ -105,7 +119,7 @@ class Task(LightningModule, ABC):
 
     def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:
         output = self(batch)
-        kept = output.half()  # the metrics are those of the predictions that are kept
+        kept = output.to(self.kept_type)  # the metrics are those of the predictions that are kept
         validating = split == "val"
         metrics, mean_loss = (self.val_metrics, self.val_loss) if validating else (self.test_metrics, self.test_loss)
         metrics.update(kept.float(), batch.target)
@@ -126,5 +140,6 @@ class Task(LightningModule, ABC):
     def configure_optimizers(self) -> Any:
         """The recipe's optimiser, its schedule stepped after each optimiser step."""
         optimizer = self.optim.build_optimizer(self)
-        schedule = self.optim.build_schedule(optimizer, int(self.trainer.estimated_stepping_batches))
+        steps = self.optim.steps or int(self.trainer.estimated_stepping_batches)
+        schedule = self.optim.build_schedule(optimizer, steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -19,13 +19,13 @@ from sliceformer_lab.run import run
 STEPS, EPOCHS = 60, 12  # five steps an epoch
 
 
-def rates(**options: Any) -> list[float]:
-    """The rate of each of STEPS steps, as the optimiser sees it, relative to its highest."""
+def rates(count: int = STEPS, **options: Any) -> list[float]:
+    """The rate of each of `count` steps, as the optimiser sees it, relative to its highest."""
     recipe = OptimOptions(**({"lr": 0.5, "epochs": EPOCHS, "interval": "step"} | options))
     optimizer = recipe.build_optimizer(nn.Linear(2, 2))
-    schedule = recipe.build_schedule(optimizer, STEPS)
+    schedule = recipe.build_schedule(optimizer, count)
     seen = []
-    for _ in range(STEPS):
+    for _ in range(count):
         seen.append(optimizer.param_groups[0]["lr"] / recipe.lr)
         optimizer.step()
         schedule.step()
@@ -37,8 +37,8 @@ def rates(**options: Any) -> list[float]:
     [
         ("constant", lambda t: 1.0),
         ("cosine", lambda t: 0.1 + 0.9 * (1 + math.cos(math.pi * t / 50)) / 2),
-        ("linear", lambda t: 1 - 0.9 * t / 50),
-        ("inverse_sqrt", lambda t: math.sqrt(10 / max(10, t + 10))),
+        ("linear", lambda t: 0.1 + 0.9 * (1 - t / 50)),
+        ("inverse_sqrt", lambda t: math.sqrt(10 / (t + 11))),
     ],
 )
 def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formula: Any) -> None:
@@ -67,6 +67,97 @@ def test_warmup_may_end_within_an_epoch() -> None:
     seen = rates(schedule="linear", interval="epoch", warmup_steps=7)
     assert seen[:7] == pytest.approx([(step + 1) / 7 for step in range(7)])
     assert seen[7:15] == pytest.approx([1.0] * 3 + [1 - 3 / 53] * 5)
+
+
+def test_inverse_sqrt_is_that_of_long_range_arena() -> None:
+    base, w = 0.05, 7
+    recipe = OptimOptions(lr=base / math.sqrt(w), schedule="inverse_sqrt", interval="step", warmup_steps=w)
+    theirs = [base * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, 101)]
+    factor = recipe.rate_factor(100)
+    assert [recipe.lr * factor(step) for step in range(100)] == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("horizon", [30, 60, 90])
+def test_official_cosine_ends_at_its_horizon_and_starts_again(horizon: int) -> None:
+    w, cycle = 10, horizon - 10
+    seen = rates(schedule="cosine", warmup_steps=w, cycle="official", horizon=horizon)
+    theirs = [0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in range(w, STEPS)]
+    assert seen[w:] == pytest.approx(theirs)
+    assert (max(seen[w + 1 :]) == 1.0) == (horizon == 30)
+
+
+def test_a_horizon_is_only_read_by_the_official_cycle() -> None:
+    for schedule in ("cosine", "linear"):
+        assert rates(schedule=schedule, horizon=30) == rates(schedule=schedule)
+
+
+def test_linear_decay_is_that_of_mega() -> None:
+    """Twenty steps of a decay over ninety, from a warm-up that starts above zero and bends."""
+    lr, start, w, total = 0.5, 0.1, 8, 90
+    seen = rates(
+        20,
+        lr=lr,
+        schedule="linear",
+        warmup_steps=w,
+        warmup_lr=start,
+        warmup_power=2.0,
+        cycle="official",
+        horizon=total,
+    )
+    theirs = [start + (lr - start) / w**2 * t**2 for t in range(1, w + 1)]  # t steps were made
+    theirs += [lr / (total - w) * (total - t) for t in range(w, 20)]
+    assert [lr * rate for rate in seen] == pytest.approx(theirs)
+
+
+def test_linear_decay_stays_at_its_end() -> None:
+    seen = rates(schedule="linear", cycle="official", horizon=40, min_lr=0.05)
+    assert seen[39] > 0.1 and seen[40:] == pytest.approx([0.1] * 20)
+
+
+def test_polynomial_decay_is_that_of_torch() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    theirs = optim.lr_scheduler.PolynomialLR(optimizer, total_iters=STEPS, power=1.7)
+    expected = []
+    for _ in range(STEPS):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    assert rates(schedule="linear", decay_power=1.7) == pytest.approx(expected)
+
+
+def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
+    seen = rates(schedule="cosine", warmup_steps="untuned", betas=(0.9, 0.9))
+    cosine = [0.5 * (1 + math.cos(math.pi * t / STEPS)) for t in range(STEPS)]
+    assert seen == pytest.approx([min(1, (t + 1) / 20) * rate for t, rate in enumerate(cosine)])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"steps": 10}, "epochs=100 and steps=10: one of the two"),
+        ({"epochs": None}, "epochs=None and steps=None"),
+        ({"val_every": 5}, "val_every=5 counts steps"),
+        ({"epochs": None, "steps": 5}, "set interval=step"),
+        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "no multistep"),
+        ({"cycle": "official"}, "cycle=official needs a horizon"),
+        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must lie behind the 5 steps"),
+        ({"warmup_lr": 1.0}, "warmup_lr=1.0, where the warm-up starts, is above"),
+    ],
+)
+def test_options_that_contradict_each_other_are_told(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        OptimOptions(**options)
+
+
+def test_decoupled_decay_shrinks_weights_by_the_rate_and_adam_s_does_not() -> None:
+    """With no gradient but the decay's, AdamW leaves (1 - lr * decay) of a weight: flax's Adam and fairseq's too."""
+    for name, expected in (("adamw", 1 - 0.1 * 0.5), ("adam", 1 - 0.1)):
+        weight = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(weight.weight)
+        optimizer = OptimOptions(optimizer=name, lr=0.1, weight_decay=0.5).build_optimizer(weight)  # type: ignore[arg-type]
+        weight.weight.grad = torch.zeros(1, 1)
+        optimizer.step()
+        assert weight.weight.item() == pytest.approx(expected, abs=1e-6)
 
 
 class Marked(nn.Module):
@@ -124,8 +215,9 @@ def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim
 @pytest.mark.parametrize("name", option_names("optim"))
 def test_every_recipe_can_be_built(name: str) -> None:
     recipe: OptimOptions = construct(load_option("optim", name))
-    factor = recipe.rate_factor(1000 * recipe.epochs)
-    assert factor(recipe.warmup_steps) == pytest.approx(1.0, abs=1e-3)
+    total = recipe.steps or 1000 * (recipe.epochs or 0)
+    rates = [recipe.rate_factor(total)(step) for step in range(0, total, max(1, total // 200))]
+    assert all(0 <= rate <= 1 for rate in rates) and max(rates) > 0.6  # Retrieval's warm-up outlasts its run
 
 
 def test_adam_cosine_holds_the_defaults() -> None:

@@ -37,6 +37,8 @@ class DataModule(LightningDataModule, ABC):
 
     bucketed: ClassVar[bool] = False  # batches of like lengths
     seed: int = field(init=False, default=0)
+    accumulate: int = field(init=False, default=1)  # set by the run: batches of an optimizer step
+    stretch: int | None = field(init=False, default=None)  # and batches between validations, where no whole pass
     score_test_each_epoch: bool = field(init=False, default=False)  # set by the run: test curves beside validation
     splits: dict[Stage, Split] = field(init=False, default_factory=dict)
 
@@ -84,16 +86,19 @@ class DataModule(LightningDataModule, ABC):
         return [self._loader("test", self.eval_batch_size)] if len(self.splits["test"]) else []
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
-        split = self.splits[stage]
+        split, training = self.splits[stage], stage == "train"
         return SeededLoader(
             split,
             batch_size=batch_size,
             sampler=PassSampler(
                 split,
-                shuffle=stage == "train",
+                shuffle=training,
+                step=self._step,
                 new_seed=self._pass_seed,
                 batch_size=batch_size,
                 bucket=self.bucketed,
+                accumulate=self.accumulate if training else 1,
+                stretch=self.stretch if training else None,
             ),
             num_workers=self.num_workers,
             collate_fn=batch_as_it_is,
@@ -101,6 +106,10 @@ class DataModule(LightningDataModule, ABC):
             generator=torch.Generator(),
         )
 
-    def _pass_seed(self) -> int:
-        """A pass is named by the run's seed and the optimizer step it starts at, which a checkpoint restores."""
-        return mixed_seed(self.seed, self.trainer.global_step if self.trainer else 0)
+    def _step(self) -> int:
+        """The optimizer step that the run is at, which a checkpoint restores."""
+        return self.trainer.global_step if self.trainer else 0
+
+    def _pass_seed(self, step: int) -> int:
+        """A pass is named by the run's seed and the step it starts at."""
+        return mixed_seed(self.seed, step)

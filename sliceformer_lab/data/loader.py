@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import count, islice
 from typing import Any, Self
 
 import numpy as np
@@ -56,6 +57,9 @@ class PassSampler(DistributedSampler[int]):
 
     Training is shuffled alike in all processes and drops what does not divide among them; evaluation gives every
     example to exactly one process. Being a DistributedSampler, Lightning leaves it in place under DDP.
+    The order of a training pass follows from the optimizer step it starts at, by `new_seed`. With `stretch`, what
+    Lightning calls an epoch is so many batches, not a pass: it goes on in the pass under way at `step`, and through as
+    many more as it takes. These passes, and all where several batches `accumulate` to a step, have whole steps only.
     With `bucket`, the examples of a batch have like lengths: those of POOL batches in a row are sorted by length, cut
     into batches, and the batches shuffled again; evaluation sorts all of them.
     """
@@ -63,28 +67,58 @@ class PassSampler(DistributedSampler[int]):
     POOL = 50  # batches; more pads less and shuffles less
 
     def __init__(
-        self, split: Split, *, shuffle: bool, new_seed: Callable[[], int], batch_size: int = 1, bucket: bool = False
+        self,
+        split: Split,
+        *,
+        shuffle: bool,
+        step: Callable[[], int],
+        new_seed: Callable[[int], int],
+        batch_size: int = 1,
+        bucket: bool = False,
+        accumulate: int = 1,
+        stretch: int | None = None,
     ) -> None:
         grouped = dist.is_available() and dist.is_initialized()
         world, rank = (dist.get_world_size(), dist.get_rank()) if grouped else (1, 0)
         super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
-        self.size = len(split) - len(split) % world if shuffle else len(split)  # over all processes
-        self.new_seed = new_seed
+        self.step, self.new_seed = step, new_seed
         self.lengths = split.lengths() if bucket else None
         self.group = batch_size * world  # examples that the processes take side by side
+        self.per_step = self.group * accumulate
+        unit = world if stretch is None and accumulate == 1 else self.per_step
+        self.size = len(split) - len(split) % unit if shuffle else len(split)  # over all processes
+        if stretch is not None and not self.size:
+            raise DataError(
+                f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
+                f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"
+            )
+        self.stretch, self.started_at = stretch, 0
+        self.share = batch_size * stretch if stretch else len(range(rank, self.size, world))  # of this process
 
     def start_pass(self) -> int:
-        """Draw the order of the next pass; returns its seed."""
-        self.seed = self.new_seed()
-        return self.seed
+        """Settle the order of the next examples; returns a seed for what else is random about them."""
+        self.started_at = self.step()
+        return self.new_seed(self.started_at)
 
     def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed)
-        count = len(self.dataset)  # type: ignore[arg-type]
-        order = torch.randperm(count, generator=generator)[: self.size] if self.shuffle else torch.arange(count)
+        return iter(self._pass(self.started_at)) if self.stretch is None else islice(self._onward(), self.share)
+
+    def _onward(self) -> Iterator[int]:
+        """This process's examples from the step `started_at` on, pass after pass."""
+        steps_per_pass = self.size // self.per_step
+        done = self.started_at % steps_per_pass
+        for first in count(self.started_at - done, steps_per_pass):
+            yield from self._pass(first)[done * self.per_step // self.num_replicas :]
+            done = 0
+
+    def _pass(self, first_step: int) -> list[int]:
+        generator = torch.Generator().manual_seed(self.new_seed(first_step))
+        total = len(self.dataset)  # type: ignore[arg-type]
+        order = torch.randperm(total, generator=generator)[: self.size] if self.shuffle else torch.arange(total)
         if self.lengths is not None:
             order = self._bucketed(order, self.lengths, generator)
-        return iter(order[self.rank : self.size : self.num_replicas].tolist())
+        part: list[int] = order[self.rank : self.size : self.num_replicas].tolist()
+        return part
 
     def _bucketed(self, order: Tensor, lengths: np.ndarray, generator: torch.Generator) -> Tensor:
         """The same examples, those of like lengths next to each other; a batch that is not full stays the last."""
@@ -98,7 +132,7 @@ class PassSampler(DistributedSampler[int]):
         return torch.cat([*mixed, *(batch for batch in batches if len(batch) < self.group)])
 
     def __len__(self) -> int:
-        return len(range(self.rank, self.size, self.num_replicas))
+        return self.share
 
 
 class SeededLoader(DataLoader[Batch]):
