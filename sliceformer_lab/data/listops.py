@@ -53,7 +53,15 @@ class ListOps(SequenceData):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(name=self.title, num_classes=10, max_len=self.max_len, vocab_size=len(VOCABULARY), ragged=True)
+        """Its name carries the lengths."""
+        shortest = f"{self.min_len}_" if self.source == "generated" else ""
+        return DataSpec(
+            name=f"{self.title}_{shortest}{self.max_len}",
+            num_classes=10,
+            max_len=self.max_len,
+            vocab_size=len(VOCABULARY),
+            ragged=True,
+        )
 
     @property
     def path(self) -> Path:
@@ -118,7 +126,7 @@ class ListOps(SequenceData):
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
         if self.source == "generated":
-            found["name"] = f"{self.title} ({self.min_len}-{self.max_len} tokens, generator seed {self.generator_seed})"
+            found["name"] = f"{self.spec.name} (generated with seed {self.generator_seed})"
         return found
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
+from sliceformer_lab.data.base import Positive
 from sliceformer_lab.data.cache import cached
 from sliceformer_lab.data.cifar import CIFAR10
 from sliceformer_lab.data.image import ArrayImages
@@ -39,12 +40,14 @@ class LRAImage(SequenceData):
     verify: bool = True
     pixels: Literal["tokens", "values"] = "tokens"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
+    batch_size: Positive = 256
 
     @property
     def spec(self) -> DataSpec:
+        """Its name carries the length."""
         tokens = self.pixels == "tokens"
         return DataSpec(
-            name=self.title,
+            name=f"{self.title}_{self.max_len}",
             num_classes=CIFAR10.num_classes,
             max_len=self.max_len,
             vocab_size=256 if tokens else 0,
