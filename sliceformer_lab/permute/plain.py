@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from threading import Lock
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,14 +21,15 @@ from sliceformer_lab.permute.backend import Case, nothing_saved
 from sliceformer_lab.permute.reference import INTEGERS, padded_slots, sort_keys
 
 _CHUNK = 1 << 17  # values handled at once on a CPU: with their keys and slots they stay in the second-level cache
-_CACHED_BYTES = 64 << 20
+_CACHED_BYTES = 64 << 20  # of sources of shifts
+_LONGEST_NETWORK = 8  # slots; from here on a sort is faster, transposition included
 
 
 class Plain:
     """Takes every case on every device.
 
     Saved: nothing for a shift; whether each pair was exchanged, bool (B, N // 2, C); else the slot inside its window
-    that each slot was filled from, (B, C, N) in the smallest integer.
+    that each slot was filled from, (B, N, C) in the smallest integer.
     """
 
     name = "plain"
@@ -35,36 +39,54 @@ class Plain:
         return None
 
     def saved_layout(self, v: Tensor, case: Case) -> tuple[tuple[int, ...], torch.dtype]:
-        batch, num_tokens, channels = v.shape
         if case.group_size == 1:
             return (0,), torch.uint8
         if _in_pairs(case):
-            return (batch, num_tokens // 2, channels), torch.bool
+            return (v.shape[0], v.shape[1] // 2, v.shape[2]), torch.bool
         if case.group_size <= 256:
-            return (batch, channels, num_tokens), torch.uint8
-        return (batch, channels, num_tokens), torch.int16 if case.group_size <= 2**15 else torch.int32
+            return tuple(v.shape), torch.uint8
+        return tuple(v.shape), torch.int16 if case.group_size <= 2**15 else torch.int32
 
     def forward(self, v: Tensor, case: Case, save: bool) -> tuple[Tensor, Tensor]:
         shape, dtype = self.saved_layout(v, case)
-        saved = v.new_empty(shape, dtype=dtype) if save else nothing_saved(v)
-        if case.group_size == 1:
-            out = _shift(v, case, back=False)
-        elif _in_pairs(case):
-            out = _sort_pairs(v, case, saved if save else None)
-        else:
-            out = _sort_windows(v, case, saved if save else None)
+        out, saved = torch.empty_like(v), v.new_empty(shape, dtype=dtype) if save else nothing_saved(v)
+        ranks = _ranks(v, case) if case.reference and case.group_size > 1 else None
+        for part in _parts(v):
+            x, here = v[part].contiguous(), _restricted(case, part)
+            if here.steps is not None:
+                x = _shift(x, here.steps, here.lengths)
+            if here.group_size == 1:
+                out[part] = x
+            elif _in_pairs(here):
+                _sort_pairs(x, here, out[part], saved[part] if save else None)
+            elif not save and ranks is None and _is_ordinary(x):
+                out[part] = _sorted_values(x, here)
+            else:
+                slots = _order(x, here)
+                if ranks is not None:
+                    slots = slots.gather(1, ranks[part[0]].expand_as(slots))
+                out[part] = x.gather(1, slots)
+                if save:
+                    saved[part] = slots if here.group_size == x.shape[1] else slots - _window_starts(x, here)
         if case.lengths is not None:
             out.masked_fill_(padded_slots(v, case.lengths), 0.0)
         return out, saved
 
     def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
-        if case.lengths is not None:
-            grad = grad.masked_fill(padded_slots(grad, case.lengths), 0.0)
-        if case.group_size == 1:
-            return _shift(grad, case, back=True)
-        if _in_pairs(case):
-            return _unsort_pairs(grad, case, saved)
-        return _unsort_windows(grad, case, saved)
+        out = torch.empty_like(grad)
+        for part in _parts(grad):
+            g, here = grad[part].contiguous(), _restricted(case, part)
+            if here.lengths is not None:
+                g = g.masked_fill(padded_slots(g, here.lengths), 0.0)
+            if _in_pairs(here):
+                g = _exchanged_pairs(g, saved[part])
+            elif here.group_size > 1:
+                slots = saved[part].long()
+                if here.group_size < g.shape[1]:
+                    slots += _window_starts(g, here)
+                g = torch.empty_like(g).scatter_(1, slots, g)
+            out[part] = g if here.steps is None else _shift(g, -here.steps, here.lengths)
+        return out
 
 
 BACKEND = Plain()
@@ -74,90 +96,108 @@ def _in_pairs(case: Case) -> bool:
     return case.group_size == 2 and not case.reference
 
 
+# Parts of a call that fit into the cache of a CPU
+
+
+def _parts(v: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+    """Slices of (B, N, C): some samples whole, or, where one is too large, some of its channels."""
+    batch, num_tokens, channels = v.shape
+    rows, columns = batch, channels
+    if v.is_cpu:
+        rows = max(1, _CHUNK // (num_tokens * channels))
+        columns = max(16, _CHUNK // num_tokens)  # 16 channels: a cache line of float32
+    for row in range(0, batch, rows):
+        for column in range(0, channels, columns):
+            yield slice(row, row + rows), slice(None), slice(column, column + columns)
+
+
+def _restricted(case: Case, part: tuple[slice, slice, slice]) -> Case:
+    rows, _, columns = part
+    return replace(
+        case,
+        steps=None if case.steps is None else case.steps[columns],
+        lengths=None if case.lengths is None else case.lengths[rows],
+        descending=None if case.descending is None else case.descending[:, columns],
+    )
+
+
+def _is_ordinary(x: Tensor) -> bool:
+    """Whether equal means equal bits: neither NaN nor -0.0. Asked on a CPU only, since a device would have to wait."""
+    if not x.is_cpu:
+        return False
+    bits = x.view(INTEGERS[x.element_size()])
+    return int(bits.min()) > torch.iinfo(bits.dtype).min and not bool(x.amax().isnan())
+
+
 # Shift
 
 
-def _shift(x: Tensor, case: Case, *, back: bool) -> Tensor:
-    """(B, N, C) -> new (B, N, C), every channel rolled by its step, or, with `back`, rolled back."""
-    if case.steps is None:
-        return x.clone()
-    if case.lengths is None:
-        return x.flatten(1).index_select(1, _flat_sources(case.steps, x.shape[1], back)).view(x.shape)
-    slots = torch.arange(x.shape[1], device=x.device)[:, None]
-    return x.gather(1, _sources(slots, -case.steps if back else case.steps, case.lengths[:, None, None]))
+def _shift(x: Tensor, steps: Tensor, lengths: Tensor | None) -> Tensor:
+    """(B, N, C) -> new (B, N, C), every channel rolled by its step. Padding stays."""
+    if lengths is None:
+        return x.flatten(1).index_select(1, _flat_sources(steps, x.shape[1])).view(x.shape)
+    slots, count = torch.arange(x.shape[1], device=x.device)[:, None], lengths[:, None, None]
+    return x.gather(1, _sources(slots, steps, count).where(slots < count, slots))
 
 
 def _sources(slots: Tensor, steps: Tensor, count: Tensor | int) -> Tensor:
-    """(slot - step) mod count; a slot at or above its count stays. Shapes broadcast."""
+    """(slot - step) mod count for slots below the count. Shapes broadcast."""
     moved = slots - steps % count  # a remainder per value would be slower than everything else
-    moved += (moved >> 63) & count  # add count where negative
-    return moved if isinstance(count, int) else moved.where(slots < count, slots)
+    return moved.add_((moved >> 63) & count)  # the count where negative
 
 
-_cache: OrderedDict[tuple[int, bool, bytes], Tensor] = OrderedDict()
+_cache: OrderedDict[tuple[int, bytes], Tensor] = OrderedDict()
 _cache_lock = Lock()
 
 
-def _flat_sources(steps: Tensor, num_tokens: int, back: bool) -> Tensor:
-    """Where each value of a flattened (N, C) sample is read from: (N * C,). Remembered on the CPU, newest first."""
-    if steps.device.type != "cpu":  # reading the steps would wait for the device
-        return _new_flat_sources(steps, num_tokens, back)
-    key = (num_tokens, back, steps.numpy().tobytes())
+def _flat_sources(steps: Tensor, num_tokens: int) -> Tensor:
+    """Where each value of a flattened (N, C) sample is read from: (N * C,). Remembered on a CPU."""
+    if not steps.is_cpu:  # reading the steps would wait for the device
+        return _new_flat_sources(steps, num_tokens)
+    key = (num_tokens, steps.numpy().tobytes())
     with _cache_lock:
         if key not in _cache:
-            _cache[key] = _new_flat_sources(steps, num_tokens, back)
+            _cache[key] = _new_flat_sources(steps, num_tokens)
             while len(_cache) > 1 and sum(index.nbytes for index in _cache.values()) > _CACHED_BYTES:
                 _cache.popitem(last=False)
         _cache.move_to_end(key)
         return _cache[key]
 
 
-def _new_flat_sources(steps: Tensor, num_tokens: int, back: bool) -> Tensor:
+def _new_flat_sources(steps: Tensor, num_tokens: int) -> Tensor:
     slots = torch.arange(num_tokens, device=steps.device)[:, None]
-    channels = torch.arange(len(steps), device=steps.device)
-    flat = _sources(slots, -steps if back else steps, num_tokens) * len(steps) + channels
+    flat = _sources(slots, steps, num_tokens) * len(steps) + torch.arange(len(steps), device=steps.device)
     return flat.flatten().to(torch.int32 if flat.numel() < 2**31 else torch.int64)
 
 
 # Windows of two
 
 
-def _sort_pairs(v: Tensor, case: Case, saved: Tensor | None) -> Tensor:
-    out = torch.empty_like(v)
-    real = None if case.lengths is None else ~padded_slots(v, case.lengths)[:, 1::2]
-    for rows in _row_chunks(v):
-        part = Case(case.steps, 1, None if case.lengths is None else case.lengths[rows], None, False)
-        x = v[rows] if case.steps is None else _shift(v[rows], part, back=False)
-        (first, second), (low, high) = _pairs(x), _pairs(out[rows])
-        ordinary = _is_ordinary(x)
-        if ordinary and case.descending is None and real is None:
-            torch.minimum(first, second, out=low)
-            torch.maximum(first, second, out=high)
-            if saved is not None:
-                torch.lt(second, first, out=saved[rows])
-        else:
-            swap = _before(second, first, ordinary)
-            if case.descending is not None:
-                down = case.descending[: first.shape[1]]
-                swap ^= (swap ^ _before(first, second, ordinary)) & down
-            if real is not None:
-                swap &= real[rows]
-            _exchange(first, second, swap, low, high)
-            if saved is not None:
-                saved[rows] = swap
-        out[rows, 2 * first.shape[1] :] = x[:, 2 * first.shape[1] :]
-    return out
+def _sort_pairs(x: Tensor, case: Case, out: Tensor, saved: Tensor | None) -> None:
+    (first, second), (low, high) = _pairs(x), _pairs(out)
+    ordinary = _is_ordinary(x)
+    if ordinary and case.descending is None and case.lengths is None:
+        torch.minimum(first, second, out=low)
+        torch.maximum(first, second, out=high)
+        if saved is not None:
+            torch.lt(second, first, out=saved)
+    else:
+        swap = _before(second, first, ordinary)
+        if case.descending is not None:
+            down = case.descending[: first.shape[1]]
+            swap ^= (swap ^ _before(first, second, ordinary)) & down
+        if case.lengths is not None:
+            swap &= ~padded_slots(x, case.lengths)[:, 1::2]
+        _exchange(first, second, swap, low, high)
+        if saved is not None:
+            saved.copy_(swap)
+    out[:, 2 * first.shape[1] :] = x[:, 2 * first.shape[1] :]
 
 
-def _unsort_pairs(grad: Tensor, case: Case, saved: Tensor) -> Tensor:
-    out = torch.empty_like(grad)
-    for rows in _row_chunks(grad):
-        part = Case(case.steps, 1, None if case.lengths is None else case.lengths[rows], None, False)
-        slots = out[rows] if case.steps is None else torch.empty_like(grad[rows])
-        _exchange(*_pairs(grad[rows]), saved[rows], *_pairs(slots))
-        slots[:, 2 * saved.shape[1] :] = grad[rows, 2 * saved.shape[1] :]
-        if case.steps is not None:
-            out[rows] = _shift(slots, part, back=True)
+def _exchanged_pairs(x: Tensor, swap: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    _exchange(*_pairs(x), swap, *_pairs(out))
+    out[:, 2 * swap.shape[1] :] = x[:, 2 * swap.shape[1] :]
     return out
 
 
@@ -180,102 +220,28 @@ def _exchange(first: Tensor, second: Tensor, swap: Tensor, low: Tensor, high: Te
     torch.bitwise_xor(second, difference, out=high.view(integer))
 
 
-# Windows of any size: tokens last, so that sorts and gathers run along a contiguous axis
+# Windows of any size
 
 
-def _sort_windows(v: Tensor, case: Case, saved: Tensor | None) -> Tensor:
-    out = torch.empty_like(v)
-    starts = _window_starts(v, case)
-    ranks = v.new_empty(0, dtype=torch.int64)
-    for rows, columns in _chunks(v):
-        x = v[rows, :, columns].transpose(1, 2).contiguous()
-        if case.steps is not None:
-            x = x.gather(2, _source_slots(x, case, rows, columns))
-        padding = None if case.lengths is None else padded_slots(x.mT, case.lengths[rows]).mT
-        down = None if case.descending is None else _per_slot(case.descending[:, columns], case.group_size, x.shape[2])
-        if saved is None and not case.reference and _is_ordinary(x):
-            y = _sorted_values(x, down, padding, case.group_size)
-        else:
-            keys = sort_keys(x, may_hold_nan=not _is_ordinary(x))
-            if down is not None:
-                keys ^= -down.to(keys.dtype)  # True -> all bits set: the order reversed
-            if padding is not None:
-                keys.masked_fill_(padding, torch.iinfo(keys.dtype).max)
-            slots = _stable_order(keys, case.group_size)
-            if case.reference:
-                ranks = slots[:, :1].argsort(dim=2) if columns.start == 0 else ranks
-                slots = slots.gather(2, ranks.expand_as(slots))
-            y = x.gather(2, slots)
-            if saved is not None:
-                saved[rows, columns] = slots if starts is None else slots - starts
-        out[rows, :, columns] = y.transpose(1, 2)
-    return out
+def _order(x: Tensor, case: Case) -> Tensor:
+    """The slots of each window in stable order of their values: (B, N, C) -> (B, N, C) int64, counted over windows."""
+    num_tokens, size = x.shape[1], case.group_size
+    keys = _directed(sort_keys(x, may_hold_nan=not _is_ordinary(x)), case)
+    width = 8 * keys.element_size()
+    slots = torch.arange(keys.shape[1], device=x.device)[:, None]
+    if not x.is_cpu or width == 64 or (width == 16 and len(slots) > 2**16):
+        order = keys.unflatten(1, (-1, size)).sort(dim=2, stable=True).indices.flatten(1, 2)[:, :num_tokens]
+        return order + _window_starts(x, case)
+    packed = keys.to(INTEGERS[2 * keys.element_size()]).bitwise_left_shift_(width)
+    packed = _sort_integers(packed.bitwise_or_(slots.to(packed.dtype)), size)
+    return packed[:, :num_tokens].bitwise_and_(2**width - 1).long()
 
 
-def _unsort_windows(grad: Tensor, case: Case, saved: Tensor) -> Tensor:
-    out = torch.empty_like(grad)
-    starts = _window_starts(grad, case)
-    for rows, columns in _chunks(grad):
-        g = grad[rows, :, columns].transpose(1, 2).contiguous()
-        slots = saved[rows, columns].long()
-        if starts is not None:
-            slots += starts
-        if case.steps is not None:
-            slots = _source_slots(g, case, rows, columns).gather(2, slots)
-        out[rows, :, columns] = torch.empty_like(g).scatter_(2, slots, g).transpose(1, 2)
-    return out
-
-
-def _source_slots(x: Tensor, case: Case, rows: slice, columns: slice) -> Tensor:
-    """Token that each slot of a chunk (b, c, N) takes by the shift alone: (b, c, N)."""
-    slots = torch.arange(x.shape[2], device=x.device)
-    steps = slots[:1, None] if case.steps is None else case.steps[columns, None]
-    count = x.shape[2] if case.lengths is None else case.lengths[rows, None, None]
-    return _sources(slots, steps, count).expand(x.shape)
-
-
-def _window_starts(v: Tensor, case: Case) -> Tensor | None:
-    """First slot of the window of every slot, (N,); None for a single window."""
-    if case.group_size == v.shape[1]:
-        return None
-    slots = torch.arange(v.shape[1], device=v.device)
-    return slots - slots % case.group_size
-
-
-def _per_slot(directions: Tensor, size: int, num_tokens: int) -> Tensor:
-    """(1, c) -> (c, 1), or (K, c) -> (c, N)."""
-    if len(directions) == 1:
-        return directions.T
-    return directions.T.repeat_interleave(size, dim=1)[:, :num_tokens]
-
-
-def _stable_order(keys: Tensor, size: int) -> Tensor:
-    """The slots of each window in stable order of their keys: (b, c, N) -> (b, c, N) int64, counted over windows."""
-    num_tokens = keys.shape[2]
-    keys = _whole_windows(keys, size)
-    half = 8 * keys.element_size()
-    if not keys.is_cpu or half == 64 or (half == 16 and keys.shape[2] > 2**16):
-        order = keys.unflatten(2, (-1, size)).sort(stable=True).indices.flatten(2)[..., :num_tokens]
-        return order + torch.arange(0, keys.shape[2], size, device=keys.device).repeat_interleave(size)[:num_tokens]
-    wide = INTEGERS[2 * keys.element_size()]
-    packed = keys.to(wide).bitwise_left_shift_(half).bitwise_or_(torch.arange(keys.shape[2], dtype=wide))
-    packed.unflatten(2, (-1, size)).numpy().sort(axis=-1)
-    return packed[..., :num_tokens].bitwise_and_(2**half - 1).long()
-
-
-def _sorted_values(x: Tensor, down: Tensor | None, padding: Tensor | None, size: int) -> Tensor:
-    """Ordinary values (b, c, N) sorted inside windows; padding, wherever it is in its window, comes last."""
-    keys = _mirror(x.view(INTEGERS[x.element_size()]))
-    if down is not None:
-        keys ^= -down.to(keys.dtype)
-    if padding is not None:
-        keys.masked_fill_(padding, torch.iinfo(keys.dtype).max)
-    keys = _whole_windows(keys, size)
-    keys.unflatten(2, (-1, size)).numpy().sort(axis=-1)
-    keys = keys[..., : x.shape[2]]
-    if down is not None:
-        keys ^= -down.to(keys.dtype)
-    return _mirror(keys).view(x.dtype)
+def _sorted_values(x: Tensor, case: Case) -> Tensor:
+    """Ordinary values sorted inside windows: (B, N, C) -> (B, N, C), padding undefined."""
+    integer = INTEGERS[x.element_size()]
+    keys = _sort_integers(_directed(_mirror(x.view(integer)), case), case.group_size)[:, : x.shape[1]]
+    return _mirror(_turned(keys, case)).view(x.dtype)
 
 
 def _mirror(bits: Tensor) -> Tensor:
@@ -284,32 +250,65 @@ def _mirror(bits: Tensor) -> Tensor:
     return (bits >> (limits.bits - 1)).bitwise_and_(limits.max).bitwise_xor_(bits)
 
 
-def _whole_windows(keys: Tensor, size: int) -> Tensor:
-    """The last window filled up with the largest integer."""
-    tail = -keys.shape[2] % size
-    return torch.nn.functional.pad(keys, (0, tail), value=torch.iinfo(keys.dtype).max) if tail else keys
+def _directed(keys: Tensor, case: Case) -> Tensor:
+    """Keys to sort upwards, padding last and the last window filled up. (B, N, C) -> (B, K * group_size, C)."""
+    largest = torch.iinfo(keys.dtype).max
+    keys = _turned(keys, case)
+    if case.lengths is not None:
+        keys = keys.masked_fill_(padded_slots(keys, case.lengths), largest)
+    tail = -keys.shape[1] % case.group_size
+    return torch.cat([keys, keys.new_full((len(keys), tail, keys.shape[2]), largest)], dim=1) if tail else keys
 
 
-# Chunks and what they hold
+def _turned(keys: Tensor, case: Case) -> Tensor:
+    """The order of the keys reversed where the case sorts downwards, in place."""
+    if case.descending is None:
+        return keys
+    down = -case.descending.to(keys.dtype)  # True -> all bits set
+    if len(down) > 1:
+        down = down.repeat_interleave(case.group_size, dim=0)[: keys.shape[1]]
+    return keys.bitwise_xor_(down)
 
 
-def _is_ordinary(x: Tensor) -> bool:
-    """Whether equal means equal bits: neither NaN nor -0.0. Asked on a CPU only, since a device would have to wait."""
-    if not x.is_cpu or x.numel() == 0:
-        return False
-    bits = x.view(INTEGERS[x.element_size()])
-    return int(bits.amin()) > torch.iinfo(bits.dtype).min and not bool(x.amax().isnan())
+def _sort_integers(keys: Tensor, size: int) -> Tensor:
+    """Windows of `size` slots sorted on a CPU: (B, K * size, C) -> (B, K * size, C)."""
+    if size <= _LONGEST_NETWORK:
+        slots = keys.unflatten(1, (-1, size)).numpy()
+        for i, j in _network(size):
+            low, high = slots[:, :, i], slots[:, :, j]
+            least = np.minimum(low, high)
+            np.maximum(low, high, out=high)
+            low[:] = least
+        return keys
+    rows = keys.transpose(1, 2).contiguous()  # vector sorts need contiguous numbers
+    rows.unflatten(2, (-1, size)).numpy().sort(axis=-1)
+    return rows.transpose(1, 2).contiguous()
 
 
-def _row_chunks(v: Tensor) -> Iterator[slice]:
-    step = max(1, _CHUNK // (v.shape[1] * v.shape[2])) if v.is_cpu else v.shape[0]
-    for start in range(0, v.shape[0], step):
-        yield slice(start, start + step)
+@cache
+def _network(size: int) -> tuple[tuple[int, int], ...]:
+    """Comparators (low, high) that sort `size` numbers. Source: Batcher's merge exchange, Knuth volume 3, 5.2.2 M."""
+    comparators = []
+    top = 1 << max((size - 1).bit_length() - 1, 0)
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            comparators += [(i, i + d) for i in range(size - d) if i & p == r]
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+    return tuple(comparators)
 
 
-def _chunks(v: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Samples and channels of (B, N, C), all channels of some samples before those of the next."""
-    width = max(16, _CHUNK // v.shape[1]) if v.is_cpu else v.shape[2]  # 16 channels: a cache line of float32
-    for rows in _row_chunks(v):
-        for start in range(0, v.shape[2], width):
-            yield rows, slice(start, start + width)
+def _window_starts(x: Tensor, case: Case) -> Tensor:
+    """First slot of the window of every slot: (N, 1)."""
+    slots = torch.arange(x.shape[1], device=x.device)[:, None]
+    return slots - slots % case.group_size
+
+
+def _ranks(v: Tensor, case: Case) -> Tensor:
+    """Rank of each slot of channel 0 in its window, counted over windows: (B, N, C) -> (B, N, 1)."""
+    leader = (slice(None), slice(None), slice(0, 1))
+    return _order(v[leader].contiguous(), _restricted(case, leader)).argsort(dim=1)
