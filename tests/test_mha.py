@@ -117,6 +117,18 @@ def test_gate_multiplies_the_mix_by_a_sigmoid_of_the_input() -> None:
     assert_close(mha(x), mha.out(mixed / (1 + torch.exp(-mha.gate(x)))))
 
 
+def test_times_tokens_multiplies_the_mix_by_the_largest_number_of_tokens() -> None:
+    plain, times = MHA(make_spec(max_len=2 * N)), MHA(make_spec(max_len=2 * N), times_tokens=True)
+    times.load_state_dict(plain.state_dict())
+    projected = plain.project(tokens(N))
+    assert_close(times.mix(*projected), 2 * N * plain.mix(*projected))
+
+
+def test_times_tokens_is_refused_where_their_number_is_unknown() -> None:
+    with pytest.raises(ValueError, match="give max_len"):
+        MHA(make_spec(max_len=None), times_tokens=True)
+
+
 @pytest.mark.parametrize("option", ["qk_norm", "gate"])
 def test_options_that_need_projections_are_refused_without_them(option: str) -> None:
     with pytest.raises(ValueError, match="projections"):
@@ -130,7 +142,7 @@ def test_mix_without_queries_is_refused() -> None:
 
 @pytest.mark.parametrize("check", [c for c in CHECKS if c is not check_mix_is_all_there_is_without_projections])
 def test_every_option_on_keeps_the_contract(check: Callable[[Factory], None]) -> None:
-    check(lambda spec: MHA(spec, qk_norm=True, gate=True))
+    check(lambda spec: MHA(spec, qk_norm=True, gate=True, times_tokens=True))
 
 
 @pytest.mark.parametrize("check", [c for c in CHECKS if c not in NOT_UNDER_ROPE])

@@ -53,7 +53,7 @@ class Protocol:
     """How the papers got a task's numbers, as far as they say."""
 
     epochs: int
-    num_train: int  # images; they hold none out for validation
+    num_train: int  # examples; they hold none out for validation
     selection: str = "best_test"  # they score the test set after each epoch and print the best
 
 
@@ -63,6 +63,7 @@ PROTOCOLS = {
     "cifar100": Protocol(epochs=100, num_train=50_000),
     "dogs_vs_cats": Protocol(epochs=300, num_train=20_000),
     "imagenet1k": Protocol(epochs=300, num_train=1_281_167),
+    "imdb": Protocol(epochs=30, num_train=40_000, selection="a rule it does not state"),
 }
 
 

@@ -17,8 +17,9 @@ class MHA(Attention):
 
     `qk_norm` divides each head's queries and keys by their root mean square, with a learned scale, before rope;
     `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
+    `times_tokens` multiplies the weights by the largest number of tokens, as Sliceformer's IMDB code does.
     A query whose every key has bias -inf sees the real tokens as if it had no bias.
-    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself.
+    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself, and for `times_tokens` without max_len.
     """
 
     query: nn.Module
@@ -30,13 +31,18 @@ class MHA(Attention):
     complexity = "N^2 C"
     source = "Vaswani et al. 2017, equation (1); Dehghani et al. 2023, section 2 (qk_norm); Qiu et al. 2025 (gate)"
 
-    def __init__(self, spec: LayerSpec, *, qk_norm: bool = False, gate: bool = False) -> None:
+    def __init__(
+        self, spec: LayerSpec, *, qk_norm: bool = False, gate: bool = False, times_tokens: bool = False
+    ) -> None:
         super().__init__(spec)
         if (qk_norm or gate) and not spec.project:
             raise ValueError("qk_norm and gate need a block that leaves the projections to mha; set both to false")
         self.query_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.key_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.gate = self._projection(spec.dim, self.width, spec.value_bias) if gate else None
+        if times_tokens and spec.max_len is None:
+            raise ValueError("times_tokens=true multiplies by the largest number of tokens; give max_len")
+        self.factor = spec.max_len if times_tokens else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values, queries and keys (B, N, H*D); queries and keys normalised, then rotated under rope."""
@@ -83,7 +89,8 @@ class MHA(Attention):
         if q is None or k is None:
             raise ValueError("mha mixes with queries and keys: mix(v, q, k)")
         q, k = self.split_heads(q), self.split_heads(k)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=_key_mask(q, padding, bias), dropout_p=dropout)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=_key_mask(q, padding, bias), dropout_p=dropout)
+        return mixed if self.factor is None else mixed * self.factor
 
 
 class _HeadNorm(nn.RMSNorm):
