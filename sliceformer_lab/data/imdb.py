@@ -10,7 +10,8 @@ from sliceformer_lab.data.base import Positive, Stage
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.sequence import SequenceSplit, SequenceStore
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.text import Text, TextData, Texts, decoded, digest, listing
+from sliceformer_lab.data.tables import decoded
+from sliceformer_lab.data.text import Text, TextData, Texts, digest, listing
 from sliceformer_lab.data.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, VocabSize
 from sliceformer_lab.errors import DataError
 

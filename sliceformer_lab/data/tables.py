@@ -1,11 +1,49 @@
-"""Rows of tab-separated files, told by their line where they are wrong."""
+"""Rows of tables, told by their line where they are wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from sliceformer_lab.data.base import Stage
 from sliceformer_lab.errors import DataError
+
+Rows = Iterator[tuple[str, Mapping[str, Any]]]  # where each is, and its fields by column
+LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
+STAGE_NAMES: dict[str, Stage] = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    "test": "test",
+}
+
+
+def check_table(path: Path, content: str) -> None:
+    """Raises DataError unless there is a file that `table_rows` can read; `content` says of what."""
+    if not path.is_file():
+        raise DataError(f"{path} is missing; name a table of {content} by data.file=FILE")
+    if _ending(path) not in READERS:
+        raise DataError(f"{path} ends in none of {', '.join(READERS)}, which say how to read it; rename it")
+
+
+def table_rows(path: Path) -> Rows:
+    """Rows of a CSV, TSV, JSONL or Parquet table, the text ones also packed (.gz). Raises DataError."""
+    return READERS[_ending(path)](path)
+
+
+def field_of(place: str, row: Mapping[str, Any], column: str, option: str) -> Any:
+    """A field of a row. Raises DataError naming the columns there are and the option that chooses one."""
+    if column not in row:
+        raise DataError(f"{place} has no column {column!r} but {', '.join(row)}; choose one by data.{option}")
+    return row[column]
 
 
 def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
@@ -25,3 +63,77 @@ def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
 def stamps(paths: list[Path]) -> dict[str, list[int]]:
     """Size and time of change of each file, by its name: what a cache made of large files is known by."""
     return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """The text in a file. Raises DataError with the line where it is not UTF-8."""
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path} is not UTF-8 in line {line} ({error.reason}); save it as UTF-8, as with iconv -f LATIN1 -t UTF-8"
+        ) from error
+
+
+def _ending(path: Path) -> str:
+    """What a table's name says of its format: .csv of table.csv and of table.csv.gz."""
+    return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); replace it") from error
+
+
+def _read_separated(path: Path, delimiter: str) -> Rows:
+    csv.field_size_limit(LONGEST_FIELD)
+    rows = csv.reader(io.StringIO(decoded(_content(path), path), newline=""), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    try:
+        for fields in filter(None, rows):  # a blank line is no row
+            place = f"{path}, line {rows.line_num}"
+            if not header:
+                header = fields
+            elif len(fields) != len(header):
+                raise DataError(f"{place} has {len(fields)} fields, but line 1 names {len(header)} columns")
+            else:
+                yield place, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: quotes are not closed or not doubled ({error})") from error
+
+
+def _read_json_lines(path: Path) -> Rows:
+    for number, line in enumerate(decoded(_content(path), path).split("\n"), start=1):
+        if line.strip():
+            place = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{place} is not JSON ({error})") from error
+            if not isinstance(row, dict):
+                raise DataError(f'{place} holds no object such as {{"text": "...", "label": "..."}}')
+            yield place, row
+
+
+def _read_parquet(path: Path) -> Rows:
+    try:
+        table = pd.read_parquet(path)
+    except ImportError as error:
+        raise DataError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow), or save it as JSONL") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as Parquet ({error})") from error
+    for number, row in enumerate(table.to_dict("records"), start=1):
+        yield f"{path}, row {number}", {str(column): value for column, value in row.items()}
+
+
+READERS: dict[str, Callable[[Path], Rows]] = {
+    ".csv": partial(_read_separated, delimiter=","),
+    ".tsv": partial(_read_separated, delimiter="\t"),
+    ".jsonl": _read_json_lines,
+    ".parquet": _read_parquet,
+}

@@ -182,14 +182,3 @@ def _class_names(parts: Texts) -> list[str]:
                 )
     as_numbers = all(label.removeprefix("-").isdecimal() for label in labels)
     return sorted(labels, key=int) if as_numbers else sorted(labels)
-
-
-def decoded(content: bytes, path: Path) -> str:
-    """The text in a file. Raises DataError with the line where it is not UTF-8."""
-    try:
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path} is not UTF-8 in line {line} ({error.reason}); save it as UTF-8, as with iconv -f LATIN1 -t UTF-8"
-        ) from error

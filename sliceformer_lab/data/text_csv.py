@@ -1,30 +1,16 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from sliceformer_lab.data.base import Fraction, Stage
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.tables import stamps
-from sliceformer_lab.data.text import Text, TextData, Texts, decoded
+from sliceformer_lab.data.tables import STAGE_NAMES, check_table, field_of, stamps, table_rows
+from sliceformer_lab.data.text import Text, TextData, Texts
 from sliceformer_lab.data.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, TokenKind, VocabSize
 from sliceformer_lab.errors import DataError
-
-Rows = Iterator[tuple[str, Mapping[str, Any]]]  # where each is, and its fields by column
-LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
-STAGE_NAMES: dict[str, Stage] = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    "test": "test",
-}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -73,17 +59,14 @@ class TextCSV(TextData):
 
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
-            if not path.is_file():
-                raise DataError(f"{path} is missing; name a table of texts and labels by data.file=FILE")
-            if path.suffix.lower() not in READERS:
-                raise DataError(f"{path} ends in none of {', '.join(READERS)}, which say how to read it; rename it")
+            check_table(path, "texts and labels")
         columns = {"text": self.text_column, "label": self.label_column, "split": self.split_column}
         return {"files": {stage: stamps([path]) for stage, path in self.files.items()}, "columns": columns}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {}
         for stage, path in self.files.items():
-            for place, row in READERS[path.suffix.lower()](path):
+            for place, row in table_rows(path):
                 parts.setdefault(self._stage(place, row, stage), []).append(
                     Text(self._text(place, row), self._label(place, row), place)
                 )
@@ -97,7 +80,7 @@ class TextCSV(TextData):
     def _stage(self, place: str, row: Mapping[str, Any], stage: Stage) -> Stage:
         if self.split_column is None:
             return stage
-        name = str(_field(place, row, self.split_column, "split_column"))
+        name = str(field_of(place, row, self.split_column, "split_column"))
         if name.lower() not in STAGE_NAMES:
             raise DataError(
                 f"{place}: {self.split_column} is {name!r}, which names no part; use {', '.join(STAGE_NAMES)}"
@@ -105,68 +88,13 @@ class TextCSV(TextData):
         return STAGE_NAMES[name.lower()]
 
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
-        text = _field(place, row, self.text_column, "text_column")
+        text = field_of(place, row, self.text_column, "text_column")
         if not isinstance(text, str):
             raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; another column by data.text_column")
         return text
 
     def _label(self, place: str, row: Mapping[str, Any]) -> str:
-        label = _field(place, row, self.label_column, "label_column")
+        label = field_of(place, row, self.label_column, "label_column")
         if not isinstance(label, str | int) or label == "":
             raise DataError(f"{place}: the label in {self.label_column} is {label!r}; give a word or a whole number")
         return str(label)
-
-
-def _field(place: str, row: Mapping[str, Any], column: str, option: str) -> Any:
-    if column not in row:
-        raise DataError(f"{place} has no column {column!r} but {', '.join(row)}; choose one by data.{option}")
-    return row[column]
-
-
-def _read_separated(path: Path, delimiter: str) -> Rows:
-    csv.field_size_limit(LONGEST_FIELD)
-    rows = csv.reader(io.StringIO(decoded(path.read_bytes(), path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] = []
-    try:
-        for fields in filter(None, rows):  # a blank line is no row
-            place = f"{path}, line {rows.line_num}"
-            if not header:
-                header = fields
-            elif len(fields) != len(header):
-                raise DataError(f"{place} has {len(fields)} fields, but line 1 names {len(header)} columns")
-            else:
-                yield place, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: quotes are not closed or not doubled ({error})") from error
-
-
-def _read_json_lines(path: Path) -> Rows:
-    for number, line in enumerate(decoded(path.read_bytes(), path).split("\n"), start=1):
-        if line.strip():
-            place = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{place} is not JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise DataError(f'{place} holds no object such as {{"text": "...", "label": "..."}}')
-            yield place, row
-
-
-def _read_parquet(path: Path) -> Rows:
-    try:
-        table = pd.read_parquet(path)
-    except ImportError as error:
-        raise DataError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow), or save it as JSONL") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as Parquet ({error})") from error
-    for number, row in enumerate(table.to_dict("records"), start=1):
-        yield f"{path}, row {number}", {str(column): value for column, value in row.items()}
-
-
-READERS: dict[str, Callable[[Path], Rows]] = {
-    ".csv": partial(_read_separated, delimiter=","),
-    ".tsv": partial(_read_separated, delimiter="\t"),
-    ".jsonl": _read_json_lines,
-    ".parquet": _read_parquet,
-}
