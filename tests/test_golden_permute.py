@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_attention
 from sliceformer_lab.compose import load_option
+from sliceformer_lab.permute import available_backends, use_backend
 from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
 
 FILES = file_names("csp__", "slice__")
@@ -161,12 +162,14 @@ def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:padding=published")
+@pytest.mark.parametrize("backend", [name for name in available_backends() if name != "triton"])  # it needs a GPU
 @pytest.mark.parametrize("name", FILES)
-def test_equals_golden_vectors(name: str) -> None:
+def test_equals_golden_vectors(name: str, backend: str) -> None:
     golden, arrays = load(name)
-    if golden["op"] in TABLES:
-        TABLES[golden["op"]](arrays)
-    elif "y" in arrays:
-        check_layer(golden, arrays)
-    else:
-        check_permutations(golden, arrays)
+    with use_backend(backend):
+        if golden["op"] in TABLES:
+            TABLES[golden["op"]](arrays)
+        elif "y" in arrays:
+            check_layer(golden, arrays)
+        else:
+            check_permutations(golden, arrays)

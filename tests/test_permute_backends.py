@@ -234,8 +234,8 @@ def test_operators_are_registered_as_torch_wants_them(
 def test_a_compiled_encoder_is_one_graph_at_every_length(device: str, attention: str) -> None:
     torch.manual_seed(0)
     torch._dynamo.reset()
-    options = [load_option(group, name) for group, name in (("encoder", "tiny"), ("block", "vit"))]
-    encoder = build_encoder(*options, load_option("attention", attention), 32).to(device)
+    shallow = load_option("encoder", "tiny") | {"depth": 1}
+    encoder = build_encoder(shallow, load_option("block", "vit"), load_option("attention", attention), 32).to(device)
     width = next(encoder.parameters()).shape[-1]
     compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
     for num_tokens in (32, 20):
