@@ -40,7 +40,8 @@ def shift_sort(
         return v.clone()
     save = v.requires_grad and torch.is_grad_enabled()
     shift = None if group_size is None else steps
-    return _forward(v, shift, lengths, down, size, reference, forced_backend(), save)[0]
+    moved: Tensor = _forward(v, shift, lengths, down, size, reference, forced_backend(), save)[0]
+    return moved
 
 
 def shift_sort_index(

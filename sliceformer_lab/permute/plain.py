@@ -230,7 +230,7 @@ def _order(x: Tensor, case: Case) -> Tensor:
     width = 8 * keys.element_size()
     slots = torch.arange(keys.shape[1], device=x.device)[:, None]
     if not x.is_cpu or width == 64 or (width == 16 and len(slots) > 2**16):
-        order = keys.unflatten(1, (-1, size)).sort(dim=2, stable=True).indices.flatten(1, 2)[:, :num_tokens]
+        order = torch.unflatten(keys, 1, (-1, size)).sort(dim=2, stable=True).indices.flatten(1, 2)[:, :num_tokens]
         return order + _window_starts(x, case)
     packed = keys.to(INTEGERS[2 * keys.element_size()]).bitwise_left_shift_(width)
     packed = _sort_integers(packed.bitwise_or_(slots.to(packed.dtype)), size)
@@ -273,7 +273,7 @@ def _turned(keys: Tensor, case: Case) -> Tensor:
 def _sort_integers(keys: Tensor, size: int) -> Tensor:
     """Windows of `size` slots sorted on a CPU: (B, K * size, C) -> (B, K * size, C)."""
     if size <= _LONGEST_NETWORK:
-        slots = keys.unflatten(1, (-1, size)).numpy()
+        slots = torch.unflatten(keys, 1, (-1, size)).numpy()
         for i, j in _network(size):
             low, high = slots[:, :, i], slots[:, :, j]
             least = np.minimum(low, high)
@@ -281,7 +281,7 @@ def _sort_integers(keys: Tensor, size: int) -> Tensor:
             low[:] = least
         return keys
     rows = keys.transpose(1, 2).contiguous()  # vector sorts need contiguous numbers
-    rows.unflatten(2, (-1, size)).numpy().sort(axis=-1)
+    torch.unflatten(rows, 2, (-1, size)).numpy().sort(axis=-1)
     return rows.transpose(1, 2).contiguous()
 
 
