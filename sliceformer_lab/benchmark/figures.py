@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sliceformer_lab.analysis.plots import COLOURS, MARKERS
-from sliceformer_lab.benchmark.rows import Row
+from sliceformer_lab.benchmark.rows import WITHOUT_KERNELS, Row
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 LINES = {"custom": "-", "sdpa": "-", "plain": "--", "compiled": "-."}
@@ -104,6 +104,7 @@ def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, St
     axes.set_xlabel(f"{unit}, N = {_length(rows[0].tokens)}")
     axes.margins(x=0.15)
     axes.grid(alpha=0.3, axis="x")
+    axes.set_axisbelow(True)
 
 
 def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Figure | None:
@@ -123,9 +124,8 @@ def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Fig
         for row in (row for row in here if row.tokens == tokens):
             speed, memory = row.batch * row.tokens / (row.seconds or 1.0), (row.peak_bytes or 0) / 1e6
             area, colour = 900 * (row.parameters or 0) / most, styles[row.name]["color"]
-            axes.scatter(speed, memory, s=area, color=colour, alpha=0.35, linewidths=0)
-            marker = styles[row.name]["marker"]
-            axes.scatter(speed, memory, s=22, color=colour, marker=marker, zorder=3)
+            axes.scatter(speed, memory, s=area, color=colour, alpha=0.3, linewidths=0)
+            axes.plot(speed, memory, **{**styles[row.name], "linestyle": ""})
             shown[row.name] = None
         axes.set(xscale="log", yscale="log", xlabel=f"tokens a second, {PASSES[mode]}", ylabel="peak memory, MB")
         axes.set_title(f"{workload}, N = {_length(tokens)} (right and low is better; area: parameters)", fontsize=10)
@@ -138,7 +138,7 @@ def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Fig
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Colour and marker tell methods apart, the line an engine."""
+    """Colour and marker tell methods apart; torch's and our kernels have full lines and markers."""
     methods = list(dict.fromkeys(row.method for row in rows))
     styles: dict[str, Style] = {}
     for row in rows:
@@ -146,8 +146,9 @@ def _styles(rows: Sequence[Row]) -> dict[str, Style]:
         styles[row.name] = {
             "color": COLOURS[place % len(COLOURS)],
             "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
-            "linestyle": LINES[row.engine or "plain"],
+            "linestyle": ":" if row.way == "reference" else LINES[row.engine or "plain"],
             "markersize": 5,
+            **({"markerfacecolor": "white"} if row.engine in WITHOUT_KERNELS else {}),
         }
     return styles
 

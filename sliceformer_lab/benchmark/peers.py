@@ -6,6 +6,7 @@ gather, view, sort; Sliceformer: sort of the strided axis); they give the same v
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -60,7 +61,8 @@ class PlainSoftmax(FusedSoftmax):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, H, N, D) each -> (B, H, N, D)."""
-        return (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(dim=-1) @ v
+        weights = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)
+        return weights @ v
 
 
 class TorchMHA(Attention):

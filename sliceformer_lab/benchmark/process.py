@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import re
 import resource
@@ -52,6 +53,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, limited: bool) -> An
 
 def _answer(connection: Connection, limited: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    gc.freeze()  # what was imported stays, and collecting garbage need not look at it
     if limited:
         _limit_memory()
     try:

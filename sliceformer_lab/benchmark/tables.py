@@ -19,21 +19,28 @@ def print_tables(console: Console, suite: str, rows: Sequence[Row], verdicts: Se
     """Everything that a suite has to say, in words and numbers."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
-        console.print(_times_of(here))
-        console.print(_costs_of(here))
+        _show(console, _times_of(here))
+        _show(console, _costs_of(here))
     for failed in (row for row in rows if row.status != "ok"):
         passes = PASSES[failed.mode]
         console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
     if suite == "lra_speed":
         for table in _table3(rows):
-            console.print(table)
+            _show(console, table)
     if suite == "samsa_speed":
-        console.print(_speed_ups(rows))
+        _show(console, _speed_ups(rows))
     for kind in KINDS:
         for table in _matches(kind, [match for match in matches(rows) if match.kind == kind]):
-            console.print(table)
+            _show(console, table)
     if verdicts:
-        console.print(_goals(verdicts))
+        _show(console, _goals(verdicts))
+
+
+def _show(console: Console, table: Table) -> None:
+    """The table with its title above in one line, however narrow it is."""
+    console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
+    table.title = None
+    console.print(table)
 
 
 def _times_of(rows: Sequence[Row]) -> Table:
@@ -41,7 +48,7 @@ def _times_of(rows: Sequence[Row]) -> Table:
     modes = [mode for mode in PASSES if any(row.mode == mode for row in rows)]
     paired = "median of ratios inside a round, and quartiles" if rows[0].paired else "ratio of medians"
     title = f"{rows[0].workload}: times, and ratios to {rows[0].against} ({paired})"
-    table = Table("N", "B", "C", "variant", "engine", title=title, title_justify="left")
+    table = Table("N", "B", "C", "variant", "engine", title=title)
     for mode in modes:
         table.add_column(f"{PASSES[mode]}, ms", justify="right")
         table.add_column("ratio", justify="right", no_wrap=True)
@@ -58,7 +65,7 @@ def _times_of(rows: Sequence[Row]) -> Table:
 def _costs_of(rows: Sequence[Row]) -> Table:
     """Memory of the whole batch, and operations of one sample's forward pass."""
     title = f"{rows[0].workload}: memory of a batch, operations of one sample's forward pass"
-    table = Table("N", "B", "C", "variant", title=title, title_justify="left")
+    table = Table("N", "B", "C", "variant", title=title)
     names = ("peak forward, MB", "peak training, MB", "saved, B/el", "parameters, M", "multiply-adds, M")
     for name in (*names, "comparisons, M", "moves, M"):
         table.add_column(name, justify="right")
@@ -99,7 +106,7 @@ def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
         here = [match for match in found if (match.workload, match.mode) == (workload, mode)]
         against = ", ".join(dict.fromkeys(f"{match.against}, {match.against_engine}" for match in here))
         lengths = sorted({match.tokens for match in here})
-        table = Table(title=f"{workload}, {PASSES[mode]}: {kind}, ratio to {against}", title_justify="left")
+        table = Table(title=f"{workload}, {PASSES[mode]}: {kind}, ratio to {against}")
         table.add_column("variant", no_wrap=True)
         for length in lengths:
             table.add_column(f"N={length}", justify="right")
@@ -123,7 +130,7 @@ def _table3(rows: Sequence[Row]) -> Iterable[Table]:
     }
     for title, (mode, ours, theirs) in figures.items():
         note = f"in brackets Sliceformer's Table 3, of another machine ({MACHINES['sliceformer']})"
-        table = Table(title=f"{title}; {note}", title_justify="left")
+        table = Table(title=f"{title}; {note}")
         table.add_column("attention", no_wrap=True)
         table.add_column("engine")
         for length in lengths:
@@ -168,7 +175,6 @@ def _speed_ups(rows: Sequence[Row]) -> Table:
     """Ours as SAMSA's Table 1 prints it."""
     table = Table(
         title=f"inference speed relative to fused softmax attention; SAMSA's Table 1 is of {MACHINES['samsa']}",
-        title_justify="left",
     )
     for name in ("tokens", "attention", "engine", "ours", "published"):
         table.add_column(name, justify="left" if name in ("attention", "engine") else "right")
@@ -182,7 +188,7 @@ def _speed_ups(rows: Sequence[Row]) -> Table:
 def _goals(verdicts: Sequence[Verdict]) -> Table:
     """Met or missed, and by how much."""
     met = sum(verdict.met for verdict in verdicts)
-    table = Table(title=f"Goals: {met} of {len(verdicts)} met", title_justify="left")
+    table = Table(title=f"Goals: {met} of {len(verdicts)} met")
     for name in ("", "goal", "column", "limit", "measured", "", "off by"):
         table.add_column(name, justify="right" if name in ("limit", "measured", "off by") else "left")
     for v in verdicts:
