@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import pickle
@@ -12,6 +13,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,30 @@ def aan_pairs(root: Path) -> None:
         pairs = [(i % 6, (i + 1 + i // 3) % 6) for i in range(count)]
         rows = [f"{float(a % 2 == b % 2)}\tP{a}\tP{b}\t{texts[a]}\t{texts[b]}\n" for a, b in pairs]
         (root / f"new_aan_pairs.{part}.tsv").write_text("".join(rows), encoding="utf-8")
+
+
+def aclimdb(root: Path) -> None:
+    """Reviews of 1 to 24 words, HTML and other alphabets among them, in files named by number and rating."""
+    words = {"pos": ("wonderful", "naïve", "映画", "<br />"), "neg": ("dreadful", "boring", "plot", "[PAD]")}
+    for part, label in product(("train", "test"), words):
+        (root / "aclImdb" / part / label).mkdir(parents=True)
+        for i in range(24):
+            text = " ".join([words[label][i % 4], *(f"film{j % 7}" for j in range(i))])
+            (root / "aclImdb" / part / label / f"{i}_{9 if label == 'pos' else 2}.txt").write_text(text, "utf-8")
+
+
+def texts(root: Path, separator: str = ",") -> Path:
+    """A table of 60 texts of three classes, as a spreadsheet saves it."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / ("texts.csv" if separator == "," else "texts.tsv")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=separator)
+        writer.writerow(["text", "label", "part"])
+        for i in range(60):
+            label = ("good", "bad", "so-so")[i % 3]
+            text = f'{label} "naïve" film,\nseen\tagain ' * (1 + i % 5)
+            writer.writerow([text, label, "test" if i % 5 == 4 else "train"])
+    return path
 
 
 IMAGE_SETS: dict[str, Callable[[Path], None]] = {

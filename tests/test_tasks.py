@@ -21,12 +21,16 @@ from sliceformer_lab.record import load_run
 from sliceformer_lab.run import run
 from tasks.image import ImageClassification
 
-IMAGE_TASKS = [
+POOLED = ("tasks.image.ImageClassification", "tasks.sequence.SequenceClassification", "tasks.retrieval.Retrieval")
+POOLED_TASKS = [
     name
     for name in option_names("task")
-    if OmegaConf.load(CONF_DIR / "task" / f"{name}.yaml")["task"]["_target_"] == "tasks.image.ImageClassification"
+    if OmegaConf.load(CONF_DIR / "task" / f"{name}.yaml")["task"]["_target_"] in POOLED
 ]
-FOLDER = DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3)  # its classes are read from a folder
+OWN = {  # the user's own data, whose classes are read from disk
+    "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "text_csv": DataSpec(name="mine", num_classes=3, max_len=100, vocab_size=300, ragged=True),
+}
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
 
 
@@ -42,10 +46,10 @@ def batch(size: int = 6, classes: int = 10) -> Batch:
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
-@pytest.mark.parametrize("name", IMAGE_TASKS)
+@pytest.mark.parametrize("name", POOLED_TASKS)
 def test_num_tokens_is_what_reaches_the_encoder(name: str, pool: str) -> None:
     config = small_config(f"task={name}", f"task.pool={pool}", "data.limit_train=null")
-    data = FOLDER if name == "image_folder" else build_data(config).spec
+    data = OWN.get(name) or build_data(config).spec
     task = build_task(config, data)
     seen: list[int] = []
     task.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))

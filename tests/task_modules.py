@@ -1,0 +1,51 @@
+"""A small data module for every task, on miniature files in its official format, for tests that go over all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import image_modules
+import official_files
+
+from sliceformer_lab.compose import compose_root
+from sliceformer_lab.config import construct
+from sliceformer_lab.data.base import DataModule
+
+
+class Small(NamedTuple):
+    """What writes a task's files into a folder, if it reads any, and the options that keep it small."""
+
+    write: Callable[[Path], object] | None
+    options: dict[str, Any]
+
+
+# A task that is missing here fails the tests: add its line.
+SMALL = {
+    "imdb": Small(official_files.aclimdb, {"max_len": 60, "vocab_size": 300}),
+    "lra_text": Small(official_files.aclimdb, {"max_len": 100}),
+    "lra_listops": Small(
+        None, {"min_len": 5, "max_len": 40, "num_train": 60, "num_val": 10, "num_test": 10, "generator_processes": 1}
+    ),
+    "lra_image": Small(official_files.cifar10, {"max_len": 64}),
+    "lra_retrieval": Small(official_files.aan_pairs, {"max_len": 100}),
+    "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
+}
+EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}
+
+
+def ready(task: str, root: Path, **options: Any) -> DataModule:
+    """The data module of a task, set up on freshly written files in `root`."""
+    if task == "digits" or task in official_files.IMAGE_SETS:
+        return image_modules.ready(task, root, **options)
+    write, small = SMALL[task]
+    if write is not None and not any(root.iterdir()):
+        write(root)
+    places = {"root": str(root)} | ({"file": str(root / small["file"])} if "file" in small else {})
+    node = compose_root([f"task={task}"])["data"]
+    wanted = EVERYWHERE | small | options | places
+    data: DataModule = construct(node | {key: value for key, value in wanted.items() if key in node}, where="data")
+    data.prepare_data()
+    data.setup()
+    return data
