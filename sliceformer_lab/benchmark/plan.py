@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from sliceformer_lab.attention import attention_class
@@ -146,11 +147,11 @@ def _part(options: BenchmarkOptions, tokens: int, kind: Literal["exchange", "sam
     copy = Variant("copy")
     if kind == "exchange":
         workload = Workload("max exchange", kind, tokens, batch, channels)
-        node = load_option("attention", "sliceformer_max")
+        node = _option("sliceformer_max")
         published = Variant("published_exchange")
         return Comparison(workload, (published, Variant("max_exchange", node=node), copy), published)
     workload = Workload("SAMSA's sampling", kind, tokens, batch, channels)
-    sample = Variant("samsa_sample", node=load_option("attention", "samsa"))
+    sample = Variant("samsa_sample", node=_option("samsa"))
     return Comparison(workload, (copy, Variant("topk"), sample), copy)
 
 
@@ -202,7 +203,7 @@ def _lra_speed(options: BenchmarkOptions) -> list[Comparison]:
 def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
     fused, plain = _softmax()
     kinds = [(k, mode) for k in (128, 256, 512) for mode in ("soft", "hard")]
-    nodes = {f"k={k},{mode}": load_option("attention", "samsa") | {"sample_size": k, "mode": mode} for k, mode in kinds}
+    nodes = {f"k={k},{mode}": _option("samsa") | {"sample_size": k, "mode": mode} for k, mode in kinds}
     ours = [Variant("samsa", way, node) for way, node in nodes.items()]
     more = [v for name in options.attentions or () for v in variants(name, options) if v.method != "mha"]
     found = []
@@ -239,11 +240,16 @@ def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] 
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = resolve_hybrid(load_option("attention", name) | dict(overrides or {}))
+    node = resolve_hybrid(_option(name) | dict(overrides or {}))
     classes = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
     if not any(issubclass(cls, PermutationAttention) for cls in classes):
         return [Variant(name, node=node)]
     return [Variant(name, way, node, backend=way) for way in _backends(options)]
+
+
+@cache  # composing takes its time, and every length asks again
+def _option(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
 
 
 def _backends(options: BenchmarkOptions) -> list[str]:
