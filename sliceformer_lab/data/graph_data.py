@@ -121,7 +121,11 @@ class GraphData(DataModule):
         stages = np.array([-1 if sample.stage is None else STAGES.index(sample.stage) for sample in kept])
         np.save(folder / "stages.npy", stages.astype(np.int8))
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-        facts = {"left_out": dict(left_out), "bytes_per_graph": round(size / len(kept), 1)}
+        facts = {
+            "read": len(kept) + left_out.total(),
+            "left_out": dict(left_out),
+            "bytes_per_graph": round(size / len(kept), 1),
+        }
         (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         rank_zero_info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
         if left_out:
@@ -146,7 +150,7 @@ class GraphData(DataModule):
                 )
         if not len(rows["train"]):
             raise DataError(f"{self.title}: no graph is left to train on; hold out fewer")
-        return {stage: self.split(store, part if stage == "train" else np.sort(part)) for stage, part in rows.items()}
+        return {stage: self.split(store, part) for stage, part in rows.items()}
 
     def target_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation (T,) of the training targets that are known. Raises DataError if one never is."""
@@ -164,10 +168,18 @@ class GraphData(DataModule):
             np.where(std > 0, std, 1)
         ).float()
 
+    def num_read(self) -> int:
+        """How many graphs the files hold, those left out included."""
+        return int(self._facts()["read"])
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
+        return facts
+
     def fingerprint(self) -> dict[str, Any]:
         sha256 = content_digest(self.folder())
         official, note = self.is_official()
-        left_out = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))["left_out"]
+        left_out = self._facts()["left_out"]
         if left_out:
             note = f"{note}; left out: {_counted(left_out)}"
         name = self.title if official else f"{self.title} (unofficial copy {sha256[:8]})"

@@ -56,16 +56,23 @@ class SnakeOptions:
     antialias: int = 2  # drawn so many times larger
 
     @classmethod
-    def published(cls, size: Literal[32, 128], difficulty: Difficulty) -> SnakeOptions:
-        """The sizes of Long-Range Arena's Pathfinder (32) and Path-X (128), whose own difficulty is hard."""
+    def published(
+        cls, size: Literal[32, 128], difficulty: Difficulty, num_distractors: int | None = None
+    ) -> SnakeOptions:
+        """The sizes of Long-Range Arena's Pathfinder (32) and Path-X (128), whose own difficulty is hard.
+
+        `num_distractors` takes the place of the published number: 5 of hard Pathfinder, 8 of hard Path-X.
+        """
         contour = CONTOUR_LENGTHS[difficulty]
         distractor = contour // 3
+        paddles = {32: 20, 128: 35}[size]  # of all distractors
+        number = paddles // distractor if num_distractors is None else num_distractors
         if size == 32:
             return cls(
                 size=32,
                 contour_length=contour,
                 distractor_length=distractor,
-                num_distractors=20 // distractor,
+                num_distractors=number,
                 paddle_length=2,
                 thickness=0.5,
                 margins=(1,),
@@ -79,7 +86,7 @@ class SnakeOptions:
             size=128,
             contour_length=contour,
             distractor_length=distractor,
-            num_distractors=35 // distractor,
+            num_distractors=number,
             paddle_length=5,
             thickness=1.5,
             margins=(2, 3),
@@ -368,15 +375,16 @@ class Snakes:
     def _with_distractors(self, board: Board, mark: _Mark, random: Random) -> _Mark | None:
         """The mark in its scene with all distractors; None where they do not fit."""
         snakes, occupied = list(mark.scene.snakes), mark.scene.occupied
-        total = len(snakes) + self.options.num_distractors
-        for _ in range(self.options.num_distractors * _DISTRACTOR_TRIALS):
+        missing = self.options.num_distractors
+        trials = missing * _DISTRACTOR_TRIALS
+        while missing and trials:
+            trials -= 1
             found = self._distractor(board, occupied, random)
             if found:
                 snake, occupied = found
                 snakes.append(snake)
-            if len(snakes) == total:
-                return replace(mark, scene=Scene(snakes, occupied))
-        return None
+                missing -= 1
+        return None if missing else replace(mark, scene=Scene(snakes, occupied))
 
     def _distractor(self, board: Board, occupied: int, random: Random) -> tuple[list[Link], int] | None:
         """A snake anywhere it is free to start, and all that is occupied with it."""
