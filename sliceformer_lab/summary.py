@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from sliceformer_lab.record import SUMMARY, read_summary, write_json
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 PICTURES = ("curves.png", "spectrum.png")
+
+log = logging.getLogger(__name__)
 
 
 class Summary:
@@ -84,29 +87,32 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
     for row in _rows(summary):
         table.add_row(*row)
     console.print(table)
-    for note in end_notes(summary):
-        console.print(note)
+    if comparison := compare(summary):
+        console.print(comparison)
+    if warning := chance_warning(summary):
+        log.warning(warning)
     for path in (folder, *pictures):  # outside the table, which would break them
         console.print(str(path), markup=False)
 
 
-def end_notes(summary: Mapping[str, Any]) -> list[str]:
-    """What to say under the table: the published figure, and a warning if the run has learned nothing."""
-    notes = []
-    if comparison := compare(summary):
-        notes.append(comparison)
+def chance_warning(summary: Mapping[str, Any]) -> str | None:
+    """What to say of a run that has learned nothing; None of any other, and where accuracy is not measured."""
+    if not _is_at_chance(summary):
+        return None
+    return (
+        f"WARNING: test accuracy is at chance ({summary['chance']:.4f}, always the commonest class): this run has "
+        "learned nothing; what most often helps is a lower optim.lr or a longer optim.warmup_steps, then more epochs; "
+        "then look whether data.max_len cuts off what the class depends on, and whether padding is marked as such"
+    )
+
+
+def _is_at_chance(summary: Mapping[str, Any]) -> bool:
+    """Whether test accuracy is within three standard errors above chance, which luck alone hardly ever exceeds."""
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
-    if reached is not None and reached <= _chance_bound(summary["chance"], summary["protocol"]["num_test"]):
-        notes.append(
-            f"WARNING: test accuracy {reached:.4f} is at chance ({summary['chance']:.4f}, always the commonest class): "
-            "this run has learned nothing; try more epochs, another optim.lr or a warm-up"
-        )
-    return notes
-
-
-def _chance_bound(chance: float, examples: int) -> float:
-    """Three standard errors above chance: what luck alone hardly ever reaches."""
-    return float(chance + 3 * (chance * (1 - chance) / examples) ** 0.5)
+    chance = summary["chance"]
+    if reached is None or chance is None:
+        return False
+    return bool(reached <= chance + 3 * (chance * (1 - chance) / summary["protocol"]["num_test"]) ** 0.5)
 
 
 def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
@@ -121,6 +127,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
     rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
+    if _is_at_chance(summary):
+        rows.append(("at chance", f"{summary['chance']:.4f} is what the commonest class alone gives"))
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
     if best["step"] is not None and protocol["steps"]:
         rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))

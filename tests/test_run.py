@@ -17,7 +17,7 @@ from torch import nn
 from sliceformer_lab.errors import ConfigError, RunFolderError
 from sliceformer_lab.record import load_run, read_checkpoint, read_summary
 from sliceformer_lab.run import run
-from sliceformer_lab.summary import end_notes
+from sliceformer_lab.summary import print_summary
 from tasks.image import ImageClassification
 
 
@@ -182,16 +182,27 @@ def test_dry_run_keeps_no_checkpoint(tmp_path: Path) -> None:
     assert read_summary(tmp_path)["status"] == "ok" and not (tmp_path / "checkpoints").exists()
 
 
-def test_a_run_at_chance_is_warned_of(finished: Path) -> None:
+@pytest.mark.parametrize(("reached", "warned"), [(0.02, True), (0.11, True), (0.30, False), (None, False)])
+def test_a_run_at_chance_is_warned_of(
+    finished: Path,
+    reached: float | None,
+    warned: bool,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     summary = read_summary(finished)
-    metrics = summary["metrics"]
-    for reached, warned in ((0.11, True), (0.30, False)):
-        notes = end_notes(summary | {"metrics": metrics | {"test/accuracy": reached}})
-        assert bool([note for note in notes if note.startswith("WARNING: test accuracy")]) is warned
+    metrics = {name: value for name, value in summary["metrics"].items() if not name.startswith("test/accuracy")}
+    print_summary(
+        summary | {"metrics": metrics | ({} if reached is None else {"test/accuracy": reached})}, finished, []
+    )
+    assert ("at chance" in capsys.readouterr().out) is warned
+    advice = [word for word in ("optim.lr", "warmup", "max_len", "padding") if word in caplog.text]
+    assert len(advice) == (4 if warned else 0)
 
 
-def test_published_figure_stands_beside_ours(finished: Path) -> None:
+def test_published_figure_stands_beside_ours(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"paper": "sliceformer", "table": "table4", "task": "cifar10", "attention": "mha", "variant": ""}
     summary = read_summary(finished) | {"published": names | {"metric": "test/accuracy"}}
     ours = summary["metrics"]["test/accuracy"]
-    assert end_notes(summary)[0].startswith(f"test/accuracy: ours {ours:.4f}, published 0.8098")
+    print_summary(summary, finished, [])
+    assert f"test/accuracy: ours {ours:.4f}, published 0.8098" in capsys.readouterr().out
