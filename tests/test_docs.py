@@ -59,12 +59,13 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_readme_command_composes(command: str) -> None:
-    words = [word for word in shlex.split(command)[3:] if not word.startswith("resume=")]
+    _, _, module, *words = shlex.split(command)
+    words = [word for word in words if not word.startswith("resume=")]
     if "--help" in words or "--cfg" in words:
         return
     if "-m" in words:
         words = [word.partition(",")[0] for word in words if word != "-m"]
-    compose_root(words)
+    compose_root(words, "config" if module == "sliceformer_lab" else module.rpartition(".")[2])
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
