@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sliceformer_lab.data.base import Fraction, NonNegative, Stage
+from sliceformer_lab.data.base import Fraction, NonNegative, Positive, Stage
 from sliceformer_lab.data.download import OfficialFile, fetch, fetch_unpacked, preparing
 from sliceformer_lab.data.graph import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.graph_data import STAGES, GraphData, Made, Sample, SmilesData
@@ -185,6 +185,8 @@ class PCQM4M(MoleculeData):
     published_counts: ClassVar[dict[int, int]] = {1: 3_045_360 + 380_670, 2: 3_378_606 + 73_545}  # with a known gap
 
     version: Literal[1, 2] = 2
+    batch_size: Positive = 256
+    num_workers: NonNegative = 4
     download: bool = True
 
     def target_names(self) -> tuple[str, ...]:
@@ -248,6 +250,7 @@ class ZINC(GraphData):
     max_nodes: MaxNodes = 64
     num_hops: NonNegative = 5
     subset: bool = True
+    batch_size: Positive = 128
 
     def target_names(self) -> tuple[str, ...]:
         return ("penalised_logp",)
