@@ -1,0 +1,143 @@
+"""Folders of prepared data are whole or made again, once for all processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sliceformer_lab.data import cache
+from sliceformer_lab.data.cache import cached, content_digest, is_whole, manifest
+from sliceformer_lab.errors import DataError
+
+KEY = {"length": 3, "files": {"a.txt": [1, 2]}, "names": ("x", "y")}
+
+
+def builder(calls: list[Path]) -> Callable[[Path], None]:
+    """Writes two files and remembers that it was asked to."""
+
+    def build(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "numbers.bin").write_bytes(bytes(range(10)))
+        (folder / "words.txt").write_text("words")
+
+    return build
+
+
+def test_a_folder_is_made_once(tmp_path: Path) -> None:
+    calls: list[Path] = []
+    folder = cached(tmp_path / "parent", "set", KEY, builder(calls))
+    assert cached(tmp_path / "parent", "set", KEY, builder(calls)) == folder
+    assert len(calls) == 1 and not calls[0].exists()
+    assert {file.name for file in folder.iterdir()} == {"numbers.bin", "words.txt", "manifest.json"}
+    assert {name: entry["bytes"] for name, entry in manifest(folder)["files"].items()} == {
+        "numbers.bin": 10,
+        "words.txt": 5,
+    }
+
+
+def test_another_key_or_name_is_another_folder(tmp_path: Path) -> None:
+    calls: list[Path] = []
+    folders = {
+        cached(tmp_path, "set", KEY, builder(calls)),
+        cached(tmp_path, "set", KEY | {"length": 4}, builder(calls)),
+        cached(tmp_path, "other", KEY, builder(calls)),
+    }
+    assert len(folders) == len(calls) == 3
+    reordered = dict(reversed(list(KEY.items())))
+    assert cached(tmp_path, "set", reordered, builder(calls)) in folders and len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    {
+        "a file is missing": lambda folder: (folder / "words.txt").unlink(),
+        "a file is cut off": lambda folder: (folder / "numbers.bin").write_bytes(b"123"),
+        "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+        "half a manifest": lambda folder: (folder / "manifest.json").write_text('{"key": '),
+        "a manifest of something else": lambda folder: (folder / "manifest.json").write_text("[1]"),
+        "made from another key": lambda folder: (folder / "manifest.json").write_text(
+            json.dumps(manifest(folder) | {"key": {"cache_version": 0}})
+        ),
+    }.items(),
+    ids=lambda damage: damage[0],
+)
+def test_a_damaged_folder_is_made_again(
+    damage: tuple[str, Callable[[Path], None]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Path] = []
+    folder = cached(tmp_path, "set", KEY, builder(calls))
+    before = content_digest(folder)
+    damage[1](folder)
+    caplog.set_level("INFO")
+    assert cached(tmp_path, "set", KEY, builder(calls)) == folder
+    assert len(calls) == 2 and "incomplete or of another version; making it again" in caplog.text
+    assert content_digest(folder) == before
+
+
+def test_a_newer_layout_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+    old = cached(tmp_path, "set", KEY, builder(calls))
+    monkeypatch.setattr(cache, "CACHE_VERSION", cache.CACHE_VERSION + 1)
+    new = cached(tmp_path, "set", KEY, builder(calls))
+    assert len(calls) == 2 and new != old
+
+
+def test_a_build_that_stops_leaves_no_folder_and_can_go_on(tmp_path: Path) -> None:
+    def stops(folder: Path) -> None:
+        (folder / "part1").write_text("first")
+        raise KeyboardInterrupt
+
+    seen: list[list[str]] = []
+
+    def goes_on(folder: Path) -> None:
+        seen.append(sorted(file.name for file in folder.iterdir()))
+        (folder / "part2").write_text("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        cached(tmp_path, "set", KEY, stops)
+    assert next(p.name for p in tmp_path.iterdir() if p.is_dir()).endswith(".unfinished")
+    folder = cached(tmp_path, "set", KEY, goes_on)
+    assert seen == [["part1"]]
+    assert set(manifest(folder)["files"]) == {"part1", "part2"} and is_whole(folder, manifest(folder)["key"])
+    assert not [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")]
+
+
+def test_two_processes_at_once_make_a_folder_once(tmp_path: Path) -> None:
+    def build(folder: Path) -> None:
+        (tmp_path / f"built by {os.getpid()}").touch()
+        time.sleep(0.5)
+        (folder / "words.txt").write_text("words")
+
+    fork = multiprocessing.get_context("fork")
+    both = [fork.Process(target=lambda: cached(tmp_path / "parent", "set", KEY, build)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(30)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert len(list(tmp_path.glob("built by *"))) == 1
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file.*cannot be written.*data\.root"):
+        cached(tmp_path / "file", "set", KEY, builder([]))
+
+
+def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
+    here, there = (cached(tmp_path / place, "set", KEY, builder([])) for place in ("here", "there"))
+    assert content_digest(here) == content_digest(there)
+    shutil.rmtree(there)
+
+    def another(folder: Path) -> None:
+        builder([])(folder)
+        (folder / "words.txt").write_text("wards")
+
+    assert content_digest(cached(tmp_path / "there", "set", KEY, another)) != content_digest(here)
