@@ -16,8 +16,10 @@ distance of the markers has one distribution for both labels (`Snakes._marked`).
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from random import Random
 from typing import Literal, NamedTuple
 
@@ -29,7 +31,8 @@ Difficulty = Literal["easy", "intermediate", "hard"]
 CONTOUR_LENGTHS: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 
 _DISTRACTOR_TRIALS = 20  # for each, before the scene is given up
-_CANDIDATES = 12  # pairs of snakes among which markers are matched
+_DRAWS = 4  # of a next link at random, before all are looked at
+_CANDIDATES = 4  # scenes drawn at once, until markers of some two of them agree
 _SAME_PLACE = 1 / 32  # of the picture's side, between rows and between columns
 _SAME_DISTANCE = 1 / 64  # of the picture's side
 
@@ -155,11 +158,12 @@ class Board:
     def _window_bits(self, pixels: np.ndarray) -> int:
         return _bits(np.pad(pixels, ((0, 0), (0, self.width - pixels.shape[1]))))
 
-    def _turns(self, angle: float) -> list[tuple[int, float]]:
-        """The steps that may follow one at `angle`, with their weights."""
+    def _turns(self, angle: float) -> tuple[list[int], list[float]]:
+        """The steps that may follow one at `angle`, and the running sums of their weights."""
         turns = [abs(math.remainder(other - angle, 2 * math.pi)) for other in self.angles]
         weights = [math.cos(min(self.options.continuity * turn, math.pi / 2)) ** 2 for turn in turns]
-        return [(step, weight) for step, weight in enumerate(weights) if weight > 1e-9]
+        steps = [step for step, weight in enumerate(weights) if weight > 1e-9]
+        return steps, list(accumulate(weights[step] for step in steps))
 
     def is_free(self, link: Link, occupied: int) -> bool:
         """Whether a link has pixels of its own, at a distance from all links whose zones are in `occupied`."""
@@ -176,13 +180,16 @@ class Board:
         """One that goes on from `link`, straight ahead most likely; None where all are taken."""
         joint = self.end(link)
         near = occupied >> self._shift(joint)
-        line, free, total = self.line, [], 0.0
-        for step, weight in self.turns[link.step]:
-            if not near & line[step]:
-                total += weight
-                free.append((total, step))
-        drawn = random.random() * total
-        return next((Link(joint, step) for sum_so_far, step in free if drawn < sum_so_far), None)
+        steps, sums = self.turns[link.step]
+        for _ in range(_DRAWS):  # drawing until one is free is faster than weighing the free ones
+            step = steps[bisect(sums, random.random() * sums[-1])]
+            if not near & self.line[step]:
+                return Link(joint, step)
+        weights = [b - a for a, b in zip([0.0, *sums], sums, strict=False)]
+        free = [index for index, step in enumerate(steps) if not near & self.line[step]]
+        if not free:
+            return None
+        return Link(joint, steps[random.choices(free, [weights[index] for index in free])[0]])
 
     def end(self, link: Link) -> Point:
         (row, column), (down, right) = link.joint, self.steps[link.step]
@@ -296,8 +303,9 @@ class Snakes:
         middle: where the markers are would tell the label. So scenes of both kinds are drawn until two agree in their
         markers' places, but for quarter turns and mirroring, and then the label chooses one.
         """
+        scenes: list[Scene] = []
         while True:
-            scenes = [self._targets(board, random) for _ in range(_CANDIDATES)]
+            scenes += [self._targets(board, random) for _ in range(_CANDIDATES)]
             apart, joined = (self._marks(board, scenes, joined) for joined in (False, True))
             pairs = list(zip(*np.nonzero(self._alike(apart, joined)), strict=True))
             if pairs:
@@ -308,6 +316,7 @@ class Snakes:
                 )
                 if marks[0] and marks[1]:  # both, that a label is not favoured by leaving more room
                     return marks[0], marks[1]
+                scenes.clear()
 
     def _marks(self, board: Board, scenes: list[Scene], joined: bool) -> list[_Mark]:
         """Every first end of a target with the last end of the same or of the other one, if that is not too near."""
