@@ -47,7 +47,7 @@ def test_summary_says_what_ran_and_what_came_out(finished: Path) -> None:
     summary = read_summary(finished)
     assert (summary["status"], summary["task"], summary["attention"]) == ("ok", "digits", "mha")
     assert (summary["seed"], summary["split_seed"], summary["tags"]) == (0, 4, ["a", "b"])
-    assert summary["options"]["attention"] == {"qk_norm": False, "gate": False}
+    assert summary["options"]["attention"] == {"qk_norm": False, "gate": False, "times_tokens": False}
     protocol = summary["protocol"]
     assert (protocol["data"], protocol["official"], len(protocol["sha256"])) == ("digits", True, 64)
     assert (protocol["num_train"], protocol["num_val"], protocol["num_test"]) == (128, 299, 299)
@@ -62,10 +62,11 @@ def test_summary_says_what_ran_and_what_came_out(finished: Path) -> None:
 
 def test_scored_epoch_is_the_best_of_the_history(finished: Path) -> None:
     found = load_run(finished)
-    curve = found.metrics[["epoch", "val/accuracy"]].dropna()
+    curve = found.metrics[["epoch", "step", "val/accuracy"]].dropna()
     best = curve.loc[curve["val/accuracy"].idxmax()]
-    expected = {"epoch": int(best["epoch"]), "metric": "val/accuracy", "value": pytest.approx(best["val/accuracy"])}
-    assert found.summary["best"] == expected and len(curve) == 3
+    when = {"epoch": int(best["epoch"]), "step": int(best["step"]) + 1}  # steps made
+    assert found.summary["best"] == when | {"metric": "val/accuracy", "value": pytest.approx(best["val/accuracy"])}
+    assert len(curve) == 3
     assert read_checkpoint(finished / "checkpoints" / "best.ckpt")["epoch"] == best["epoch"]
 
 
