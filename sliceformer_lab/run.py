@@ -130,7 +130,7 @@ def evaluate(config: Config, folder: Path) -> float | None:
     scored = scored_checkpoint(config, folder)
     load_weights(task, scored)
     trainer = build_trainer(config, run_context(config, folder, task), task, [])
-    metrics = score(trainer, task, data, None, config["selection"])
+    metrics = score(trainer, task, data, scored, config["selection"])  # which tells the data what it was trained on
     if is_first_process():
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
