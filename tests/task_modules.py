@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import image_modules
 import official_files
+import official_graphs
 
 from sliceformer_lab.compose import compose_root
 from sliceformer_lab.config import construct
@@ -29,7 +30,16 @@ SMALL = {
         None, {"min_len": 5, "max_len": 40, "num_train": 60, "num_val": 10, "num_test": 10, "generator_processes": 1}
     ),
     "lra_image": Small(official_files.cifar10, {"max_len": 64}),
+    "lra_pathfinder": Small(None, {"difficulty": "easy", "num_examples": 60, "max_len": 64, "generator_processes": 1}),
+    "lra_pathx": Small(
+        None,
+        {"difficulty": "easy", "num_examples": 30, "num_distractors": 2, "max_len": 64, "generator_processes": 1},
+    ),
     "lra_retrieval": Small(official_files.aan_pairs, {"max_len": 100}),
+    "qm9_gap": Small(official_graphs.qm9, {"processes": 1}),
+    "pcqm4m": Small(official_graphs.pcqm4m, {"processes": 1}),
+    "zinc": Small(official_graphs.zinc, {}),
+    "molecule_csv": Small(official_graphs.molecules, {"file": "molecules.csv", "processes": 1}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}

@@ -1,0 +1,95 @@
+"""Writes miniature sets of molecules in their official formats."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import numpy as np
+import torch
+
+# ring, chain, single atom, disconnected, charged, stereo, triple bond, halogen
+SMILES = (
+    "CC(=O)Oc1ccccc1C(=O)O",
+    "CCCO",
+    "C",
+    "[Na+].[Cl-]",
+    "C[N+](C)(C)CC([O-])=O",
+    "C/C=C\\C[C@H](N)O",
+    "CC#N",
+    "FC(F)(Cl)Br",
+    "c1ccncc1",
+    "OCC1OC(O)C(O)C1O",
+)
+COUNT = 40
+
+
+def smiles_of(row: int) -> str:
+    return SMILES[row % len(SMILES)]
+
+
+def gap_of(row: int) -> float:
+    return 0.25 + 0.01 * (row % len(SMILES))
+
+
+def qm9(root: Path) -> None:
+    """MoleculeNet's table, energies in Hartree."""
+    folder = root / "qm9"
+    folder.mkdir(parents=True)
+    rows = [{"mol_id": f"gdb_{i}", "smiles": smiles_of(i), "homo": -0.2, "gap": gap_of(i)} for i in range(COUNT)]
+    (folder / "qm9.csv").write_text(_table(rows))
+
+
+def pcqm4m(root: Path) -> None:
+    """The second version's folder; the gaps of the secret test molecules are empty."""
+    folder = root / "pcqm4m-v2"
+    (folder / "raw").mkdir(parents=True)
+    rows = [{"idx": i, "smiles": smiles_of(i), "homolumogap": gap_of(i) if i < 32 else ""} for i in range(COUNT)]
+    (folder / "raw" / "data.csv.gz").write_bytes(gzip.compress(_table(rows).encode()))
+    split = {"train": np.arange(24), "valid": np.arange(24, 32), "test-dev": np.arange(32, COUNT)}
+    torch.save(split, folder / "split_dict.pt")
+
+
+def molecules(root: Path) -> Path:
+    """A user's table: two numbers, some of the second missing."""
+    root.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {
+            "smiles": smiles_of(i),
+            "target": gap_of(i),
+            "other": "" if i % 3 else i,
+            "part": "test" if i % 5 == 4 else "train",
+        }
+        for i in range(COUNT)
+    ]
+    path = root / "molecules.csv"
+    path.write_text(_table(rows))
+    return path
+
+
+def zinc(root: Path) -> None:
+    """The pickles that torch-geometric reads: atom numbers, a matrix of bond numbers, and the target."""
+    folder = root / "ZINC" / "raw"
+    folder.mkdir(parents=True)
+    for part, count in (("train", 24), ("val", 8), ("test", 8)):
+        graphs = []
+        for i in range(count):
+            size = 3 + i % 4
+            bonds = torch.diag(torch.ones(size - 1), 1).int()
+            graphs.append(
+                {
+                    "num_atom": size,
+                    "atom_type": torch.arange(size) % 28,
+                    "bond_type": bonds + bonds.T,
+                    "logP_SA_cycle_normalized": torch.tensor([float(i)]),
+                }
+            )
+        (folder / f"{part}.pickle").write_bytes(pickle.dumps(graphs))
+        (folder / f"{part}.index").write_text(",".join(map(str, range(count))) + "\n")
+
+
+def _table(rows: list[dict[str, object]]) -> str:
+    lines = [",".join(rows[0])]
+    lines += [",".join(str(value) for value in row.values()) for row in rows]
+    return "\n".join(lines) + "\n"
