@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-fast lint types docs clean
+.PHONY: help install backends run test test-fast lint types docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,13 @@ test: $(STAMP) ## all tests
 
 test-fast: $(STAMP) ## all but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
+
+# Which ways of computing shift_sort this machine has; with a C++ compiler, "cpu" has to be one of them.
+backends: $(STAMP) ## which backends of the operator library run here
+	@$(BIN)/python -c 'from sliceformer_lab import permute; print("backends:", *permute.available_backends()); \
+	[print(f"no {name}: {why}") for name, why in permute.missing_backends().items()]; \
+	import shutil, sys; "cpu" in permute.missing_backends() and (shutil.which("c++") or shutil.which("g++")) \
+	and sys.exit("there is a C++ compiler, yet the CPU kernel was not built: see pip install --verbose -e .")'
 
 lint: $(STAMP) ## ruff
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -41,9 +42,20 @@ const Kernel* find_kernel(int isa) {
     return isa == 0 ? &kernel_portable : nullptr;
 }
 
+// Whether the kernel stays within its arrays.
+bool is_legal(const ShiftSort& call) {
+    const auto all = [](const int64_t* values, int64_t count, int64_t least, int64_t most) {
+        return !values || std::all_of(values, values + count, [=](int64_t x) { return least <= x && x <= most; });
+    };
+    return 1 <= call.group_size && call.group_size <= call.num_tokens &&
+           all(call.lengths, call.num_samples, 1, call.num_tokens) &&
+           all(call.steps, call.num_channels, 0, std::numeric_limits<int64_t>::max());
+}
+
 int run(const ShiftSort& call, int isa, int threads, bool is_forward) {
     const Kernel* kernel = find_kernel(isa);
     if (!kernel) return 1;
+    if (!is_legal(call)) return 3;
     const int64_t tiles = is_forward ? kernel->forward_tiles(call) : kernel->backward_tiles(call);
     const auto work = is_forward ? kernel->forward : kernel->backward;
     const size_t bytes = kernel->workspace_bytes(call);
@@ -83,6 +95,7 @@ EXPORT int shift_sort_interface() { return 1; }
 EXPORT int shift_sort_has(int isa) { return find_kernel(isa) != nullptr; }
 
 // 0: done. 1: this machine lacks the instruction set. 2: out of memory.
+// 3: a group size, length or step out of range.
 EXPORT int shift_sort_forward(const ShiftSort* call, int isa, int threads) {
     return run(*call, isa, threads, true);
 }

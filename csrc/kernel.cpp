@@ -289,7 +289,7 @@ struct Values {
     static INLINE Vector<T, lanes> slot(const char*, int64_t) { return Vector<T, lanes>{}; }
 };
 
-// Key and slot in one integer of twice the size or more.
+// Key and slot in one integer of twice the size.
 template <class T, class P>
 struct Packed {
     using Raw = T;
@@ -629,13 +629,11 @@ void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample
     if (bits) clear_rows(bits + n / 2 * bit_stride, call.num_tokens / 2 - n / 2, bit_stride, int(bit_bytes));
 }
 
-// Where the rows of a sorted window go: their slots as ranks of channel 0, or the result and what backward needs.
-enum class Goal { ranks, result };
-
-// Sorts every window of a tile. False if a float was met whose bits the tile does not hold and `How` cannot look up.
-template <class How, Goal goal>
+// Sorts every window of a tile, for the result and what backward needs, or only to note the ranks of channel 0.
+// False if a float was met whose bits the tile does not hold and `How` cannot look up.
+template <class How>
 bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats, int64_t sample, int64_t channel,
-               const Memory& memory) {
+               const Memory& memory, bool only_ranks) {
     using T = typename How::Raw;
     using P = typename How::Wide;
     constexpr int lanes = How::lanes;
@@ -668,7 +666,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
         const bool look_up = any(special);
         if (look_up && !How::indexed) return false;
         sort_window<typename How::Element>(memory.tile, plane, rows);
-        if constexpr (goal == Goal::ranks) {
+        if (only_ranks) {
             for (int64_t j = 0; j < count; ++j)
                 memory.ranks[start + How::slot(memory.tile + j * kRowBytes, plane)[0]] = int32_t(j);
             continue;
@@ -693,33 +691,30 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
             }
         }
     }
-    if constexpr (goal == Goal::result) {
-        clear_rows(out + n * stride, call.num_tokens - n, stride, live);
-        const int64_t bytes = call.saved_bytes;
-        if (saved) clear_rows(saved + n * stride * bytes, call.num_tokens - n, stride * bytes, int(live * bytes));
-    }
+    if (only_ranks) return true;
+    clear_rows(out + n * stride, call.num_tokens - n, stride, live);
+    const int64_t bytes = call.saved_bytes;
+    if (saved) clear_rows(saved + n * stride * bytes, call.num_tokens - n, stride * bytes, int(live * bytes));
     return true;
 }
 
-// Sorting with slots, by size of float. 16-bit slots must hold the window.
-template <class T, Goal goal>
+// Sorting with slots, by size of float. Beside floats of 16 bits a slot has 16 bits as well.
+template <class T>
 void sort_tile_indexed(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
-                       const Memory& memory) {
+                       const Memory& memory, bool only_ranks) {
     if constexpr (sizeof(T) == 8) {
-        sort_tile<Paired, goal>(call, floats, sample, channel, memory);
+        sort_tile<Paired>(call, floats, sample, channel, memory, only_ranks);
     } else if constexpr (sizeof(T) == 4) {
-        sort_tile<Packed<T, int64_t>, goal>(call, floats, sample, channel, memory);
-    } else if (call.group_size <= 1 << 16) {
-        sort_tile<Packed<T, int32_t>, goal>(call, floats, sample, channel, memory);
+        sort_tile<Packed<T, int64_t>>(call, floats, sample, channel, memory, only_ranks);
     } else {
-        sort_tile<Packed<T, int64_t>, goal>(call, floats, sample, channel, memory);
+        sort_tile<Packed<T, int32_t>>(call, floats, sample, channel, memory, only_ranks);
     }
 }
 
 INLINE int float_bytes(const ShiftSort& call) { return call.dtype == 0 ? 8 : call.dtype == 1 ? 4 : 2; }
 
 // Channels of a tile with slots.
-INLINE int indexed_lanes(const ShiftSort& call) { return float_bytes(call) == 2 && call.group_size <= 1 << 16 ? 16 : 8; }
+INLINE int indexed_lanes(const ShiftSort& call) { return float_bytes(call) == 2 ? 16 : 8; }
 
 INLINE int forward_lanes(const ShiftSort& call) {
     const bool values = call.group_size <= 2 || (!call.saved && float_bytes(call) > 2);
@@ -733,14 +728,14 @@ void forward_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sam
     if (call.group_size == 2) return pair_tile<T>(call, floats, sample, channel, memory);
     if constexpr (sizeof(T) > 2) {
         if (!call.saved) {
-            if (sort_tile<Values<T>, Goal::result>(call, floats, sample, channel, memory)) return;
+            if (sort_tile<Values<T>>(call, floats, sample, channel, memory, false)) return;
             const int64_t end = channel + kLanes<T>;
             for (; channel < end && channel < call.num_channels; channel += indexed_lanes(call))
-                sort_tile_indexed<T, Goal::result>(call, floats, sample, channel, memory);
+                sort_tile_indexed<T>(call, floats, sample, channel, memory, false);
             return;
         }
     }
-    sort_tile_indexed<T, Goal::result>(call, floats, sample, channel, memory);
+    sort_tile_indexed<T>(call, floats, sample, channel, memory, false);
 }
 
 template <class T>
@@ -752,7 +747,7 @@ void forward_all(const ShiftSort& call, T infinity, int64_t begin, int64_t end, 
     for (int64_t t = begin; t < end; ++t) {
         const int64_t sample = t / tiles;
         if (call.reference && call.group_size > 1 && sample != ranked) {
-            sort_tile_indexed<T, Goal::ranks>(call, floats, sample, 0, memory);
+            sort_tile_indexed<T>(call, floats, sample, 0, memory, true);
             ranked = sample;
         }
         forward_tile<T>(call, floats, sample, t % tiles * lanes, memory);

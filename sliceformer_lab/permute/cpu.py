@@ -14,6 +14,7 @@ from sliceformer_lab.permute.backend import Case, nothing_saved
 ISAS = ("portable", "avx2", "avx512")  # instruction sets, slowest first, at their number in csrc/dispatch.cpp
 _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 _INTERFACE = 1  # of csrc/dispatch.cpp
+_ILLEGAL = 3  # what its functions return for numbers out of range
 _LIBRARY = Path(__file__).with_name("_shift_sort.so")
 
 
@@ -27,7 +28,7 @@ class _Call(ctypes.Structure):
     )
 
 
-def _open_library(path: Path) -> ctypes.CDLL:
+def open_library(path: Path) -> ctypes.CDLL:
     """Raises ImportError, saying why, where the extension is missing or of another version."""
     rebuild = "`pip install -e .` with a C++ compiler builds it"
     if not path.exists():
@@ -43,19 +44,17 @@ def _open_library(path: Path) -> ctypes.CDLL:
 
 
 class CpuBackend:
-    """One thread computes up to `torch.get_num_threads()` blocks of channels; no Python lock is held meanwhile.
-
-    The instruction set is the widest that the machine has, or what SLICEFORMER_ISA names.
-    """
+    """Blocks of channels on up to `torch.get_num_threads()` threads, without Python's lock."""
 
     name = "cpu"
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self.isas = tuple(isa for i, isa in enumerate(ISAS) if library.shift_sort_has(i))
-        self.isa = os.environ.get("SLICEFORMER_ISA") or self.isas[-1]
+    def __init__(self, library: ctypes.CDLL, isa: str | None = None) -> None:
+        """Raises ValueError if this machine lacks the instruction set `isa` (None: the widest it has)."""
+        self.library = library
+        self.isas = tuple(name for number, name in enumerate(ISAS) if library.shift_sort_has(number))
+        self.isa = isa or self.isas[-1]
         if self.isa not in self.isas:
-            raise ImportError(f"SLICEFORMER_ISA={self.isa} is not among {', '.join(self.isas)}, which this machine has")
+            raise ValueError(f"SLICEFORMER_ISA is {isa!r}, but this machine has {', '.join(self.isas)}")
 
     def covers(self, v: Tensor, case: Case) -> str | None:
         if v.device.type != "cpu":
@@ -64,6 +63,8 @@ class CpuBackend:
             return f"it takes float64, float32, float16 and bfloat16, not {v.dtype}"
         if v.shape[1] >= 2**31:
             return "it counts tokens in 32 bits"
+        if v.element_size() == 2 and case.group_size > 2**16:
+            return f"it sorts up to 65536 tokens of {v.dtype}"
         return None
 
     def saved_layout(self, v: Tensor, case: Case) -> tuple[tuple[int, ...], torch.dtype]:
@@ -82,24 +83,24 @@ class CpuBackend:
             shape, dtype = self.saved_layout(v, case)
             saved = torch.empty(shape, dtype=dtype)
         y = torch.empty_like(v)
-        self._run(self._library.shift_sort_forward, v, y, saved, case)
+        self._run(self.library.shift_sort_forward, v, y, saved, case)
         return y, saved
 
     def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
         grad_v = torch.empty_like(grad)
-        self._run(self._library.shift_sort_backward, grad, grad_v, saved, case)
+        self._run(self.library.shift_sort_backward, grad, grad_v, saved, case)
         return grad_v
 
     def _run(self, function: ctypes._NamedFuncPointer, source: Tensor, out: Tensor, saved: Tensor, case: Case) -> None:
-        """Raises ValueError for tensors that the kernel would misread."""
+        """Raises ValueError for what would take the kernel outside of its tensors."""
         num_samples, num_tokens, num_channels = source.shape
-        shape, dtype = self.saved_layout(source, case)
+        shape, dtype = self.saved_layout(source, case) if saved.numel() else ((0,), saved.dtype)
         windows = -(-num_tokens // case.group_size)
         descending = case.descending
         rows = 0 if descending is None else len(descending)
         _check(source, "values", (num_samples, num_tokens, num_channels), *_DTYPES)
         _check(out, "result", (num_samples, num_tokens, num_channels), source.dtype)
-        _check(saved, "saved", shape if saved.numel() else tuple(saved.shape), dtype if saved.numel() else saved.dtype)
+        _check(saved, "saved", shape, dtype)
         _check(case.steps, "steps", (num_channels,), torch.int64)
         _check(case.lengths, "lengths", (num_samples,), torch.int64)
         _check(descending, "descending", (windows if rows > 1 else 1, num_channels), torch.bool)
@@ -120,6 +121,11 @@ class CpuBackend:
             0 if case.group_size <= 2 else saved.element_size(),
         )
         status = function(ctypes.byref(call), ISAS.index(self.isa), torch.get_num_threads())
+        if status == _ILLEGAL:
+            raise ValueError(
+                f"steps must be at least 0, lengths and group_size 1 to {num_tokens}, got steps {case.steps}, "
+                f"lengths {case.lengths} and group_size {case.group_size}"
+            )
         if status != 0:
             raise MemoryError(f"the CPU kernel found no memory for {tuple(source.shape)}")
 
@@ -143,4 +149,4 @@ def _check(tensor: Tensor | None, name: str, shape: tuple[int, ...], *dtypes: to
         )
 
 
-BACKEND = CpuBackend(_open_library(_LIBRARY))
+BACKEND = CpuBackend(open_library(_LIBRARY), os.environ.get("SLICEFORMER_ISA"))
