@@ -42,7 +42,8 @@ def contact_sheet(
             sheet.paste(picture, (x, y))
             if paddles is not None and snakes is not None:
                 sheet.paste(
-                    _solution({name: paddles[name][row] for name in paddles}, snakes, side, scale), (x + side, y)
+                    _solution({name: paddles[name][row] for name in paddles}, snakes, side, scale),
+                    (x + side + GAP // 4, y),
                 )
     sheet.save(path)
 

@@ -111,7 +111,7 @@ class LRAPathfinder(SequenceData):
 
     def _draw_sheet(self, folder: Path, paddles: dict[str, np.ndarray] | None, snakes: np.ndarray | None) -> None:
         store = SequenceStore.open(folder, "train")
-        count = min(EXAMPLES, len(store))
+        count = min(EXAMPLES, len(store) if paddles is None else len(paddles["label"]))
         pixels = np.array(store.tokens[: count * self.size**2]).reshape(count, self.size, self.size)
         contact_sheet(folder / "contact_sheet.png", pixels, np.array(store.targets[:count]), paddles, snakes)
 
