@@ -79,6 +79,10 @@ def test_every_generated_expression_has_the_value_that_a_second_evaluator_finds(
         assert value == by_rewriting(ids)
 
 
+def test_lengths_are_strictly_between_the_limits() -> None:
+    assert {len(ids) for ids, _ in islice(distinct(0, 4, 7, 1), 300)} == {5, 6}
+
+
 @pytest.mark.parametrize("ids", ["[MAX 1 2", "1 2", "[MAX X", "1 X", "X", "", "[MAX 1 X 2", "<pad>", "<oov>"])
 def test_what_is_no_whole_expression_has_no_value(ids: str) -> None:
     with pytest.raises(ValueError, match=r"expression|closes"):

@@ -55,7 +55,8 @@ class TokenEmbedding(nn.Module):
         self.tokens: nn.Module
         if vocab_size:
             table = torch.randn(vocab_size, dim) * std
-            self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=0 if padded else None)
+            padding_idx = 0 if padded else None
+            self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=padding_idx)  # type: ignore[no-untyped-call]
         else:
             self.tokens = nn.Linear(channels, dim)
         self.num_prefix = int(cls)
