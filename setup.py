@@ -8,7 +8,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
+from setuptools.errors import CompileError, LinkError
 
 FLAGS = ["-std=c++17", "-O3", "-g0", "-Wno-psabi", "-fvisibility=hidden"]
 # Flags of each instruction set that csrc/kernel.cpp is compiled for; which of them runs is decided at run time.
@@ -29,9 +29,15 @@ class BuildKernel(build_ext):
         return f"{Path(*fullname.split('.'))}.so"
 
     def build_extension(self, ext: Extension) -> None:
-        """Raises CompileError or LinkError, which setuptools passes over as the extension is optional."""
-        if self.compiler.compiler_type == "msvc":
-            raise CompileError("the CPU kernel needs GCC or clang; plain PyTorch will be used instead")
+        """Raises CompileError, which setuptools tells and passes over, as the extension is optional."""
+        try:
+            if self.compiler.compiler_type == "msvc":
+                raise CompileError("it needs GCC or clang")
+            self.build_kernel(ext)
+        except (CompileError, LinkError) as error:
+            raise CompileError(f"{error}; sliceformer_lab works without its CPU kernel, more slowly") from error
+
+    def build_kernel(self, ext: Extension) -> None:
 
         def compile_source(source: str, folder: str, flags: list[str]) -> list[str]:
             output = str(Path(self.build_temp, folder))
