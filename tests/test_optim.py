@@ -160,6 +160,84 @@ def test_decoupled_decay_shrinks_weights_by_the_rate_and_adam_s_does_not() -> No
         assert weight.weight.item() == pytest.approx(expected, abs=1e-6)
 
 
+STRIDE = 25
+
+
+def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
+    """A recipe of conf/optim, and its rate at every STRIDE-th of its steps."""
+    recipe: OptimOptions = construct(load_option("optim", name, overrides))
+    factor = recipe.rate_factor(recipe.steps or 0)
+    return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
+
+
+@pytest.mark.parametrize(
+    ("name", "w", "steps", "highest"),
+    [("lra_listops", 1000, 5000, 1.58e-3), ("lra_text", 8000, 20_000, 5.59e-4), ("lra_retrieval", 8000, 5000, 3.49e-4)],
+)
+def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: int, highest: float) -> None:
+    recipe, seen = preset(name)
+    theirs = [0.05 * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, steps + 1, STRIDE)]
+    assert seen == pytest.approx(theirs, rel=1e-4)
+    assert max(seen) == pytest.approx(highest, rel=2e-2)
+    assert (recipe.optimizer, recipe.betas, recipe.eps, recipe.weight_decay) == ("adamw", (0.9, 0.98), 1e-9, 0.1)
+    assert not recipe.no_decay  # flax decays all weights
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "w", "cycle", "steps"),
+    [
+        ("lra_image", 5e-4, 175, 35_000, 35_000),
+        ("lra_image_sliceformer", 5e-3, 175, 35_000, 46_800),
+        ("lra_image_csp", 8e-3, 175, 35_000, 35_156),
+        ("lra_pathfinder", 1e-3, 312, 62_400, 62_400),
+        ("lra_pathfinder_sliceformer", 5e-4, 312, 62_400, 50_000),
+        ("lra_pathfinder_csp", 1e-3, 312, 62_400, 125_000),
+    ],
+)
+def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_else(
+    name: str, lr: float, w: int, cycle: int, steps: int
+) -> None:
+    recipe, seen = preset(name, "cycle=official")
+    after = range(0, steps, STRIDE)[math.ceil(w / STRIDE) :]
+    theirs = [lr * 0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in after]
+    assert recipe.steps == steps and recipe.weight_decay == 0.0
+    assert seen[-len(theirs) :] == pytest.approx(theirs)
+    fitting = preset(name)[1][-len(theirs) :]
+    assert fitting[-1] < 1e-5 * lr and min(fitting) == fitting[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "decay", "w", "steps", "accumulate"),
+    [
+        ("mega_listops", 1e-3, 0.01, 3000, 90_000, 1),
+        ("mega_text", 4e-3, 0.01, 10_000, 25_000, 2),
+        ("mega_retrieval", 3e-3, 0.04, 10_000, 91_960, 8),
+        ("mega_retrieval_csp", 6e-3, 0.04, 10_000, 20_000, 8),
+        ("mega_image", 1e-2, 0.02, 9000, 180_000, 1),
+        ("mega_pathfinder", 1e-2, 0.01, 50_000, 250_000, 1),
+        ("mega_pathfinder_csp", 3e-2, 0.01, 50_000, 250_000, 1),
+        ("mega_pathx", 1e-2, 0.01, 25_000, 125_000, 8),
+    ],
+)
+def test_recipes_of_mega_are_its_code_s(
+    name: str, lr: float, decay: float, w: int, steps: int, accumulate: int
+) -> None:
+    recipe, seen = preset(name)
+    power, total = 2 if name == "mega_pathx" else 1, 91_960 if name == "mega_retrieval_csp" else steps
+    theirs = [1e-7 + (lr - 1e-7) * (t / w) ** power for t in range(1, w + 1, STRIDE)]
+    theirs += [lr * (total - t) / (total - w) for t in range(w, steps, STRIDE)]
+    assert recipe.steps == steps and seen == pytest.approx(theirs)
+    assert (recipe.weight_decay, recipe.accumulate, recipe.clip_norm) == (decay, accumulate, 1.0)
+    assert (recipe.betas, recipe.eps) == ((0.9, 0.98), 1e-8)
+
+
+def test_warmup_of_samsa_takes_two_thousand_steps() -> None:
+    recipe: OptimOptions = construct(load_option("optim", "lra_samsa"))
+    assert recipe.warmup_steps == "untuned" and recipe.epochs == 50 and recipe.clip_norm == 2.0
+    factor = recipe.rate_factor(10**9)  # so long that the cosine has not begun
+    assert [factor(step) for step in (0, 999, 1999, 2000)] == pytest.approx([1 / 2000, 0.5, 1, 1])
+
+
 class Marked(nn.Module):
     """One parameter of each kind that the optimiser may treat apart."""
 
