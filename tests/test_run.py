@@ -131,7 +131,7 @@ def test_an_epoch_has_a_line_with_what_is_left(
     number = r"\d+\.\d{4}"
     metrics = rf"train/loss {number}  val/accuracy {number}  val/accuracy_top5 {number}  val/loss {number}"
     assert len(lines) == 2
-    assert re.fullmatch(rf"epoch 1/2  {metrics}  \d+\.\d s/epoch, 0:0\d min left", lines[0])
+    assert re.fullmatch(rf"epoch 1/2  {metrics}  \d+\.\d s/epoch, 0:\d\d min left", lines[0])
     assert lines[1].endswith("0:00 min left")
 
 
