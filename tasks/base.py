@@ -119,15 +119,20 @@ class Task(LightningModule, ABC):
 
     def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:
         output = self(batch)
-        kept = output.to(self.kept_type)  # the metrics are those of the predictions that are kept
+        kept = self.kept(output, batch).to(self.kept_type)  # the metrics are those of the predictions that are kept
         validating = split == "val"
         metrics, mean_loss = (self.val_metrics, self.val_loss) if validating else (self.test_metrics, self.test_loss)
-        metrics.update(kept.float(), batch.target)
+        metrics.update(kept.float() if kept.is_floating_point() else kept.long(), batch.target)
         mean_loss.update(self.evaluation_loss(output, batch.target).expand(len(batch)))  # once an example
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
         self.log_dict(values, on_epoch=True, batch_size=len(batch), add_dataloader_idx=False)
         if keep:
             self.predictions.setdefault(split, Predictions()).add(batch, kept)
+
+    def kept(self, output: Tensor, batch: Batch) -> Tensor:
+        """What of the output is kept as the prediction: all of it, or what it decides."""
+        del batch
+        return output
 
     def on_validation_start(self) -> None:
         """Forget the predictions of an earlier pass."""

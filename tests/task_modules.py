@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import image_modules
 import official_files
 import official_graphs
+import official_points
 
 from sliceformer_lab.compose import compose_root
 from sliceformer_lab.config import construct
@@ -40,6 +41,9 @@ SMALL = {
     "pcqm4m": Small(official_graphs.pcqm4m, {"processes": 1}),
     "zinc": Small(official_graphs.zinc, {}),
     "molecule_csv": Small(official_graphs.molecules, {"file": "molecules.csv", "processes": 1}),
+    "modelnet40": Small(official_points.modelnet40, {"num_points": 16, "processes": 1}),
+    "shapenet_part": Small(official_points.shapenet_part, {"num_points": 16, "processes": 1}),
+    "point_folder": Small(official_points.point_folder, {"num_points": 16, "processes": 1}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}

@@ -152,6 +152,7 @@ class LRAPathX(LRAPathfinder):
 
     max_len: Annotated[int, Field(ge=1, le=16_384)] = 16_384
     batch_size: Positive = 128
+    eval_batch_size: Positive = 32
 
 
 def _listed(file: Path, folder: Path) -> list[tuple[Path, int]]:

@@ -16,6 +16,7 @@ class DataSpec:
     channels: int = 0  # of an image, or features of a token that is no id
     max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
+    parts: tuple[tuple[int, int], ...] = ()  # of each category of shapes, its first part and the one after its last
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
     edge_channels: int = 0  # features of an edge

@@ -1,0 +1,145 @@
+"""Point clouds in files, and the choice and order of their points."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sliceformer_lab.errors import DataError
+
+ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
+SURFACE_POINTS = 10_000  # drawn from a mesh, as many as ModelNet40's clouds have
+Order = Literal["none", "morton", "hilbert"]
+_BITS = 10  # of each coordinate on a space-filling curve
+
+
+def read_cloud(path: Path) -> np.ndarray:
+    """The points of a file, (n, 3), or (n, 6) where it has normals, float32; surface points of a mesh, drawn by seed 0.
+
+    Text files and .npy hold x y z or x y z nx ny nz in a row, other columns behind. Raises DataError naming the file.
+    """
+    try:
+        points = _read(path)
+    except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
+        raise DataError(f"{path} cannot be read as a point cloud ({error}); replace or delete it") from error
+    if points.ndim != 2 or points.shape[1] < 3 or not len(points):
+        raise DataError(f"{path} holds {points.shape} numbers, expected rows of x y z or x y z nx ny nz")
+    points = points[:, : 6 if points.shape[1] >= 6 else 3]
+    if not np.isfinite(points).all():
+        row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+        raise DataError(f"{path} has a coordinate that is not a number in point {row + 1}; mend or delete it")
+    return points.astype(np.float32)
+
+
+def _read(path: Path) -> np.ndarray:
+    ending = path.suffix.lower()
+    if ending == ".npy":
+        array: np.ndarray = np.load(path, allow_pickle=False)
+        return array
+    if ending in (".off", ".ply"):
+        return _read_shape(path)
+    return read_rows(path)
+
+
+def read_rows(path: Path) -> np.ndarray:
+    """The numbers of a text file, (n, columns), separated by commas or blanks. Raises ValueError, OSError."""
+    text = path.read_text(encoding="ascii")
+    first = text.partition("\n")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy only warns of an empty file
+        try:
+            rows: np.ndarray = np.loadtxt(
+                text.splitlines(), delimiter="," if "," in first else None, ndmin=2, dtype=np.float32
+            )
+        except UserWarning as error:
+            raise ValueError("it is empty") from error
+    return rows
+
+
+def _read_shape(path: Path) -> np.ndarray:
+    try:
+        import trimesh
+    except ImportError as error:
+        raise DataError(f"reading {path.name} needs trimesh: pip install 'sliceformer-lab[points]'") from error
+    shape = trimesh.load(path, process=False)
+    if isinstance(shape, trimesh.Trimesh) and len(shape.faces):
+        points, faces = trimesh.sample.sample_surface(shape, SURFACE_POINTS, seed=0)
+        return np.concatenate([points, shape.face_normals[faces]], axis=1)
+    return np.asarray(shape.vertices)
+
+
+def farthest_points(points: Tensor, count: int) -> Tensor:
+    """Positions of `count` points of a cloud, each farthest from those before: (P, 3) -> (count,) int64.
+
+    Starts with point 0. Source: Eldar et al. 1997; PointNet++ (Qi et al. 2017), section 3.2.
+    Raises ValueError for more points than there are.
+    """
+    if count > len(points):
+        raise ValueError(f"{count} points are more than the {len(points)} of a cloud")
+    axes = points.T.contiguous()  # (3, P): whole rows are subtracted
+    chosen = torch.zeros(count, dtype=torch.int64)
+    nearest = torch.full((len(points),), torch.inf)
+    for i in range(1, count):
+        last = axes[:, chosen[i - 1], None]
+        torch.minimum(nearest, (axes - last).square_().sum(dim=0), out=nearest)
+        chosen[i] = nearest.argmax()
+    return chosen
+
+
+def thinned(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
+    """The farthest `count` points of a cloud (P, 3 or 6), and whether it has fewer, and some are repeated by `seed`."""
+    few = len(points) < count
+    if few:
+        repeated = np.random.default_rng(seed).integers(len(points), size=count - len(points))
+        points = np.concatenate([points, points[repeated]])
+    return points[farthest_points(torch.from_numpy(points[:, :3]), count).numpy()], few
+
+
+def in_order(points: Tensor, order: Order) -> Tensor:
+    """Positions of the points along a space-filling curve: (B, N, 3) -> (B, N) int64; `none` leaves them.
+
+    `morton` interleaves the bits of the coordinates, `hilbert` never jumps between cells that do not touch (Skilling
+    2004). Coordinates are taken in 2^10 cells of each cloud's own bounding cube.
+    """
+    if order == "none":
+        return torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
+    low = points.amin(dim=1, keepdim=True)
+    extent = (points.amax(dim=1, keepdim=True) - low).amax(dim=2, keepdim=True).clamp_min(1e-12)
+    cells = ((points - low) / extent * (2**_BITS - 1)).long()
+    if order == "hilbert":
+        cells = _hilbert_axes(cells)
+    place = torch.zeros_like(cells[..., 0])
+    for bit in reversed(range(_BITS)):
+        for axis in range(3):
+            place = place << 1 | (cells[..., axis] >> bit & 1)
+    return place.argsort(dim=1, stable=True)
+
+
+def _hilbert_axes(cells: Tensor) -> Tensor:
+    """Cells (B, N, 3) turned so that interleaving their bits gives the place on Hilbert's curve."""
+    x = list(cells.unbind(dim=2))
+    top = 1 << (_BITS - 1)
+    bit = top
+    while bit > 1:
+        below = bit - 1
+        for axis in range(3):
+            inside = (x[axis] & bit) != 0
+            swapped = (x[0] ^ x[axis]) & below
+            first = torch.where(inside, x[0] ^ below, x[0] ^ swapped)
+            x[axis] = torch.where(inside, x[axis], x[axis] ^ swapped) if axis else first
+            if axis:
+                x[0] = first
+        bit >>= 1
+    for axis in (1, 2):
+        x[axis] = x[axis] ^ x[axis - 1]
+    parity = torch.zeros_like(x[0])
+    bit = top
+    while bit > 1:
+        parity = torch.where((x[2] & bit) != 0, parity ^ (bit - 1), parity)
+        bit >>= 1
+    return torch.stack([axis ^ parity for axis in x], dim=2)

@@ -1,0 +1,192 @@
+"""Point clouds through the shared encoder: what a cloud is, and which part each of its points belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.utilities import dim_zero_cat
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.embed import TokenEmbedding
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.pool import PoolMode
+from tasks.base import ModelConfig, Task
+from tasks.sequence import Head, SequenceClassification
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class PointClassification(SequenceClassification):
+    """A point-cloud encoder of any attention. Points (B, N, 3 or 6) -> logits (B, classes).
+
+    `head_dropout` drops of the pooled vector, as the Set Transformer does. Reports accuracy over clouds and its mean
+    over classes.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        pool: PoolMode = "max",
+        head: Head = "linear",
+        head_dim: Annotated[int, Field(ge=1)] | None = None,
+        head_dropout: Fraction = 0.0,
+        label_smoothing: Fraction = 0.0,
+    ) -> None:
+        super().__init__(model, data, pool=pool, head=head, head_dim=head_dim, label_smoothing=label_smoothing)
+        self.keep_options(
+            pool=pool, head=head, head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing
+        )
+        self.head = nn.Sequential(nn.Dropout(head_dropout), self.head)
+
+    def build_metrics(self) -> MetricCollection:
+        """Accuracy over all clouds, and over the classes' means."""
+        mean = MulticlassAccuracy(self.data_spec.num_classes, average="macro")
+        return MetricCollection({**super().build_metrics(), "mean_class_accuracy": mean}, compute_groups=False)
+
+
+class PartIoU(Metric):
+    """Intersection over union of parts, (B, N) predicted and true parts -> scalar.
+
+    Of a shape: the mean over the parts of its category, one that neither has counts 1. `instance` is the mean over
+    shapes, `category` over the categories' means (Yi et al. 2016, as PointNet reports them).
+    """
+
+    full_state_update = False
+    shapes: list[Tensor]
+    categories: list[Tensor]
+
+    def __init__(self, categories: list[range], mean_over: str) -> None:
+        super().__init__()
+        self.parts, self.mean_over = categories, mean_over
+        self.add_state("shapes", default=[], dist_reduce_fx="cat")
+        self.add_state("categories", default=[], dist_reduce_fx="cat")
+
+    def update(self, predicted: Tensor, target: Tensor) -> None:
+        """Score some shapes."""
+        category = category_of(target, self.parts)
+        self.categories.append(category)
+        self.shapes.append(torch.stack([self._iou(*row) for row in zip(predicted, target, category, strict=True)]))
+
+    def _iou(self, predicted: Tensor, target: Tensor, category: Tensor) -> Tensor:
+        parts = torch.tensor(list(self.parts[int(category)]), device=target.device)[:, None]
+        ours, theirs = predicted == parts, target == parts
+        union = (ours | theirs).sum(dim=1)
+        return torch.where(union > 0, (ours & theirs).sum(dim=1) / union.clamp_min(1), 1.0).mean()
+
+    def compute(self) -> Tensor:
+        shapes, categories = dim_zero_cat(self.shapes), dim_zero_cat(self.categories)
+        if self.mean_over == "instance":
+            return shapes.mean()
+        return torch.stack([shapes[categories == one].mean() for one in categories.unique()]).mean()
+
+
+class PointSegmentation(Task):
+    """Parts of shapes from any attention. Points (B, N, 3 or 6) and a category (B, F) -> logits (B, N, parts).
+
+    Each point's token is read beside the cloud's largest values and the category. Predicted are parts of the shape's
+    own category only, which is given, as is usual on ShapeNetPart.
+    """
+
+    monitor: ClassVar[str] = "instance_iou"
+    kept_type: ClassVar[torch.dtype] = torch.uint8
+
+    def __init__(
+        self,
+        model: ModelConfig | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        head_dim: Annotated[int, Field(ge=1)] = 256,
+        head_dropout: Fraction = 0.0,
+        label_smoothing: Fraction = 0.0,
+    ) -> None:
+        super().__init__(model, data)
+        self.keep_options(head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing)
+        spec, config = self.data_spec, self.model_config
+        if spec.max_len is None or not spec.parts:
+            raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
+        self.max_len = spec.max_len
+        dim = int(config.encoder["dim"])
+        self.embedding = TokenEmbedding(0, spec.channels, dim)
+        self.encoder = build_encoder(config.encoder, config.block, config.attention, self.num_tokens())
+        self.head = nn.Sequential(
+            nn.Linear(2 * dim + len(spec.parts), head_dim),
+            nn.ReLU(),
+            nn.Dropout(head_dropout),
+            nn.Linear(head_dim, spec.num_classes),
+        )
+        self.label_smoothing = label_smoothing
+
+    def num_tokens(self) -> int:
+        """The points of a cloud."""
+        return self.max_len
+
+    def build_metrics(self) -> MetricCollection:
+        """Mean IoU over shapes and over categories, and the share of points that are right."""
+        parts = [range(first, last) for first, last in self.data_spec.parts]
+        metrics: dict[str, Metric | MetricCollection] = {
+            f"{mean}_iou": PartIoU(parts, mean) for mean in ("instance", "category")
+        }
+        metrics["accuracy"] = MulticlassAccuracy(self.data_spec.num_classes, average="micro")
+        return MetricCollection(metrics, compute_groups=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Points (B, N, 3 or 6) and category (B, F) -> logits (B, N, parts)."""
+        if batch.context is None:
+            raise ValueError("segmentation needs each shape's category")
+        tokens = self.encoder(self.embedding(batch.inputs))
+        whole = torch.cat([tokens.amax(dim=1), batch.context], dim=1)[:, None].expand(-1, tokens.shape[1], -1)
+        logits: Tensor = self.head(torch.cat([tokens, whole], dim=2))
+        return logits
+
+    def kept(self, output: Tensor, batch: Batch) -> Tensor:
+        """The likeliest part of each point (B, N), of those that its shape's category has."""
+        if batch.context is None:
+            raise ValueError("segmentation needs each shape's category")
+        own = torch.zeros(len(self.data_spec.parts), output.shape[2], dtype=torch.bool, device=output.device)
+        for category, (first, last) in enumerate(self.data_spec.parts):
+            own[category, first:last] = True
+        allowed = own[batch.context.argmax(dim=1)][:, None]
+        return output.masked_fill(~allowed, -torch.inf).argmax(dim=2)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy over all points and parts, with label smoothing."""
+        return functional.cross_entropy(output.transpose(1, 2), target, label_smoothing=self.label_smoothing)
+
+    def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy without smoothing."""
+        return functional.cross_entropy(output.transpose(1, 2), target)
+
+    def chance(self, targets: Tensor) -> float:
+        """Instance IoU of always naming the commonest part of a shape's category."""
+        parts = [range(first, last) for first, last in self.data_spec.parts]
+        categories = category_of(targets, parts)
+        guess = torch.empty_like(targets)
+        for category in categories.unique():
+            rows = categories == category
+            guess[rows] = targets[rows].flatten().mode().values
+        metric = PartIoU(parts, "instance")
+        metric.update(guess, targets)
+        return float(metric.compute())
+
+    def example(self) -> Batch:
+        """One cloud of the largest size, for counting costs."""
+        spec = self.data_spec
+        zero = torch.zeros(1, dtype=torch.long, device=self.device)
+        points = torch.zeros(1, self.max_len, spec.channels, device=self.device)
+        return Batch(points, zero, zero, context=torch.eye(1, len(spec.parts), device=self.device))
+
+
+def category_of(targets: Tensor, categories: list[range]) -> Tensor:
+    """The category that the parts (B, N) of each shape belong to: (B,) int64."""
+    ends = torch.tensor([parts.stop for parts in categories], device=targets.device)
+    return torch.searchsorted(ends, targets[:, 0].contiguous(), right=True)
