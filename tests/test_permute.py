@@ -156,11 +156,21 @@ def test_gradient_of_a_gradient_follows_the_same_permutation() -> None:
     [
         ({"group_size": 0}, "group_size must be at least 1"),
         ({"group_size": 2, "descending": torch.zeros(3, 4, dtype=torch.bool)}, "3 windows, but 8 tokens make 4"),
+        ({"group_size": 2, "steps": torch.zeros(5, dtype=torch.int64)}, r"one per channel, \(4,\), got \(5,\)"),
+        ({"group_size": 2, "lengths": torch.ones(2, dtype=torch.int64)}, r"one per sample, \(1,\), got \(2,\)"),
+        ({"group_size": 2, "v": torch.zeros(1, 8, 4, dtype=torch.int64)}, "bfloat16, got torch.int64"),
     ],
 )
 def test_shift_sort_refuses(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        shift_sort(torch.zeros(1, 8, 4), None, **arguments)
+    for function in (shift_sort, shift_sort_index):
+        with pytest.raises(ValueError, match=message):
+            function(**{"v": torch.zeros(1, 8, 4), "steps": None} | arguments)
+
+
+def test_numbers_may_be_of_other_types() -> None:
+    v, steps, lengths, down = torch.randn(2, 8, 4), torch.arange(4), torch.tensor([8, 3]), torch.tensor([1, 0, 0, 1])
+    expected = shift_sort(v, steps, group_size=4, lengths=lengths, descending=down.bool())
+    assert torch.equal(shift_sort(v, steps.int(), group_size=4, lengths=lengths.short(), descending=down), expected)
 
 
 # Schedules

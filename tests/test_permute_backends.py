@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_permute import BITS, assert_same_bits, awkward
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from sliceformer_lab.compose import load_option
 from sliceformer_lab.encoder.factory import build_encoder
@@ -260,6 +261,25 @@ def test_a_compiled_function_follows_the_forced_backend() -> None:
         ):
             compiled(v)
     assert seen == [torch.uint8, torch.int64]
+
+
+@pytest.mark.parametrize("group_size", [2, None])
+def test_transforms_of_torch_func_see_the_permutation(group_size: int | None) -> None:
+    v, tangent = torch.randn(3, 7, 4), torch.randn(3, 7, 4)
+    options = {"steps": torch.arange(4), "group_size": group_size, "lengths": torch.tensor([7, 2, 5])}
+
+    def run(x: Tensor) -> Tensor:
+        return shift_sort(x, **options)
+
+    expected, gradient = torch.autograd.functional.vjp(run, v, tangent)
+    jacobian = torch.autograd.functional.jacobian(run, v)
+    pushed = (jacobian * tangent).sum(dim=(3, 4, 5))
+    torch.testing.assert_close(torch.func.jvp(run, (v,), (tangent,)), (expected, pushed))
+    with forward_ad.dual_level():
+        dual = forward_ad.unpack_dual(run(forward_ad.make_dual(v, tangent)))
+        torch.testing.assert_close((dual.primal, dual.tangent), (expected, pushed))
+    torch.testing.assert_close(torch.func.grad(lambda x: (run(x) * tangent).sum())(v), gradient)
+    torch.testing.assert_close(torch.func.vmap(run)(torch.stack([v, v])), torch.stack([expected, expected]))
 
 
 def test_autocast_leaves_the_type_of_values_alone() -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from sliceformer_lab.permute.backend import Case, choose, forced_backend, load_backend
 from sliceformer_lab.permute.reference import padded_slots, source_index
+
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def shift_sort(
@@ -22,25 +25,25 @@ def shift_sort(
 ) -> Tensor:
     """Roll each channel along the tokens, then sort it inside windows. (B, N, C) -> (B, N, C).
 
-    With n real tokens (`lengths` (B,), else N), slot i of channel c first takes token (i - steps[c]) mod n, `steps`
-    (C,) non-negative; then each window of `group_size` slots is sorted (None: all slots, which makes the steps
+    With n real tokens (`lengths` (B,), 1 to N, else N), slot i of channel c first takes token (i - steps[c]) mod n,
+    `steps` (C,) non-negative; then each window of `group_size` slots is sorted (None: all slots, which makes the steps
     redundant; 1: shift only; the last window may be short). Padding slots become 0.
     `descending` is one bool, (C,) or, window by window, (K, C). With `reference`, channel 0 stays as it is and every
     other channel takes the rank order of channel 0 in each window.
 
     Values are moved, never computed: all float types are exact, and ties, NaN, inf and gradients are those of
-    `torch.sort(stable=True)`. It can be differentiated any number of times and compiled without a graph break;
-    `torch.func.vmap` and forward-mode derivatives are not there. Source: CSP, section 3.2; Sliceformer, equation (4).
-    Raises ValueError if group_size is below 1, `descending` does not fit the windows, or a backend is forced that
-    cannot take the case.
+    `torch.sort(stable=True)`. It can be differentiated again and compiled without a graph break; `torch.func` and
+    forward-mode derivatives run the reference. Source: CSP, section 3.2; Sliceformer, equation (4).
+    Raises ValueError if group_size is below 1, shapes do not fit, or a backend is forced that cannot take the case.
     """
-    size = _window(v, group_size)
-    down = _directions(v, size, descending)
+    arguments = _normalised(v, steps, lengths, descending, group_size)
     if v.numel() == 0:
         return v.clone()
+    if _in_transform():
+        source = _real_source(v, *arguments, reference)
+        return v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0.0)
     save = v.requires_grad and torch.is_grad_enabled()
-    shift = None if group_size is None else steps
-    moved: Tensor = _forward(v, shift, lengths, down, size, reference, forced_backend(), save)[0]
+    moved: Tensor = _forward(v, *arguments, reference, forced_backend(), save)[0]
     return moved
 
 
@@ -54,30 +57,58 @@ def shift_sort_index(
     reference: bool = False,
 ) -> Tensor:
     """The token that each output slot of `shift_sort` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
-    size = _window(v, group_size)
-    down = _directions(v, size, descending)
-    source = source_index(v.detach(), _case(None if group_size is None else steps, lengths, down, size, reference))
+    return _real_source(v, *_normalised(v, steps, lengths, descending, group_size), reference)
+
+
+def _real_source(
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+) -> Tensor:
+    source = source_index(v.detach(), _case(steps, lengths, descending, group_size, reference))
     return source if lengths is None else source.masked_fill(padded_slots(v, lengths), -1)
 
 
-def _window(v: Tensor, group_size: int | None) -> int:
+def _in_transform() -> bool:
+    """Whether torch.func or forward mode is at work: they drop derivatives of operators that are not torch's own."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def _normalised(
+    v: Tensor, steps: Tensor | None, lengths: Tensor | None, descending: bool | Tensor, group_size: int | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, int]:
+    """Steps, lengths, directions and window of a call in one form; a kernel reads as far as their shapes say."""
+    if v.dtype not in _FLOATS:
+        raise ValueError(f"values must be float64, float32, float16 or bfloat16, got {v.dtype}")
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be at least 1 (shift only) or None (complete sort), got {group_size}")
-    num_tokens = v.shape[1]
-    return num_tokens if group_size is None or group_size > num_tokens else group_size
+    if steps is not None and steps.shape != v.shape[2:]:
+        raise ValueError(f"steps must be one per channel, ({v.shape[2]},), got {tuple(steps.shape)}")
+    if lengths is not None and lengths.shape != v.shape[:1]:
+        raise ValueError(f"lengths must be one per sample, ({v.shape[0]},), got {tuple(lengths.shape)}")
+    size = v.shape[1] if group_size is None or group_size > v.shape[1] else group_size
+    return (
+        None if steps is None or group_size is None else steps.long(),
+        None if lengths is None else lengths.long(),
+        _directions(v, size, descending),
+        size,
+    )
 
 
 def _directions(v: Tensor, size: int, descending: bool | Tensor) -> Tensor | None:
     """`descending` as (1, C) or (K, C), None where everything goes up."""
     if descending is False:
         return None
-    directions = torch.as_tensor(descending, device=v.device)
+    directions = torch.as_tensor(descending, dtype=torch.bool, device=v.device)
     if directions.dim() < 2:
         return directions.expand(1, v.shape[2])
     num_windows = -(-v.shape[1] // max(size, 1))
     if directions.shape[0] != num_windows:
         raise ValueError(f"descending has {directions.shape[0]} windows, but {v.shape[1]} tokens make {num_windows}")
-    return directions
+    return directions.expand(num_windows, v.shape[2])
 
 
 def _case(
