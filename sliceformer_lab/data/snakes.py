@@ -337,7 +337,8 @@ class Snakes:
         places = [np.array([mark.place(size) for mark in some]).reshape(-1, 1, 4) for some in (marks, others)]
         distances = [np.array([mark.distance for mark in some]).reshape(-1, 1) for some in (marks, others)]
         near: np.ndarray = (np.abs(places[0] - places[1].swapaxes(0, 1)) <= _SAME_PLACE * size).all(-1)
-        return near & (np.abs(distances[0] - distances[1].T) <= _SAME_DISTANCE * size)
+        near &= np.abs(distances[0] - distances[1].T) <= _SAME_DISTANCE * size
+        return near
 
     def _targets(self, board: Board, random: Random) -> Scene:
         """Two snakes that start `seed_distance` apart near the middle."""
