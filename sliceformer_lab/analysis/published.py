@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -52,18 +52,56 @@ class PublishedResult:
 class Protocol:
     """How the papers got a task's numbers, as far as they say."""
 
-    epochs: int
-    num_train: int  # examples; they hold none out for validation
+    num_train: int  # examples; of images they hold none out for validation
+    epochs: int | None = None  # or steps
+    steps: int | None = None
+    length: int | None = None  # most tokens of a sequence, CLS and end token not counted
     selection: str = "best_test"  # they score the test set after each epoch and print the best
 
 
+_UNSTATED = "a rule it does not state"
+_LISTOPS = Protocol(num_train=96_000, length=2000, selection="best_val")
+_TEXT = Protocol(num_train=25_000, length=1000)  # its test set is its validation set
+_RETRIEVAL = Protocol(num_train=147_086, length=4000)
+_IMAGE = Protocol(num_train=45_000, length=1024, selection="best_val")
+_PATHFINDER = Protocol(num_train=160_000, length=1024, selection="best_val")
+
+# the longest key that fits a cell counts: task, paper/table/task or paper/table/task/attention
 PROTOCOLS = {
     "mnist": Protocol(epochs=100, num_train=60_000),
     "cifar10": Protocol(epochs=100, num_train=50_000),
     "cifar100": Protocol(epochs=100, num_train=50_000),
     "dogs_vs_cats": Protocol(epochs=300, num_train=20_000),
     "imagenet1k": Protocol(epochs=300, num_train=1_281_167),
-    "imdb": Protocol(epochs=30, num_train=40_000, selection="a rule it does not state"),
+    "imdb": Protocol(epochs=30, num_train=40_000, selection=_UNSTATED),
+    "sliceformer/table2/lra_listops": replace(_LISTOPS, steps=5000),
+    "sliceformer/table2/lra_text": replace(_TEXT, steps=20_000),
+    "sliceformer/table2/lra_retrieval": replace(_RETRIEVAL, steps=5000),
+    "sliceformer/table2/lra_image": replace(_IMAGE, steps=35_000),
+    "sliceformer/table2/lra_image/sliceformer": replace(_IMAGE, steps=46_800),
+    "sliceformer/table2/lra_pathfinder": replace(_PATHFINDER, steps=62_400),
+    "sliceformer/table2/lra_pathfinder/sliceformer": replace(_PATHFINDER, steps=50_000),
+    "csp/table4a/lra_listops": replace(_LISTOPS, steps=5000),
+    "csp/table4a/lra_text": replace(_TEXT, steps=20_000),
+    "csp/table4a/lra_retrieval": replace(_RETRIEVAL, steps=5000),
+    "csp/table4a/lra_image": replace(_IMAGE, steps=35_156),
+    "csp/table4a/lra_pathfinder": replace(_PATHFINDER, steps=125_000),
+    "csp/table4b/lra_listops": replace(_LISTOPS, steps=90_000),
+    "csp/table4b/lra_text": replace(_TEXT, steps=25_000, length=4000),
+    "csp/table4b/lra_retrieval": replace(_RETRIEVAL, steps=91_960, selection="best_val"),
+    "csp/table4b/lra_image": replace(_IMAGE, steps=180_000),
+    "csp/table4b/lra_pathfinder": replace(_PATHFINDER, steps=250_000),
+    "csp/table4b/lra_pathx": replace(_PATHFINDER, steps=125_000, length=16_384),
+    "samsa/table1/lra_listops": replace(_LISTOPS, epochs=50, length=2048, selection=_UNSTATED),
+    "samsa/table1/lra_text": replace(_TEXT, epochs=50, length=1024, selection=_UNSTATED),
+    "samsa/table1/lra_retrieval": replace(_RETRIEVAL, epochs=50, length=4096, selection=_UNSTATED),
+    "samsa/table1/lra_image": replace(_IMAGE, epochs=50, selection=_UNSTATED),
+    "samsa/table1/lra_pathfinder": replace(_PATHFINDER, epochs=50, selection=_UNSTATED),
+}
+PROTOCOLS |= {  # the best of Table 1
+    f"{key.replace('table1', 'table2')}/samsa": recipe
+    for key, recipe in PROTOCOLS.items()
+    if key.startswith("samsa/table1/")
 }
 
 
@@ -118,9 +156,11 @@ def compare(summary: Mapping[str, Any]) -> str | None:
 def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     """Why a run's figure may not stand beside a published one; empty if it may."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
-    recipe = PROTOCOLS.get(cell.task)
+    recipe = _protocol(cell)
     if recipe is None:
         return [f"how the papers trained on {cell.task} is not known here"]
+    unit = "epochs" if recipe.steps is None else "steps"
+    lasted, theirs_lasted, length = run.get(unit), getattr(recipe, unit), run.get("sequence_length")
     chosen, task, trained_on = run.get("selection"), summary.get("task"), run.get("num_train")
     parameters, size = summary.get("parameters"), _published_size(cell)
     reasons = {
@@ -131,10 +171,21 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
             run.get(f"limit_{part}") is not None for part in ("train", "val", "test")
         ),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
-        f"{run.get('epochs')} epochs, the paper {recipe.epochs}": run.get("epochs") != recipe.epochs,
+        f"{lasted} {unit}, the paper {theirs_lasted}": lasted != theirs_lasted,
+        f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
     }
     return [reason for reason, holds in reasons.items() if holds]
+
+
+def _protocol(cell: Cell) -> Protocol | None:
+    table = f"{cell.paper}/{cell.table}/{cell.task}"
+    return next((PROTOCOLS[key] for key in (f"{table}/{cell.attention}", table, cell.task) if key in PROTOCOLS), None)
+
+
+def _same_length(length: int | None, published: int | None) -> bool:
+    """Equal but for a CLS or an end token."""
+    return published is None or (length is not None and length - published in (0, 1))
 
 
 def _published_size(cell: Cell) -> float | None:
