@@ -117,13 +117,16 @@ def _settings() -> dict[str, list[str]]:
 
 
 def _refusals(overrides: list[str]) -> dict[str, str]:
-    """The attentions that cannot be built under a choice, and why; one layer tells, and nothing is read."""
+    """The attentions that cannot be built under a choice, and why; one layer tells, and no real data are read."""
     with TemporaryDirectory() as empty:
         for own_class in ("a", "b"):
             (Path(empty) / "image_folder" / own_class).mkdir(parents=True)
         composed = compose_root([*overrides, "encoder.depth=1"])
         if "root" in composed["data"]:
             composed["data"]["root"] = f"{empty}/image_folder"
+        if "file" in composed["data"]:
+            composed["data"]["file"] = f"{empty}/texts.csv"
+            (Path(empty) / "texts.csv").write_text("text,label\n" + "a,0\nb,1\n" * 10)
         data = build_data(composed).spec
     refused = {}
     for name in presets():
