@@ -58,7 +58,7 @@ class PartIoU(Metric):
     """Intersection over union of parts, (B, N) predicted and true parts -> scalar.
 
     Of a shape: the mean over the parts of its category, one that neither has counts 1. `instance` is the mean over
-    shapes, `category` over the categories' means (Yi et al. 2016, as PointNet reports them).
+    shapes, `class` over the categories' means (Yi et al. 2016, as PointNet reports them).
     """
 
     full_state_update = False
@@ -134,7 +134,7 @@ class PointSegmentation(Task):
         """Mean IoU over shapes and over categories, and the share of points that are right."""
         parts = [range(first, last) for first, last in self.data_spec.parts]
         metrics: dict[str, Metric | MetricCollection] = {
-            f"{mean}_iou": PartIoU(parts, mean) for mean in ("instance", "category")
+            f"{mean}_iou": PartIoU(parts, mean) for mean in ("instance", "class")
         }
         metrics["accuracy"] = MulticlassAccuracy(self.data_spec.num_classes, average="micro")
         return MetricCollection(metrics, compute_groups=False)

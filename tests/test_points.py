@@ -230,13 +230,13 @@ def test_part_iou_by_hand() -> None:
     mug_1 = (2 / 3 + 1 / 2) / 2
     chair_1 = (1 / 2 + 2 / 3 + 1 + 1) / 4  # two parts that neither has count 1
     found = {}
-    for mean in ("instance", "category"):
+    for mean in ("instance", "class"):
         metric = PartIoU(parts, mean)
         metric.update(ours[:2], target[:2])
         metric.update(ours[2:], target[2:])
         found[mean] = float(metric.compute())
     assert found["instance"] == pytest.approx((mug_1 + chair_1 + 1) / 3)
-    assert found["category"] == pytest.approx(((mug_1 + 1) / 2 + chair_1) / 2)
+    assert found["class"] == pytest.approx(((mug_1 + 1) / 2 + chair_1) / 2)
 
 
 def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
