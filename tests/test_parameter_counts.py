@@ -1,4 +1,4 @@
-"""The published image models, built from the YAMLs as a run builds them: their parameters, to the integer."""
+"""The published image and IMDB models, built from the YAMLs as a run builds them: their parameters, to the integer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 import timm
 import torch
 
-from sliceformer_lab.compose import load_option
+from sliceformer_lab.build import build_data, build_task
+from sliceformer_lab.compose import compose_root, load_option
 from sliceformer_lab.data.spec import DataSpec
 from tasks.base import ModelConfig
 from tasks.image import ImageClassification
@@ -113,6 +114,18 @@ def test_parameters_are_those_of_the_paper(name: str) -> None:
     ours = model(cell)
     unused = 0 if cell.pool == "cls" else 2 * ours.encoder.options.dim
     assert sum(p.numel() for p in ours.parameters()) + unused == cell.published
+
+
+@pytest.mark.parametrize(
+    ("attention", "published"),
+    [("mha", 8_835_074), ("sliceformer", 8_045_570), ("sliceformer_interleave", 8_045_570)],
+)
+def test_parameters_on_imdb_are_those_of_the_paper(attention: str, published: int) -> None:
+    composed = compose_root(["task=imdb", f"attention={attention}"])
+    composed["data"]["root"] = "unused"
+    with torch.device("meta"):
+        ours = build_task(composed, build_data(composed).spec)
+    assert sum(p.numel() for p in ours.parameters() if p.requires_grad) == published
 
 
 def test_vit_s_has_the_parameters_of_timm() -> None:
