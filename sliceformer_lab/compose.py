@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from sliceformer_lab.config import ConfigError, nearest
 
 CONF_DIR = Path(__file__).parents[1] / "conf"
+MANY = 100  # options of a group that no sentence can list
 HYBRID = "sliceformer_lab.attention.hybrid.hybrid"
 
 
@@ -30,6 +31,8 @@ def option_names(group: str) -> list[str]:
 def no_such_option(group: str, name: str, names: list[str]) -> str:
     """The sentence for an option that is not among `names`."""
     hint = nearest(name, names)
+    if len(names) > MANY:
+        return f"{group}={name}: there is no such option{hint if 'did you mean' in hint else '; --help lists them'}"
     listed = "" if hint.startswith("; there are") or not names else f" (there are {', '.join(names)})"
     return f"{group}={name}: there is no such option{hint}{listed}"
 

@@ -28,7 +28,7 @@ def help_text() -> str:
         "Tasks (task=)": _columns(_explained("task")),
         "Attentions (attention=)": _columns(_explained("attention")),
         "Other groups": _columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
-        "Experiments (experiment=)": [f"  {name}" for name in option_names("experiment")],
+        "Experiments (experiment=)": _columns(_by_table(option_names("experiment"))),
     }
     lines = [
         "Train and compare replacements of multi-head attention.",
@@ -38,6 +38,18 @@ def help_text() -> str:
     for title, rows in sections.items():
         lines += ["", title, *rows]
     return "\n".join(lines)
+
+
+def _by_table(names: list[str]) -> dict[str, str]:
+    """The names by their first word, a paper's table: hundreds would hide everything else."""
+    tables: dict[str, list[str]] = {}
+    for name in names:
+        table, _, rest = name.partition("_")
+        tables.setdefault(f"{table}_" if rest else table, []).append(rest)
+    return {
+        table: ", ".join(rest) if len(rest) < 10 else f"{rest[0]} ... {rest[-1]} ({len(rest)}; see conf/experiment)"
+        for table, rest in tables.items()
+    }
 
 
 def _explained(group: str) -> dict[str, str]:

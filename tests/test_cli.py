@@ -66,6 +66,7 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are bigbird, cosformer, csp",
         "attention=zzz": "attention=zzz: there is no such option; there are bigbird, cosformer, csp",
         "experiment=table3_cifar10_csp": "did you mean csp/table3_cifar10_csp?",
+        "experiment=nope": "experiment=nope: there is no such option; --help lists them",
         "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
         "-m attention=mha,cps": "attention=cps: there is no such option; did you mean csp?",
         "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
