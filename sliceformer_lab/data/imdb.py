@@ -36,7 +36,7 @@ class Reviews(TextData):
         84_125_825,
     )
     inner: ClassVar[str] = "aclImdb"
-    # of a copy whose parts have the sizes that other distributors state: 33,132,823 and 32,350,685 bytes
+    # of a copy with the sizes of Hugging Face's: 33,132,823 bytes to train on, 32,350,685 to test on
     published_sha256: ClassVar[str] = "ba3414e404b66584d44c5b9863ae135a13683f87882a751a316284aac8ebbb71"
 
     @property

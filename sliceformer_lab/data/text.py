@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from sliceformer_lab.data.sequence import SequenceData, SequenceStore
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.tokenizer import TOKENIZER_FILE, Tokenizer
 from sliceformer_lab.errors import DataError
+
+log = logging.getLogger(__name__)
 
 STAGES: tuple[Stage, ...] = ("train", "val", "test")
 TEXTS_FILE = "texts.json"  # in the cache folder: classes, and a digest of all texts
@@ -126,6 +129,7 @@ class TextData(SequenceData):
         if "test" not in parts:
             parts = {**parts, **self._hold_out(parts["train"])}
         classes = _class_names(parts)
+        log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind})")
         self.tokenizer.learn([text.content for text in parts["train"]], folder)
         for stage, part in parts.items():
             tokens = self.tokenizer.encode([text.content for text in part], folder)
