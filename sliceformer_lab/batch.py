@@ -58,9 +58,10 @@ class Padding(Movable):
 
 @dataclass(frozen=True)
 class Edges(Movable):
-    """The edges between the tokens of a padded batch, for layers that convolve along them."""
+    """The nodes among the tokens (B, N) of a padded batch and their edges, for layers that convolve along them."""
 
-    index: Tensor  # (2, E) int64, source and target among the B * N tokens, row after row
+    nodes: Tensor  # (V,) int64, where the real nodes are among the B * N tokens, row after row
+    index: Tensor  # (2, E) int64, source and target among the V nodes
     features: Tensor | None = None  # (E, C) embedded
 
 

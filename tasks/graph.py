@@ -1,20 +1,22 @@
-"""Graphs through the shared encoder: numbers predicted for a molecule."""
+"""Graphs through the shared encoder: numbers of a molecule, with Graphormer's tokens and bias."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 
-from sliceformer_lab.batch import Batch, Graphs
+from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.encoder.structure import GraphBias, GraphEmbedding
+from sliceformer_lab.encoder.structure import FeatureEmbedding, GraphBias, GraphEmbedding, edges_among_tokens
 from tasks.base import ModelConfig, Task
 
 
@@ -27,12 +29,81 @@ class MeanAbsoluteErrors(MeanMetric):
         super().update((value - weight)[known].abs())
 
 
-class GraphRegression(Task):
-    """Graphormer with any attention that takes a bias. Graphs with nodes (B, N, F) -> numbers (B, T) in their own unit.
+class GraphTask(Task):
+    """Graphs with nodes (B, N, F) through the shared encoder to numbers (B, T). A subclass makes tokens of them."""
+
+    def build(self, pool: PoolMode, *, num_prefix: int) -> None:
+        """Encoder, pooling and head for tokens of which the first `num_prefix` are not of the graph.
+
+        Raises ValueError for data that are no graphs with numbers to predict.
+        """
+        spec, config = self.data_spec, self.model_config
+        if spec.max_len is None or not spec.has_edges or not spec.num_targets:
+            raise ValueError(f"{spec.name} has no graphs with numbers to predict; choose another task for it")
+        self.num_prefix = num_prefix
+        self.encoder = build_encoder(
+            config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=num_prefix
+        )
+        self.pool = Pool(pool, self.encoder.options)
+        blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
+        self.pool.check(blocks[-1].attention)
+        dim = self.encoder.options.dim
+        self.head = nn.Linear(dim, spec.num_targets)
+        self.convolves = any(block.needs_edges for block in blocks)
+        reads_edge_features = any(block.reads_edge_features for block in blocks)
+        self.edge_features = FeatureEmbedding(spec.edge_values, dim) if reads_edge_features else None
+
+    @abstractmethod
+    def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
+        """Tokens (B, M, C), the nodes right after the prefix, their padding, and a bias (B, H, M, M) or None."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Graphs with nodes (B, N, F) -> (B, T). Raises ValueError for a batch without structure."""
+        graphs = batch.structure
+        if graphs is None:
+            raise ValueError("a batch of graphs needs its structure")
+        tokens, padding, bias = self.embed(batch, graphs)
+        edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
+        reference = None
+        if self.pool.needs_reference:
+            tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
+        else:
+            tokens = self.encoder(tokens, padding, bias, edges)
+        output: Tensor = self.head(self.pool(tokens, padding, reference=reference))
+        return output
+
+    def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
+        shape = (batch.inputs.shape[0], batch.inputs.shape[1])
+        edges = edges_among_tokens(graphs, shape, batch.padding, num_tokens, self.num_prefix)
+        if self.edge_features is None:
+            return edges
+        return replace(edges, features=self.edge_features(graphs.edge_features))
+
+    def example(self) -> Batch:
+        """One graph of the largest size, a chain, for counting costs."""
+        spec = self.data_spec
+        size = spec.max_len or 1
+        zero = torch.zeros(1, dtype=torch.long, device=self.device)
+        place = torch.arange(size, device=self.device)
+        steps = place[:-1]
+        edge_index = torch.stack([torch.cat([steps, steps + 1]), torch.cat([steps + 1, steps])])
+        distances = (place[:, None] - place).abs()[None] if spec.needs_bias else None
+        path_features = positions = None
+        if spec.needs_bias:
+            path_features = zero.new_zeros(1, size, size, spec.num_hops, spec.edge_channels)
+        if spec.position_channels:
+            positions = torch.zeros(1, size, spec.position_channels, device=self.device)
+        edge_features = zero.new_zeros(edge_index.shape[1], spec.edge_channels)
+        graphs = Graphs(edge_index, edge_features, distances, path_features, positions)
+        target = torch.zeros(1, spec.num_targets, device=self.device)
+        return Batch(zero.new_zeros(1, size, spec.channels), target, zero, structure=graphs)
+
+
+class NumberTask(GraphTask):
+    """Numbers (B, T) of graphs, in their own unit.
 
     Targets are standardised by the training set's mean and deviation, which stay in every checkpoint; the loss is the
-    mean absolute error of the standardised targets, those that are missing (NaN) left out. `bias=false` leaves the
-    structure of pairs out, for comparison. `zero_padding=false` repeats the published initialisation of padding.
+    mean absolute error of the standardised targets, those that are missing (NaN) left out.
     """
 
     monitor: ClassVar[str] = "mae"
@@ -40,6 +111,45 @@ class GraphRegression(Task):
     kept_type: ClassVar[torch.dtype] = torch.float32
     target_mean: Tensor  # (T,)
     target_std: Tensor  # (T,)
+
+    def build(self, pool: PoolMode, *, num_prefix: int) -> None:
+        """As every graph task; the targets' mean and deviation come with the data."""
+        super().build(pool, num_prefix=num_prefix)
+        self.register_buffer("target_mean", torch.zeros(self.data_spec.num_targets))
+        self.register_buffer("target_std", torch.ones(self.data_spec.num_targets))
+
+    def setup(self, stage: str) -> None:
+        """Take the targets' mean and deviation from the training set; a checkpoint brings its own."""
+        if stage == "fit":
+            mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
+            self.target_mean.copy_(mean)
+            self.target_std.copy_(std)
+
+    def build_metrics(self) -> MetricCollection:
+        """Mean absolute error in the targets' own unit."""
+        return MetricCollection({"mae": MeanAbsoluteErrors(nan_strategy="disable")}, compute_groups=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Graphs with nodes (B, N, F) -> (B, T) in the targets' unit."""
+        return super().forward(batch) * self.target_std + self.target_mean
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Mean absolute error in deviations of the target, over those that are known."""
+        known = ~target.isnan()
+        scaled = (output - target) / self.target_std
+        return scaled.where(known, 0.0).abs().sum() / known.sum().clamp_min(1)
+
+    def chance(self, targets: Tensor) -> float:
+        """Mean absolute error of always predicting the mean of these targets."""
+        return float((targets - targets.nanmean(dim=0)).abs().nanmean())
+
+
+class GraphRegression(NumberTask):
+    """Graphormer with any attention that takes a bias. Graphs with nodes (B, N, F) -> numbers (B, T).
+
+    `bias=false` leaves the structure of pairs out, for comparison. `zero_padding=false` repeats the published
+    initialisation of padding.
+    """
 
     def __init__(
         self,
@@ -52,73 +162,19 @@ class GraphRegression(Task):
     ) -> None:
         super().__init__(model, data)
         self.keep_options(pool=pool, bias=bias, zero_padding=zero_padding)
-        spec, config = self.data_spec, self.model_config
-        if spec.max_len is None or not spec.has_edges or not spec.num_targets:
-            raise ValueError(f"{spec.name} has no graphs with numbers to predict; choose another task for it")
-        self.max_nodes = spec.max_len
-        dim, heads = int(config.encoder["dim"]), int(config.encoder["num_heads"])
-        self.embedding = GraphEmbedding(spec.channels, dim, zero_padding=zero_padding)
-        self.bias = GraphBias(heads, spec.edge_channels, zero_padding=zero_padding) if bias else None
-        self.encoder = build_encoder(config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=1)
-        self.pool = Pool(pool, self.encoder.options)
-        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
-        self.head = nn.Linear(dim, spec.num_targets)
-        self.register_buffer("target_mean", torch.zeros(spec.num_targets))
-        self.register_buffer("target_std", torch.ones(spec.num_targets))
-
-    def setup(self, stage: str) -> None:
-        """Take the targets' mean and deviation from the training set; a checkpoint brings its own."""
-        if stage == "fit":
-            mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
-            self.target_mean.copy_(mean)
-            self.target_std.copy_(std)
+        spec, encoder = self.data_spec, self.model_config.encoder
+        self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)
+        self.bias: GraphBias | None = None
+        if bias:
+            self.bias = GraphBias(int(encoder["num_heads"]), spec.edge_channels, zero_padding=zero_padding)
+        self.build(pool, num_prefix=1)
 
     def num_tokens(self) -> int:
         """The largest graph, and the graph token."""
-        return self.max_nodes + 1
+        return (self.data_spec.max_len or 0) + 1
 
-    def build_metrics(self) -> MetricCollection:
-        """Mean absolute error in the targets' own unit."""
-        return MetricCollection({"mae": MeanAbsoluteErrors(nan_strategy="disable")}, compute_groups=False)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Graphs with nodes (B, N, F) -> (B, T) in the targets' unit."""
-        graphs = batch.structure
-        if graphs is None:
-            raise ValueError("a batch of graphs needs its structure")
-        tokens = self.embedding(batch.inputs, graphs, batch.padding)
+    def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
+        """The graph token and one for each node (B, 1 + N, C), and what lies between them (B, H, 1 + N, 1 + N)."""
         bias = None if self.bias is None else self.bias(graphs, batch.padding)
         padding = None if batch.padding is None else batch.padding.after_prefix(1)
-        reference = None
-        if self.pool.needs_reference:
-            tokens, reference = self.encoder.with_reference(tokens, padding, bias)
-        else:
-            tokens = self.encoder(tokens, padding, bias)
-        standardised: Tensor = self.head(self.pool(tokens, padding, reference=reference))
-        return standardised * self.target_std + self.target_mean
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Mean absolute error in deviations of the target, over those that are known."""
-        known = ~target.isnan()
-        scaled = (output - target) / self.target_std
-        return scaled.where(known, 0.0).abs().sum() / known.sum().clamp_min(1)
-
-    def chance(self, targets: Tensor) -> float:
-        """Mean absolute error of always predicting the mean of these targets."""
-        return float((targets - targets.nanmean(dim=0)).abs().nanmean())
-
-    def example(self) -> Batch:
-        """One graph of the largest size, a chain, for counting costs."""
-        spec, size = self.data_spec, self.max_nodes
-        zero = torch.zeros(1, dtype=torch.long, device=self.device)
-        steps = torch.arange(size - 1, device=self.device)
-        edge_index = torch.stack([torch.cat([steps, steps + 1]), torch.cat([steps + 1, steps])])
-        distances = (torch.arange(size, device=self.device)[:, None] - torch.arange(size, device=self.device)).abs()
-        graphs = Graphs(
-            edge_index,
-            torch.zeros(edge_index.shape[1], spec.edge_channels, dtype=torch.long, device=self.device),
-            distances[None],
-            torch.zeros(1, size, size, spec.num_hops, spec.edge_channels, dtype=torch.long, device=self.device),
-        )
-        nodes = torch.zeros(1, size, spec.channels, dtype=torch.long, device=self.device)
-        return Batch(nodes, torch.zeros(1, spec.num_targets, device=self.device), zero, structure=graphs)
+        return self.embedding(batch.inputs, graphs, batch.padding), padding, bias

@@ -23,6 +23,10 @@ SMILES = (
     "OCC1OC(O)C(O)C1O",
 )
 COUNT = 40
+FOLDS = (
+    *(f"Inertia_{kind}_{axis}" for kind in ("mass", "valence") for axis in "abc"),
+    *("length_a", "length_b", "length_c", "Spherocity", "Plane_best_fit"),
+)
 
 
 def smiles_of(row: int) -> str:
@@ -87,6 +91,24 @@ def zinc(root: Path) -> None:
             )
         (folder / f"{part}.pickle").write_bytes(pickle.dumps(graphs))
         (folder / f"{part}.index").write_text(",".join(map(str, range(count))) + "\n")
+
+
+def peptides(root: Path) -> None:
+    """Both sets of the Long Range Graph Benchmark: a table with an index column, and rows in a pickle of arrays."""
+    labels = {"labels": lambda i: f'"{[int((i + j) % 4 == 0) for j in range(10)]}"'}
+    numbers = {name: lambda i: round(0.1 * (i % 7) - 0.3, 1) for name in FOLDS}
+    split = {"train": np.arange(24), "val": np.arange(24, 32), "test": np.arange(32, COUNT)}
+    for kind, columns, table, parts in (
+        ("functional", labels, "peptide_multi_class_dataset", "splits_random_stratified_peptide"),
+        ("structural", numbers, "peptide_structure_normalized_dataset", "splits_random_stratified_peptide_structure"),
+    ):
+        folder = root / "lrgb" / f"peptides-{kind}"
+        (folder / "raw").mkdir(parents=True)
+        rows: list[dict[str, object]] = [
+            {"": i, "smiles": smiles_of(i)} | {name: value(i) for name, value in columns.items()} for i in range(COUNT)
+        ]
+        (folder / "raw" / f"{table}.csv.gz").write_bytes(gzip.compress(_table(rows).encode()))
+        (folder / f"{parts}.pickle").write_bytes(pickle.dumps(split))
 
 
 def _table(rows: list[dict[str, object]]) -> str:

@@ -44,6 +44,8 @@ SMALL = {
     "modelnet40": Small(official_points.modelnet40, {"num_points": 16, "processes": 1}),
     "shapenet_part": Small(official_points.shapenet_part, {"num_points": 16, "processes": 1}),
     "point_folder": Small(official_points.point_folder, {"num_points": 16, "processes": 1}),
+    "peptides_func": Small(official_graphs.peptides, {"processes": 1}),
+    "peptides_struct": Small(official_graphs.peptides, {"processes": 1}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}

@@ -32,7 +32,7 @@ class OfficialFile:
 
     @property
     def name(self) -> str:
-        return self.url.rpartition("/")[2]
+        return self.url.rpartition("/")[2].partition("?")[0]
 
 
 def md5_of(path: Path) -> str:

@@ -1,6 +1,5 @@
 """Molecules with numbers to predict, from SMILES: your own table, QM9's gap, PCQM4M, and ZINC's graphs."""
 
-import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from sliceformer_lab.data.download import OfficialFile, fetch, fetch_unpacked, p
 from sliceformer_lab.data.graph import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.graph_data import STAGES, GraphData, Made, Sample, SmilesData
 from sliceformer_lab.data.shortest_paths import LARGEST, shortest_paths
-from sliceformer_lab.data.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule
+from sliceformer_lab.data.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, values_of
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.tables import STAGE_NAMES, check_table, field_of, stamps, table_rows
+from sliceformer_lab.data.tables import STAGE_NAMES, check_table, field_of, number_of, stamps, table_rows
 from sliceformer_lab.errors import DataError
 
+ATOM_KINDS, BOND_KINDS = 28, 4  # of ZINC
 HARTREE = 27.211386245988  # eV, CODATA 2018
 MaxNodes = Annotated[int, Field(ge=1, le=LARGEST)]
 
@@ -54,10 +54,12 @@ class MoleculeData(SmilesData):
             name=self.title,
             num_targets=len(self.target_names()),
             channels=len(ATOM_FEATURES),
+            node_values=values_of(ATOM_FEATURES),
             max_len=self.max_nodes,
             ragged=True,
             has_edges=True,
             edge_channels=len(BOND_FEATURES),
+            edge_values=values_of(BOND_FEATURES),
             num_hops=self.num_hops,
             needs_bias=True,
         )
@@ -102,7 +104,7 @@ class MoleculeTable(MoleculeData):
 
     def _sample(self, place: str, row: Any) -> Sample:
         smiles = str(field_of(place, row, self.smiles_column, "smiles_column"))
-        targets = tuple(_number(place, column, field_of(place, row, column, "targets")) for column in self.targets)
+        targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
         return Sample(place, smiles, targets, self._stage(place, row))
 
     def _stage(self, place: str, row: Any) -> Stage | None:
@@ -161,7 +163,7 @@ class QM9Gap(MoleculeData):
     def samples(self) -> Iterator[Sample]:
         smiles, unit = ("SMILES", 1.0) if self._table == self.part else ("smiles", HARTREE)
         for place, row in table_rows(self._table):
-            gap = _number(place, "gap", field_of(place, row, "gap", "root"))
+            gap = number_of(place, "gap", field_of(place, row, "gap", "root"))
             yield Sample(place, str(field_of(place, row, smiles, "root")), (gap * unit,))
 
     def is_official(self) -> tuple[bool, str]:
@@ -213,7 +215,7 @@ class PCQM4M(MoleculeData):
         last = -1
         for last, (place, row) in enumerate(table_rows(table)):
             if stage := stages.get(last):
-                gap = _number(place, "homolumogap", field_of(place, row, "homolumogap", "root"))
+                gap = number_of(place, "homolumogap", field_of(place, row, "homolumogap", "root"))
                 yield Sample(place, str(field_of(place, row, "smiles", "root")), (gap,), stage)
         if stages and last < max(stages):
             raise DataError(
@@ -261,10 +263,12 @@ class ZINC(GraphData):
             name=self.title if self.subset else f"{self.title}_full",
             num_targets=1,
             channels=1,
+            node_values=(ATOM_KINDS,),
             max_len=self.max_nodes,
             ragged=True,
             has_edges=True,
             edge_channels=1,
+            edge_values=(BOND_KINDS,),
             num_hops=self.num_hops,
             needs_bias=True,
         )
@@ -300,16 +304,3 @@ def _by_count(source: Path, found: int, published: int) -> tuple[bool, str]:
     if found == published:
         return True, f"as many as published ({published:,}); no checksum of it is known"
     return False, f"{source.name} has {found:,} of the published {published:,}"
-
-
-def _number(place: str, column: str, value: Any) -> float:
-    """A number, NaN where the field is empty. Raises DataError for anything else."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return math.nan
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise DataError(f"{place}: {column} is {value!r}, not a number; leave a missing one empty") from None
-    if math.isinf(number):
-        raise DataError(f"{place}: {column} is infinite; leave it empty if it is missing")
-    return number

@@ -40,6 +40,11 @@ class Molecule:
         return len(self.atoms)
 
 
+def values_of(features: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
+    """How many values the columns of a feature row have, 'misc' included."""
+    return tuple(len(values) + 1 for values in features.values())
+
+
 def molecule(smiles: str) -> Molecule | None:
     """The graph of a SMILES string, hydrogens left out as it leaves them; None if it does not parse.
 

@@ -19,6 +19,9 @@ class DataSpec:
     parts: tuple[tuple[int, int], ...] = ()  # of each category of shapes, its first part and the one after its last
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
+    node_values: tuple[int, ...] = ()  # how many values each feature of a node has
     edge_channels: int = 0  # features of an edge
+    edge_values: tuple[int, ...] = ()  # how many values each of them has
+    position_channels: int = 0  # numbers that say where a node is in its graph
     num_hops: int = 0  # edges of a shortest path whose features a batch holds
     needs_bias: bool = False  # the task passes a pairwise bias

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -44,6 +45,19 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str) -> An
     if column not in row:
         raise DataError(f"{place} has no column {column!r} but {', '.join(row)}; choose one by data.{option}")
     return row[column]
+
+
+def number_of(place: str, column: str, value: Any) -> float:
+    """A number, NaN where the field is empty. Raises DataError for anything else."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"{place}: {column} is {value!r}, not a number; leave a missing one empty") from None
+    if math.isinf(number):
+        raise DataError(f"{place}: {column} is infinite; leave it empty if it is missing")
+    return number
 
 
 def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:

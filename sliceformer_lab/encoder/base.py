@@ -22,6 +22,7 @@ class EncoderBlock(nn.Module, ABC):
     projects: ClassVar[bool] = False  # the block has the projections, its attention only mixes (spec.project=False)
     place: ClassVar[str] = "any attention"  # what `accepts` says, in words
     attention: Attention
+    reads_edge_features: bool = False  # and wants them embedded
     shares_gain: bool = False  # then the encoder puts one `gain` in place of every block's
 
     def __init__(self) -> None:

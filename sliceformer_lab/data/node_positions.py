@@ -1,0 +1,37 @@
+"""Where a node is in its graph, as numbers: eigenvectors of the Laplacian, and how often a random walk returns."""
+
+import numpy as np
+
+
+def spectrum(edges: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues of D^-1/2 A D^-1/2, the largest first, and its eigenvectors as columns. -> (size,), (size, size).
+
+    Edges (2, e) are given in both directions. A lone node has a row of zeros in the matrix.
+    """
+    adjacency = np.zeros((size, size))
+    adjacency[edges[0], edges[1]] = 1
+    scale = 1 / np.sqrt(adjacency.sum(axis=1).clip(min=1))
+    values, vectors = np.linalg.eigh(adjacency * scale[:, None] * scale)
+    return values[::-1], vectors[:, ::-1]
+
+
+def laplacian_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+    """Eigenvectors of the Laplacian's `count` smallest eigenvalues but the first. (n, n) -> (n, count) float32.
+
+    The Laplacian is I - D^-1/2 A D^-1/2, so its vectors are those of `spectrum`, in the same order. They are scaled to
+    a mean square of 1, their signs are arbitrary, and columns that a small graph lacks are 0.
+    Source: Dwivedi & Bresson 2021 (A Generalization of Transformer Networks to Graphs), section 2.1.
+    """
+    size = len(vectors)
+    wanted = vectors[:, 1 : count + 1] * np.sqrt(size)
+    return np.pad(wanted, ((0, 0), (0, count - wanted.shape[1]))).astype(np.float32)
+
+
+def return_probabilities(values: np.ndarray, vectors: np.ndarray, steps: int) -> np.ndarray:
+    """How likely a random walk is back at its node after 1 to `steps` steps. (n,), (n, n) -> (n, steps) float32.
+
+    Powers of D^-1 A have the diagonals of those of D^-1/2 A D^-1/2, whose `spectrum` is given.
+    Source: Dwivedi et al. 2022 (Graph Neural Networks with Learnable Structural and Positional Representations),
+    equation (8).
+    """
+    return np.asarray(vectors**2 @ values[:, None] ** np.arange(1, steps + 1), dtype=np.float32)
