@@ -163,6 +163,11 @@ def test_larger_training_set_keeps_the_others(tmp_path: Path) -> None:
     assert set(examples(small, "train")) < set(examples(large, "train"))
 
 
+@pytest.mark.parametrize("option", SMALL)
+def test_set_of_other_options_is_another_set(tmp_path: Path, option: str) -> None:
+    assert listops(tmp_path).folder() != listops(tmp_path, **{option: SMALL[option] + 1}).folder()
+
+
 def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
     data = listops(tmp_path)
     data.seed = 7
