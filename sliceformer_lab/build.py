@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -13,6 +14,8 @@ from sliceformer_lab.compose import load_option, option_names, resolve_hybrid
 from sliceformer_lab.config import MODEL_NODES, ConfigError, check_options, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
+
+log = logging.getLogger(__name__)
 
 
 def build_data(config: Mapping[str, Any]) -> Any:
@@ -45,6 +48,11 @@ def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
         raise ConfigError(
             f"{data.name} has sequences of many lengths, but attention.groups divides sequences of one length; "
             "give attention.group_size instead"
+        )
+    if data.unordered and any(layer.attention.order_sensitive for layer in task.encoder.blocks):
+        log.info(
+            f"{data.name}: the attention depends on the order of tokens, which means nothing here; "
+            "data.order=hilbert puts them along a curve"
         )
     return task
 

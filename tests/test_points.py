@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.build import build_task
+from sliceformer_lab.build import build_data, build_task
 from sliceformer_lab.compose import compose_root, load_option, option_names, resolve_hybrid
 from sliceformer_lab.data.clouds import farthest_points, in_order, read_cloud
 from sliceformer_lab.data.points import CloudOptions, PointFolder
@@ -263,3 +263,15 @@ def test_attentions_say_truly_whether_the_order_of_tokens_matters(name: str) -> 
         straight, shuffled = layer(x), layer(x[:, order])
     equivariant = torch.allclose(straight[:, order], shuffled, atol=1e-5)
     assert equivariant != layer.order_sensitive, f"order_sensitive is {layer.order_sensitive}"
+
+
+@pytest.mark.parametrize(
+    ("attention", "order", "told"), [("csp", "none", True), ("csp", "hilbert", False), ("mha", "none", False)]
+)
+def test_an_attention_that_depends_on_order_says_so_where_there_is_none(
+    attention: str, order: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = compose_root(["task=modelnet40", "encoder=tiny", f"attention={attention}", f"data.order={order}"])
+    with caplog.at_level(logging.INFO):
+        build_task(config, build_data(config).spec)
+    assert ("data.order=hilbert puts them along a curve" in caplog.text) == told

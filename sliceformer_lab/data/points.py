@@ -125,7 +125,11 @@ class PointData(DataModule):
 
     def _spec(self, num_classes: int) -> DataSpec:
         return DataSpec(
-            name=self.title, num_classes=num_classes, channels=6 if self.normals else 3, max_len=self.num_points
+            name=self.title,
+            num_classes=num_classes,
+            channels=6 if self.normals else 3,
+            max_len=self.num_points,
+            unordered=self.order == "none",
         )
 
     @property

@@ -78,6 +78,7 @@ class ShapeNetPart(DataModule):
             num_classes=NUM_PARTS,
             channels=6 if self.normals else 3,
             max_len=self.num_points,
+            unordered=self.order == "none",
             parts=tuple((parts.start, parts.stop) for parts in PARTS.values()),
         )
 

@@ -17,6 +17,7 @@ class DataSpec:
     max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
     parts: tuple[tuple[int, int], ...] = ()  # of each category of shapes, its first part and the one after its last
+    unordered: bool = False  # the order of tokens means nothing: points as they were sampled
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
     node_values: tuple[int, ...] = ()  # how many values each feature of a node has
