@@ -123,8 +123,8 @@ class PassSampler(DistributedSampler[int]):
     def _bucketed(self, order: Tensor, lengths: np.ndarray, generator: torch.Generator) -> Tensor:
         """The same examples, those of like lengths next to each other; a batch that is not full stays the last."""
         pool = self.group * self.POOL if self.shuffle else len(order)
-        by_length = [part[np.argsort(lengths[part], kind="stable")] for part in order.split(max(1, pool))]
-        batches = torch.cat(by_length).split(self.group) if by_length else ()
+        by_length = [part[np.argsort(lengths[part], kind="stable")] for part in torch.split(order, max(1, pool))]
+        batches = torch.split(torch.cat(by_length), self.group) if by_length else ()
         if not self.shuffle or not batches:
             return torch.cat(by_length)
         full = [batch for batch in batches if len(batch) == self.group]
