@@ -15,7 +15,7 @@ from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.snakes import SnakeOptions, Snakes
 from sliceformer_lab.errors import DataError
 
-SHARD = 1000  # pictures; what is drawn again after a stop
+SHARD = 250  # pictures; what a process draws again after a stop
 PARTS = ("pixels", "label", "markers", "centres", "orientations")
 
 Counts = Mapping[str, int]  # pictures of each split, in their order
