@@ -109,6 +109,27 @@ def test_long_sequences_equal_the_reference(
         assert_equals_reference(backend, device, call | {"lengths": lengths})
 
 
+@pytest.mark.parametrize("group_size", [1, 2, 3, 20, None])
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_call_in_parts_equals_the_reference(
+    group_size: int | None, reference: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "_CHUNK", 40)  # a sample and 16 channels at a time
+    generator = torch.Generator().manual_seed(0)
+    v = awkward(generator, 3, 25, 50)
+    call = {
+        "v": v,
+        "cotangent": torch.randn(v.shape, generator=generator),
+        "steps": torch.randint(0, 30, (50,), generator=generator),
+        "group_size": group_size,
+        "lengths": torch.tensor([25, 11, 1]),
+        "descending": torch.rand(-(-25 // (group_size or 25)), 50, generator=generator) < 0.5,
+        "reference": reference,
+    }
+    for call["lengths"] in (None, call["lengths"]):
+        assert_equals_reference("plain", "cpu", call)
+
+
 @pytest.mark.parametrize("num_tokens", [33_000, 70_000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_sequences_beyond_16_bits_equal_the_reference(num_tokens: int, dtype: torch.dtype) -> None:
@@ -196,13 +217,29 @@ def test_a_gradient_needs_half_a_byte_one_or_two_per_value(backend: str, device:
         assert saved_bytes_per_value(v, None) <= 2
 
 
+def test_saving_is_asked_for_only_where_a_gradient_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def forward(self: plain.Plain, v: Tensor, case: choice.Case, save: bool) -> tuple[Tensor, Tensor]:
+        seen.append(save)
+        return forward_before(self, v, case, save)
+
+    forward_before = plain.Plain.forward
+    monkeypatch.setattr(plain.Plain, "forward", forward)
+    v = torch.randn(2, 8, 4)
+    with use_backend("plain"):
+        shift_sort(v, None, group_size=2)
+        shift_sort(v.requires_grad_(), None, group_size=2)
+        with torch.no_grad():
+            shift_sort(v, None, group_size=2)
+    assert seen == [False, True, False]
+
+
 @every_backend
 def test_nothing_is_saved_where_no_gradient_is_asked_for(backend: str, device: str) -> None:
     v = torch.randn(2, 8, 4, device=device)
     saved = torch.ops.sliceformer_lab.shift_sort(v, None, None, None, 8, False, backend, False)[1]
     assert saved.numel() == 0
-    with use_backend(backend):
-        assert not shift_sort(v, None, group_size=None).requires_grad
 
 
 def test_remembered_shifts_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
