@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,7 @@ def peptides(root: Path) -> None:
         (folder / f"{parts}.pickle").write_bytes(pickle.dumps(split))
 
 
-def _table(rows: list[dict[str, object]]) -> str:
+def _table(rows: Sequence[Mapping[str, object]]) -> str:
     lines = [",".join(rows[0])]
     lines += [",".join(str(value) for value in row.values()) for row in rows]
     return "\n".join(lines) + "\n"

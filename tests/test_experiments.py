@@ -76,6 +76,7 @@ def test_experiment_names_a_printed_cell_and_has_its_parameters(name: str) -> No
 TASKS = {"dogs_vs_cats", "mnist", "cifar10", "cifar100", "tiny_imagenet", "imagenet1k", "imdb"}
 TASKS |= {"lra_listops", "lra_text", "lra_retrieval", "lra_image", "lra_pathfinder", "lra_pathx"}
 SYSTEMS = {"pointnet": "identity", "set_transformer": "mha"}  # whole models, and the attention they are built of
+SYSTEMS |= {**dict.fromkeys(("gcn", "gine", "gatedgcn", "gatedgcn_rwse"), "identity"), "graphgps_lappe": "mha"}
 NOT_REPEATED = {"ccnn", "etsmlp", "s4", "s5", "spade"}  # systems without attention, quoted in CSP Table 4
 QUOTED = {"bigbird", "reformer", "performer", "linformer"}  # in SAMSA Table 2 the figures of Sliceformer Table 2
 
@@ -89,6 +90,11 @@ def test_every_printed_accuracy_of_these_tasks_has_an_experiment() -> None:
     printed = {cell for cell in published_results() if cell.task in TASKS and cell.metric == "test/accuracy"}
     repeated = {find(written(name)["published"]).cell for name in PUBLISHED}
     assert {cell for cell in printed if is_ours_to_repeat(cell)} == {cell for cell in repeated if cell.task in TASKS}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "peptides" in name])
+def test_settings_for_peptides_keep_to_the_size_of_the_benchmark(name: str) -> None:
+    assert parameters_in_millions(composed(name)) <= 0.5
 
 
 def test_figures_that_samsa_quotes_are_sliceformer_s() -> None:

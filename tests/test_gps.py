@@ -65,18 +65,16 @@ def convolved(conv: str, layer: Any, x: Tensor, dense: Tensor, nodes: Tensor) ->
         adjacency = linked.float() + torch.diag_embed(nodes.float())
         degree = adjacency.sum(1).clamp_min(1)
         normal = adjacency / (degree[:, :, None] * degree[:, None, :]).sqrt()
-        return (normal.transpose(1, 2) @ layer.lin(x) + layer.bias) * nodes[..., None]
-    if conv == "gine":
+        found: Tensor = normal.transpose(1, 2) @ layer.lin(x) + layer.bias
+    elif conv == "gine":
         messages = (x[:, :, None] + features).relu() * linked[..., None]
-        return layer.nn(x + messages.sum(1)) * nodes[..., None]
-
-    def joined(linear: Any, own: Tensor) -> Tensor:
-        return linear(torch.cat([own, features], dim=-1))
-
-    source, target = x[:, :, None].expand(-1, -1, WIDTH, -1), x[:, None].expand(-1, WIDTH, -1, -1)
-    gate = (joined(layer.lin_key, target) + joined(layer.lin_query, source)).sigmoid()
-    messages = gate * joined(layer.lin_value, source) * linked[..., None]
-    return (messages.sum(1) + layer.lin_skip(x) + layer.bias) * nodes[..., None]
+        found = layer.nn(x + messages.sum(1))
+    else:
+        source, target = x[:, :, None].expand(-1, -1, WIDTH, -1), x[:, None].expand(-1, WIDTH, -1, -1)
+        gate = layer.lin_key(torch.cat([target, features], -1)) + layer.lin_query(torch.cat([source, features], -1))
+        messages = gate.sigmoid() * layer.lin_value(torch.cat([source, features], -1)) * linked[..., None]
+        found = messages.sum(1) + layer.lin_skip(x) + layer.bias
+    return found * nodes[..., None]
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gine", "gatedgcn"])

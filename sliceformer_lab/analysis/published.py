@@ -57,6 +57,7 @@ class Protocol:
     steps: int | None = None
     length: int | None = None  # most tokens of a sequence, CLS and end token not counted
     selection: str = "best_test"  # they score the test set after each epoch and print the best
+    max_parameters: int | None = None  # that the benchmark compares at
 
 
 _UNSTATED = "a rule it does not state"
@@ -65,6 +66,7 @@ _TEXT = Protocol(num_train=25_000, length=1000)  # its test set is its validatio
 _RETRIEVAL = Protocol(num_train=147_086, length=4000)
 _IMAGE = Protocol(num_train=45_000, length=1024, selection="best_val")
 _PATHFINDER = Protocol(num_train=160_000, length=1024, selection="best_val")
+_PEPTIDES = Protocol(num_train=10_873, selection=_UNSTATED, max_parameters=500_000)
 
 # the longest key that fits a cell counts: task, paper/table/task or paper/table/task/attention
 PROTOCOLS = {
@@ -97,9 +99,11 @@ PROTOCOLS = {
     "samsa/table1/lra_retrieval": replace(_RETRIEVAL, epochs=50, length=4096, selection=_UNSTATED),
     "samsa/table1/lra_image": replace(_IMAGE, epochs=50, selection=_UNSTATED),
     "samsa/table1/lra_pathfinder": replace(_PATHFINDER, epochs=50, selection=_UNSTATED),
+    "samsa/table1/peptides_func": replace(_PEPTIDES, epochs=160),
+    "samsa/table1/peptides_struct": replace(_PEPTIDES, epochs=240),
 }
 PROTOCOLS |= {  # the best of Table 1
-    f"{key.replace('table1', 'table2')}/samsa": recipe
+    f"{key.replace('table1', 'table3' if 'peptides' in key else 'table2')}/samsa": recipe
     for key, recipe in PROTOCOLS.items()
     if key.startswith("samsa/table1/")
 }
@@ -173,6 +177,9 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
         f"{lasted} {unit}, the paper {theirs_lasted}": lasted != theirs_lasted,
         f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
+        f"{parameters} parameters, the benchmark allows {recipe.max_parameters}": not _within(
+            parameters, recipe.max_parameters
+        ),
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
     }
     return [reason for reason, holds in reasons.items() if holds]
@@ -186,6 +193,10 @@ def _protocol(cell: Cell) -> Protocol | None:
 def _same_length(length: int | None, published: int | None) -> bool:
     """Equal but for a CLS or an end token."""
     return published is None or (length is not None and length - published in (0, 1))
+
+
+def _within(parameters: int | None, limit: int | None) -> bool:
+    return limit is None or (parameters is not None and parameters <= limit)
 
 
 def _published_size(cell: Cell) -> float | None:

@@ -78,7 +78,8 @@ class GPSBlock(EncoderBlock):
         nodes = x.flatten(0, 1)[edges.nodes]  # (V, C), no padding among them
         if not self.global_attention:
             changed = self.norm_local(self._convolved(nodes, edges)[None])[0].relu()
-            return x + self.drop_path(self._at_nodes(x, edges, self.dropout(changed)))
+            y: Tensor = x + self.drop_path(self._at_nodes(x, edges, self.dropout(changed)))
+            return y
         local = self.norm_local((nodes + self.dropout(self._convolved(nodes, edges)))[None])[0]
         mixed = x + self.drop_path(self.dropout(self.attention(x, padding, bias)))
         y = normalise(self.norm_global, mixed, padding) + self._at_nodes(x, edges, local)
@@ -106,10 +107,12 @@ def _build_conv(kind: Convolution, dim: int) -> nn.Module:
         from torch_geometric import nn as graph_nn  # seconds to import
     except ImportError as error:
         raise ValueError("block=gps needs torch-geometric: pip install 'sliceformer-lab[graph]'") from error
+    built: nn.Module
     match kind:
         case "gcn":
-            return graph_nn.GCNConv(dim, dim)
+            built = graph_nn.GCNConv(dim, dim)
         case "gine":
-            return graph_nn.GINEConv(nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim)))
+            built = graph_nn.GINEConv(nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim)))
         case "gatedgcn":
-            return graph_nn.ResGatedGraphConv(dim, dim, edge_dim=dim)
+            built = graph_nn.ResGatedGraphConv(dim, dim, edge_dim=dim)
+    return built
