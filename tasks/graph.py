@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanAbsoluteError, MetricCollection
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
 from sliceformer_lab.data.spec import DataSpec
@@ -20,13 +20,13 @@ from sliceformer_lab.encoder.structure import FeatureEmbedding, GraphBias, Graph
 from tasks.base import ModelConfig, Task
 
 
-class MeanAbsoluteErrors(MeanMetric):
+class KnownMeanAbsoluteError(MeanAbsoluteError):
     """Mean absolute error over the targets that are known (not NaN). (B, T), (B, T) -> scalar."""
 
-    def update(self, value: Tensor, weight: Tensor | float = 1.0) -> None:
-        """Called as metrics are, with (output, target)."""
-        known = ~cast(Tensor, weight).isnan()
-        super().update((value - weight)[known].abs())
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Score some outputs."""
+        known = ~target.isnan()
+        super().update(preds[known], target[known])
 
 
 class GraphTask(Task):
@@ -127,7 +127,7 @@ class NumberTask(GraphTask):
 
     def build_metrics(self) -> MetricCollection:
         """Mean absolute error in the targets' own unit."""
-        return MetricCollection({"mae": MeanAbsoluteErrors(nan_strategy="disable")}, compute_groups=False)
+        return MetricCollection({"mae": KnownMeanAbsoluteError()}, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """Graphs with nodes (B, N, F) -> (B, T) in the targets' unit."""

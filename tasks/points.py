@@ -51,7 +51,8 @@ class PointClassification(SequenceClassification):
     def build_metrics(self) -> MetricCollection:
         """Accuracy over all clouds, and over the classes' means."""
         mean = MulticlassAccuracy(self.data_spec.num_classes, average="macro")
-        return MetricCollection({**super().build_metrics(), "mean_class_accuracy": mean}, compute_groups=False)
+        metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
+        return MetricCollection(metrics | {"mean_class_accuracy": mean}, compute_groups=False)
 
 
 class PartIoU(Metric):
@@ -87,7 +88,7 @@ class PartIoU(Metric):
         shapes, categories = dim_zero_cat(self.shapes), dim_zero_cat(self.categories)
         if self.mean_over == "instance":
             return shapes.mean()
-        return torch.stack([shapes[categories == one].mean() for one in categories.unique()]).mean()
+        return torch.stack([shapes[categories == one].mean() for one in torch.unique(categories)]).mean()
 
 
 class PointSegmentation(Task):
@@ -171,7 +172,7 @@ class PointSegmentation(Task):
         parts = [range(first, last) for first, last in self.data_spec.parts]
         categories = category_of(targets, parts)
         guess = torch.empty_like(targets)
-        for category in categories.unique():
+        for category in torch.unique(categories):
             rows = categories == category
             guess[rows] = targets[rows].flatten().mode().values
         metric = PartIoU(parts, "instance")

@@ -27,7 +27,7 @@ class SequenceClassification(Classification):
 
     head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `mega`, one with GELU and no last bias; the
     hidden layer is as wide as the encoder's MLP unless `head_dim` says otherwise. Two habits of Sliceformer's published
-    IMDB code: `double_softmax` gives the probabilities to the loss as if they were logits, and `pool_over_padding` pools
+    IMDB code: `double_softmax` gives the probabilities to the loss as if they were logits, `pool_over_padding` pools
     over all positions, padded ones being 0.
     """
 

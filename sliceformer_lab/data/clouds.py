@@ -70,6 +70,8 @@ def _read_shape(path: Path) -> np.ndarray:
     if isinstance(shape, trimesh.Trimesh) and len(shape.faces):
         points, faces = trimesh.sample.sample_surface(shape, SURFACE_POINTS, seed=0)
         return np.concatenate([points, shape.face_normals[faces]], axis=1)
+    if not isinstance(shape, trimesh.Trimesh | trimesh.PointCloud):
+        raise ValueError("it holds neither a mesh nor points")
     return np.asarray(shape.vertices)
 
 

@@ -27,7 +27,7 @@ class OfficialFile:
     """A file as its owners publish it."""
 
     url: str
-    md5: str | None  # None: its owners give none that we know of
+    md5: str  # empty where its owners give none that we know of
     size: int  # bytes, about
 
     @property

@@ -133,7 +133,8 @@ class GraphSplit(Split):
         if graphs[0].pairs is not None:
             pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
             for row, graph in enumerate(graphs):
-                pairs[row, : len(graph), : len(graph)] = graph.pairs
+                if graph.pairs is not None:
+                    pairs[row, : len(graph), : len(graph)] = graph.pairs
             distances = torch.from_numpy(pairs[..., 0].astype(np.int64))
             distances[distances == UNREACHABLE] = -1
             if self.num_hops:

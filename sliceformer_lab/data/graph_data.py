@@ -142,7 +142,8 @@ class GraphData(DataModule):
         rows["train"] = np.concatenate([rows["train"], free])
         if not len(rows["val"]):
             rows["val"], rows["train"] = np.split(rows["train"], [round(self.val_fraction * len(rows["train"]))])
-        for stage, share in (("val", self.val_fraction), ("test", self.test_share)):
+        shares: dict[Stage, float] = {"val": self.val_fraction, "test": self.test_share}
+        for stage, share in shares.items():
             if share and not len(rows[stage]):
                 raise DataError(
                     f"{self.title}: holding out {share} of {len(store)} graphs for {stage} takes none; add graphs or "

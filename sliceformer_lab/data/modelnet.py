@@ -28,10 +28,10 @@ class ModelNet40(PointData):
 
     title = "modelnet40"
     text: ClassVar[OfficialFile] = OfficialFile(
-        "https://shapenet.cs.stanford.edu/media/modelnet40_normal_resampled.zip", None, 1_710_000_000
+        "https://shapenet.cs.stanford.edu/media/modelnet40_normal_resampled.zip", "", 1_710_000_000
     )
     hdf5: ClassVar[OfficialFile] = OfficialFile(
-        "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip", None, 435_000_000
+        "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip", "", 435_000_000
     )
     published_sizes: ClassVar[dict[str, int]] = {"train": 9_843, "test": 2_468}
 

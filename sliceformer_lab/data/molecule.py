@@ -130,7 +130,7 @@ class QM9Gap(MoleculeData):
 
     title = "qm9_gap"
     published: ClassVar[OfficialFile] = OfficialFile(
-        "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/qm9.csv", None, 29_900_000
+        "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/qm9.csv", "", 29_900_000
     )
     published_count: ClassVar[int] = 133_885
 
@@ -181,7 +181,7 @@ class PCQM4M(MoleculeData):
 
     title = "pcqm4m"
     published: ClassVar[OfficialFile] = OfficialFile(
-        "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip", None, 59_000_000
+        "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip", "", 59_000_000
     )
     folders: ClassVar[dict[int, str]] = {1: "pcqm4m_kddcup2021", 2: "pcqm4m-v2"}
     published_counts: ClassVar[dict[int, int]] = {1: 3_045_360 + 380_670, 2: 3_378_606 + 73_545}  # with a known gap

@@ -285,9 +285,8 @@ def _scaled(xyz: Tensor, scale: Scale) -> Tensor:
     if scale == "none":
         return xyz
     xyz = xyz - xyz.mean(dim=1, keepdim=True)
-    if scale == "unit_sphere":
-        return xyz / xyz.norm(dim=2).amax(dim=1).clamp_min(1e-12)[:, None, None]
-    return xyz / xyz.std(dim=(1, 2), keepdim=True, correction=0).clamp_min(1e-12)
+    size: Tensor = xyz.norm(dim=2).amax(dim=1) if scale == "unit_sphere" else xyz.std(dim=(1, 2), correction=0)
+    return xyz / size.clamp_min(1e-12)[:, None, None]
 
 
 def _augmented(xyz: Tensor, normals: Tensor, augment: Augment) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class ShapeNetPart(DataModule):
     title: ClassVar[str] = "shapenet_part"
     published: ClassVar[OfficialFile] = OfficialFile(
         "https://shapenet.cs.stanford.edu/media/shapenetcore_partanno_segmentation_benchmark_v0_normal.zip",
-        None,
+        "",
         674_000_000,
     )
     published_sizes: ClassVar[dict[str, int]] = {"train": 12_137, "val": 1_870, "test": 2_874}

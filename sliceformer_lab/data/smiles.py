@@ -92,9 +92,9 @@ def _places(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[
 @cache
 def _rdkit() -> ModuleType:
     try:
-        from rdkit import Chem, RDLogger
+        from rdkit import Chem, rdBase
     except ImportError as error:
         raise DataError("reading SMILES needs RDKit: pip install 'sliceformer-lab[graph]'") from error
-    RDLogger.DisableLog("rdApp.*")  # a SMILES that does not parse is told by the caller
+    rdBase.DisableLog("rdApp.*")  # a SMILES that does not parse is told by the caller
     chem: ModuleType = Chem
     return chem

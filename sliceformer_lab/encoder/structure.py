@@ -43,7 +43,7 @@ class GraphEmbedding(nn.Module):
 class GraphBias(nn.Module):
     """What every head adds to a pair of tokens: distance, edges on the path, the graph token. -> (B, H, 1+N, 1+N).
 
-    Each edge of the first hops of the shortest path gives the mean of its features' vectors (H), multiplied by the hop's
+    Each edge of the first hops of the shortest path gives the mean of its features' vectors (H), times the hop's
     matrix; their sum is divided by the number of hops. One number per head stands at the graph token's row and column.
     `zero_padding=False` leaves padding rows of the tables random and frozen, so that missing hops count.
     Source: Graphormer (Ying et al. 2021), equations (6) and (7), the matrix per hop is of the published code.
@@ -68,7 +68,7 @@ class GraphBias(nn.Module):
         if graphs.path_features is not None:
             pairs = pairs + self._along_paths(graphs.path_features, distances)
         size = pairs.shape[1] + 1
-        bias = pairs.new_zeros(len(pairs), pairs.shape[3], size, size)
+        bias: Tensor = pairs.new_zeros(len(pairs), pairs.shape[3], size, size)
         bias[:, :, 1:, 1:] = pairs.permute(0, 3, 1, 2)
         bias[:, :, 0, :] = self.virtual[:, None]
         bias[:, :, 1:, 0] = self.virtual[:, None]
@@ -161,7 +161,7 @@ class GraphTokens(nn.Module):
         places = row * longest + nodes[row] + number
         x = F.pad(x, (0, 0, 0, longest - width)).flatten(0, 1).index_copy(0, places, tokens.to(x.dtype))
         mask = torch.arange(longest, device=x.device) < lengths[:, None]
-        return x.unflatten(0, (size, longest)), Padding(lengths, mask)
+        return torch.unflatten(x, 0, (size, longest)), Padding(lengths, mask)
 
 
 def edges_among_tokens(
