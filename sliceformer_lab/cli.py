@@ -39,6 +39,14 @@ class Command:
     help_text: Callable[[], str]
     job: Callable[[DictConfig, Path], float | None]
     implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that others bring along
+    bare_word: str | None = None  # the option that a word without = sets, such as the folder of a report
+
+    def read(self, word: str) -> str:
+        """An argument as Hydra's KEY=VALUE."""
+        if self.bare_word is None or word.startswith("~") or ("=" in word and not Path(word).exists()):
+            return word
+        quoted = word.replace("'", r"\'")
+        return f"{self.bare_word}='{quoted}'"
 
 
 TRAINING = Command("config", help_text, training_job, saved_task)
@@ -59,6 +67,7 @@ def main(argv: Sequence[str] | None = None, command: Command = TRAINING) -> int:
         _check_packages()
         register_resolvers()
         flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra wants them apart
+        args.overrides = [command.read(word) for word in args.overrides]
         with _called_with([*command.implied(args.overrides), *args.overrides, *flags]):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()

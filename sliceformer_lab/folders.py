@@ -16,6 +16,7 @@ def register_resolvers() -> None:
     """Teach OmegaConf the names below; folders keep the time of their first use."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
 
@@ -36,6 +37,13 @@ def run_folder(resume: str | None, outputs: str, task: str, attention: str, opti
 def benchmark_folder(outputs: str, suite: str) -> str:
     """<outputs>/benchmark/<suite>/<time>."""
     return str(Path(outputs).expanduser() / "benchmark" / suite / _now())
+
+
+def report_folder(folder: str) -> str:
+    """<folder>/report. Raises ConfigError if there is no such folder, before Hydra could make one."""
+    if not Path(folder).expanduser().is_dir():
+        raise ConfigError(f"folder={folder}: there is no such folder; name one that holds runs, such as outputs")
+    return str(Path(folder).expanduser() / "report")
 
 
 def sweep_folder(outputs: str) -> str:
