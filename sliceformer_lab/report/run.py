@@ -1,0 +1,37 @@
+"""One report, in order: collect the runs, group them, put numbers on each row, write every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from sliceformer_lab.report.collect import collect
+from sliceformer_lab.report.coverage import coverage
+from sliceformer_lab.report.groups import tables
+from sliceformer_lab.report.lines import lines
+from sliceformer_lab.report.options import ReportOptions
+from sliceformer_lab.report.tables import coverage_page, frame, latex, markdown, show
+
+WIDTH = 200  # of tables that go into a file or a pipe
+
+
+def run(options: ReportOptions, folder: Path) -> None:
+    """Write report.md, report.csv, report.tex and coverage.md into `folder`, and print the tables. Raises LabError."""
+    found = collect(Path(options.folder).expanduser().resolve())
+    sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "report.md": markdown(found, sections),
+        "report.csv": frame(sections).to_csv(index=False),
+        "report.tex": latex(sections),
+        "coverage.md": coverage_page(coverage(found.runs, found.folder)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    show(console, found, sections)
+    for name in texts:
+        console.print(str(folder / name), markup=False, soft_wrap=True)
