@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run test test-fast lint types docs clean
+.PHONY: help install backends run report test test-fast lint types docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml setup.py $(wildcard csrc/*)
 
 run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=sliceformer" (default: CSP on digits)
 	$(BIN)/python -m sliceformer_lab $(ARGS)
+
+report: $(STAMP) ## tables of finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
+	$(BIN)/python -m sliceformer_lab.report $(or $(FOLDER),outputs) $(ARGS)
 
 test: $(STAMP) ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
