@@ -48,7 +48,9 @@ def collect(folders: Iterable[str]) -> None:
         run = load_run(folder)
         result = {key: run.summary[key] for key in KEPT} | {"versions": run.summary["versions"]}
         result["command"] = [word for word in result["command"] if not word.startswith(PLACES_OF_THIS_MACHINE)]
-        result["setting"] = " ".join(word for word in result["command"] if word.startswith("task."))
+        result["setting"] = " ".join(
+            word for word in result["command"] if word.startswith("task.") and word != "task.bias=true"
+        )
         if run.summary["seed"] == 0 and run.summary["task"] == "digits" and run.summary["attention"] in IN_PICTURE:
             result["spectrum"] = _plain_record(ProbeRecord.load(run.folder / "spectrum.npz"))
         setting = f"_{result['setting'].replace('=', '_')}" if result["setting"] else ""

@@ -107,7 +107,8 @@ def draw_spectra(folders: Sequence[str]) -> None:
         right.plot(range(1, len(ranks) + 1), ranks, marker="o", markersize=3, **look)
     left.set(xlabel="share of the singular values", ylabel="s_i / s_1, middle layer", ylim=(1e-5, 1.2))
     right.set(xlabel="layer", ylabel="stable rank of the operator's output")
-    right.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    right.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, handlelength=3.5)
+    right.xaxis.get_major_locator().set_params(integer=True)
     figure.savefig(DOCS / "modality_spectra.png", bbox_inches="tight")
 
 
