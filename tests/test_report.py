@@ -55,7 +55,7 @@ def write_sweep(folder: Path, overrides: list[str], config_name: str = "config")
 def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, None, 0.8)
     write_run(tmp_path / "d", "csp", 3, None, status="diverged", error="DivergedError: loss is nan\nmore")
-    write_run(tmp_path / "i", "csp", 4, None, status="interrupted")
+    write_run(tmp_path / "i", "csp", 4, 0.99, status="interrupted")  # resumed after it had ended, and stopped
     write_run(tmp_path / "k", "csp", 5, None, status="running")
     line = by_label(tmp_path)["csp"]
     assert line.statuses == {"ok": 2, "failed": 1, "diverged": 1, "interrupted": 1, "killed": 1}
@@ -207,7 +207,8 @@ def test_a_factor_gets_a_column_and_its_values_are_compared(tmp_path: Path) -> N
 
 def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp_path: Path) -> None:
     write_run(tmp_path / "mha", "mha", options={"encoder.depth": 4})
-    write_run(tmp_path / "far", "mha", options={"encoder.depth": 9}, parameters=5)
+    write_run(tmp_path / "far", "mha", options={"encoder.depth": 9}, parameters=200_000)
+    write_run(tmp_path / "deep", "csp", options={"encoder.depth": 9}, parameters=300_000)
     write_run(tmp_path / "csp", parameters=95_000, samples_per_second=2000.0)
     write_run(tmp_path / "samsa", "samsa", parameters=94_000, machine={"processor": "other"})
     found = by_label(tmp_path)
@@ -215,6 +216,7 @@ def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp
     assert (found["csp"].speed.ratio, found["csp"].speed.is_other) == (2.0, True)
     assert (found["samsa"].parameters.is_other, found["samsa"].speed.ratio) == (True, None)
     assert found["mha"].parameters.ratio == 1.0
+    assert found["csp encoder.depth=9"].parameters.ratio == 1.5, "to the mha that is most like it"
     assert "95,000 (0.95 ×) |" in text(tmp_path) and "94,000 (0.94 × *) |" in text(tmp_path)
 
 

@@ -151,19 +151,20 @@ def _meaningful(run: RunRecord) -> Options:
     return {name: value for name, value in run.options.items() if name not in apart}
 
 
-def _usual(runs: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
+def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
     """What most runs of a table have, by attention ('' for what is not an attention's) and option."""
-    runs = list(runs)
+    runs = [(run.attention, _meaningful(run)) for run in found]
+    named: dict[str, set[str]] = defaultdict(set)  # the options of an attention's own, and of all
+    for attention, options in runs:
+        for name in options:
+            named[attention if name.startswith("attention.") else ""].add(name)
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     values: dict[str, Any] = {}
-    for run in runs:
-        alike = {name for other in runs if other.attention == run.attention for name in other.options}
-        others = {name for other in runs for name in other.options if not name.startswith("attention.")}
-        options = _meaningful(run)
-        for name in sorted({*alike, *others} - OF_THE_MACHINE - {*REPLICATES}):
-            value = options.get(name, ABSENT)
+    for attention, options in runs:
+        for place in ((of, name) for of in ("", attention) for name in named[of]):
+            value = options.get(place[1], ABSENT)
             values[_text([value])] = value
-            counts[_place(run.attention, name)][_text([value])] += 1
+            counts[place][_text([value])] += 1
     return {place: values[count.most_common(1)[0][0]] for place, count in counts.items()}
 
 
@@ -171,10 +172,6 @@ def _unusual(attention: str, options: Options, usual: Mapping[tuple[str, str], A
     """The options in which a row differs from most of its table, those of an attention from most of the same one."""
     places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
     return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
-
-
-def _place(attention: str, name: str) -> tuple[str, str]:
-    return attention if name.startswith("attention.") else "", name
 
 
 def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
