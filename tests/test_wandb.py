@@ -97,6 +97,7 @@ def test_configuration_is_whole_and_without_secrets(jobs: list[Offline]) -> None
         "_target_": "sliceformer_lab.attention.mha.MHA",
         "qk_norm": False,
         "gate": False,
+        "times_tokens": False,
     }
     for job in jobs:
         for file in (job.file, *job.folder.rglob("*.log"), *job.folder.rglob("*.yaml"), *job.folder.rglob("*.json")):
