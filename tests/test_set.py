@@ -165,7 +165,7 @@ def test_an_aligned_sort_is_read_out_at_its_reference() -> None:
     [
         (
             ["attention=hybrid", "attention.pattern=[mha,csp]"],
-            "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that can: mha, slicef",
+            "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that can: mha, ",
         ),
         (
             ["attention=sliceformer", "block.inducing=16"],

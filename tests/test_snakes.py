@@ -147,7 +147,7 @@ def test_a_seed_keeps_its_pictures_while_the_version_is_1() -> None:
     assert [(d.label, d.markers.tolist(), d.centres.sum().item()) for d in found] == FIRST
 
 
-FIRST = [(0, [[17, 16], [6, 21]], 1494.0), (0, [[61, 51], [1, 105]], 7445.5)]  # label, markers, sum of all centres
+FIRST = [(0, [[16, 14], [23, 29]], 1426.0), (0, [[40, 59], [126, 106]], 8378.5)]  # label, markers, sum of all centres
 
 
 def test_labels_are_balanced() -> None:
@@ -195,3 +195,10 @@ def test_distractors_can_be_fewer() -> None:
     drawing = Snakes(SnakeOptions.published(32, "easy", 3)).draw(0, 0)
     assert len(drawing.centres) == 2 * 6 + 3 * 2
     assert len(Snakes(SnakeOptions.published(32, "easy", 0)).draw(0, 0).centres) == 2 * 6
+
+
+def test_either_target_has_its_first_end_marked_whatever_the_label() -> None:
+    pictures = many()
+    near_middle = np.array([np.abs(drawing.markers[0] - 15.5).max() < 2.6 for drawing in pictures])
+    for part in by_label(near_middle, labels_of(pictures)):
+        assert abs(part.mean() - 0.5) < 0.08  # of two first ends, one is near the middle

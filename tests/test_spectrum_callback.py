@@ -35,7 +35,8 @@ class Model(LightningModule):
         torch.manual_seed(0)
         encoder = load_option("encoder", "tiny", [f"dim={DIM}", f"depth={depth}", "num_heads=2", "dropout=0.2"])
         block = load_option("block", "transformer", ["norm=batchnorm"])
-        self.encoder = build_encoder(encoder, block, load_option("attention", attention), TOKENS, GRID)
+        node = load_option("attention", attention)
+        self.encoder = build_encoder(encoder, block, node, TOKENS, num_prefix=1, grid=GRID)
         self.head = nn.Linear(DIM, 2)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -50,7 +50,7 @@ class Ours(nn.Module):
             load_option("block", block) | {"norm_eps": 1e-6},
             load_option("attention", attention),
             self.embedding.num_tokens,
-            self.embedding.grid,
+            grid=self.embedding.grid,
         )
         self.pool = Pool(pool, self.encoder.options)
         self.norm = nn.Identity() if self.encoder.norm else nn.LayerNorm(48, 1e-6)

@@ -19,7 +19,7 @@ class MHA(Attention):
     `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
     `times_tokens` multiplies the weights by the largest number of tokens, as Sliceformer's IMDB code does.
     A query whose every key has bias -inf sees the real tokens as if it had no bias.
-    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself, and for `times_tokens` without max_len.
+    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself, and `times_tokens` without max_len.
     """
 
     query: nn.Module

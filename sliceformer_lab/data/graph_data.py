@@ -1,6 +1,7 @@
 """Graph data: what every set of graphs shares, and those that come as SMILES."""
 
 import json
+import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
 from sliceformer_lab.data.base import DataModule, Positive, Stage
@@ -23,6 +23,8 @@ from sliceformer_lab.data.smiles import Molecule, molecule
 from sliceformer_lab.errors import DataError
 
 CHUNK = 500  # molecules that a process makes at a time
+log = logging.getLogger(__name__)
+
 FACTS = "graphs.json"  # in the cache folder: how many were left out and why, and bytes a graph
 TOO_LARGE = "has more nodes than data.max_nodes"
 STAGES: tuple[Stage, ...] = ("train", "val", "test")
@@ -127,9 +129,9 @@ class GraphData(DataModule):
             "bytes_per_graph": round(size / len(kept), 1),
         }
         (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        rank_zero_info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
+        log.info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
         if left_out:
-            rank_zero_info(f"{self.title}: {left_out.total():,} graphs are left out ({_counted(left_out)})")
+            log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_counted(left_out)})")
 
     def make_splits(self) -> dict[Stage, Split]:
         store = GraphStore.open(self.folder())

@@ -1,6 +1,7 @@
 """Point clouds: read and thinned once, then scaled, turned and put in order batch by batch."""
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
@@ -24,6 +24,8 @@ from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.parallel import in_order as made_in_order
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import DataError
+
+log = logging.getLogger(__name__)
 
 Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
@@ -167,7 +169,7 @@ class PointData(DataModule):
             np.save(folder / f"{stage}_targets.npy", targets)
         (folder / FACTS).write_text(json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8")
         if few:
-            rank_zero_info(f"{self.title}: {few:,} clouds have fewer than {self.num_points} points and repeat some")
+            log.info(f"{self.title}: {few:,} clouds have fewer than {self.num_points} points and repeat some")
 
     def make_splits(self) -> dict[Stage, Split]:
         folder = self.folder()
