@@ -304,9 +304,10 @@ class Snakes:
         markers' places, but for quarter turns and mirroring, and then the label chooses one.
         """
         scenes: list[Scene] = []
+        index = random.randrange(2)  # both labels have the first end of the same target
         while True:
             scenes += [self._targets(board, random) for _ in range(_CANDIDATES)]
-            apart, joined = (self._marks(board, scenes, joined) for joined in (False, True))
+            apart, joined = (self._marks(board, scenes, index, joined) for joined in (False, True))
             pairs = list(zip(*np.nonzero(self._alike(apart, joined)), strict=True))
             if pairs:
                 a, j = random.choice(pairs)
@@ -318,17 +319,14 @@ class Snakes:
                     return marks[0], marks[1]
                 scenes.clear()
 
-    def _marks(self, board: Board, scenes: list[Scene], joined: bool) -> list[_Mark]:
-        """Every first end of a target with the last end of the same or of the other one, if that is not too near."""
-        marks = [
-            _Mark(
-                scene,
-                board.paddle_end(scene.snakes[index][0], -1),
-                board.paddle_end(scene.snakes[index if joined else 1 - index][-1], 1),
-            )
+    def _marks(self, board: Board, scenes: list[Scene], index: int, joined: bool) -> list[_Mark]:
+        """The first end of a target in each scene with the last end of the same or of the other, if not too near."""
+        last = index if joined else 1 - index
+        ends = [
+            (scene, board.paddle_end(scene.snakes[index][0], -1), board.paddle_end(scene.snakes[last][-1], 1))
             for scene in scenes
-            for index in (0, 1)
         ]
+        marks = [_Mark(*end) for end in ends]
         return [mark for mark in marks if mark.distance > 2 * self.options.marker_radius + 1]
 
     def _alike(self, marks: list[_Mark], others: list[_Mark]) -> np.ndarray:
