@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import tarfile
 import tempfile
 import zipfile
@@ -14,10 +15,11 @@ from http.client import HTTPException
 from pathlib import Path
 
 from filelock import FileLock
-from pytorch_lightning.utilities import rank_zero_info
 from torch.hub import download_url_to_file
 
 from sliceformer_lab.errors import DataError
+
+log = logging.getLogger(__name__)
 
 SLOW_LINE = 2e6  # bytes per second, for the time told before a download
 
@@ -95,7 +97,7 @@ def preparing(folder: Path) -> Iterator[None]:
 def _download(file: OfficialFile, path: Path) -> None:
     """Into a temporary folder beside `path`, then renamed: what is at `path` is always whole."""
     minutes = file.size / SLOW_LINE / 60
-    rank_zero_info(
+    log.info(
         f"Downloading {file.url} to {path} ({file.size / 1e6:.1f} MB, {minutes:.1f} min at {SLOW_LINE / 1e6:.0f} MB/s)"
     )
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
