@@ -61,15 +61,23 @@ class Sliceformer(PermutationAttention):
         """(B, N, C) -> (B, N, C)."""
         if self.order != "max_exchange":
             return self._sort(shift_sort, v, padding)
-        permuted = v.gather(1, _exchange_index(v, None if self.published else padding))
+        permuted = _exchanged(v, self._largest(v, padding))
         return permuted if padding is None else permuted.masked_fill(~padding.mask[..., None], 0.0)
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         if self.order != "max_exchange":
             return self._sort(shift_sort_index, v, padding)
-        source = _exchange_index(v, None if self.published else padding)
+        slots = torch.arange(v.shape[1], device=v.device)[:, None].expand(v.shape)
+        source = _exchanged(slots, self._largest(v, padding))
         return source if padding is None else source.masked_fill(~padding.mask[..., None], -1)
+
+    def _largest(self, v: Tensor, padding: Padding | None) -> Tensor:
+        """The first token with each channel's maximum, of real tokens unless published: (B, N, C) -> (B, 1, C)."""
+        seen = v.detach()
+        if padding is not None and not self.published:
+            seen = seen.masked_fill(~padding.mask[..., None], float("-inf"))
+        return seen.max(dim=1, keepdim=True).indices  # several times faster than argmax
 
     def _sort(self, operator: Callable[..., Tensor], v: Tensor, padding: Padding | None) -> Tensor:
         return operator(
@@ -82,9 +90,9 @@ class Sliceformer(PermutationAttention):
         )
 
 
-def _exchange_index(v: Tensor, padding: Padding | None) -> Tensor:
-    """Source of every slot where each channel's maximum over real tokens trades places with token 0: (B, N, C)."""
-    seen = v.detach() if padding is None else v.detach().masked_fill(~padding.mask[..., None], float("-inf"))
-    top = seen.argmax(dim=1, keepdim=True)
-    index = torch.arange(v.shape[1], device=v.device)[:, None].expand(v.shape).scatter(1, top, 0)
-    return torch.cat([top, index[:, 1:]], dim=1)
+def _exchanged(x: Tensor, place: Tensor) -> Tensor:
+    """Token 0 and the token at each channel's `place` (B, 1, C) change places. (B, N, C) -> (B, N, C)."""
+    moved = x.clone(memory_format=torch.contiguous_format)
+    moved.scatter_(1, place, x[:, :1])
+    moved[:, :1] = x.gather(1, place)
+    return moved
