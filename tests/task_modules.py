@@ -28,13 +28,13 @@ SMALL = {
     "imdb": Small(official_files.aclimdb, {"max_len": 60, "vocab_size": 300}),
     "lra_text": Small(official_files.aclimdb, {"max_len": 100}),
     "lra_listops": Small(
-        None, {"min_len": 5, "max_len": 40, "num_train": 60, "num_val": 10, "num_test": 10, "generator_processes": 1}
+        None, {"min_len": 5, "max_len": 40, "num_train": 60, "num_val": 10, "num_test": 10, "processes": 1}
     ),
     "lra_image": Small(official_files.cifar10, {"max_len": 64}),
-    "lra_pathfinder": Small(None, {"difficulty": "easy", "num_examples": 60, "max_len": 64, "generator_processes": 1}),
+    "lra_pathfinder": Small(None, {"difficulty": "easy", "num_examples": 60, "max_len": 64, "processes": 1}),
     "lra_pathx": Small(
         None,
-        {"difficulty": "easy", "num_examples": 30, "num_distractors": 2, "max_len": 64, "generator_processes": 1},
+        {"difficulty": "easy", "num_examples": 30, "num_distractors": 2, "max_len": 64, "processes": 1},
     ),
     "lra_retrieval": Small(official_files.aan_pairs, {"max_len": 100}),
     "qm9_gap": Small(official_graphs.qm9, {"processes": 1}),

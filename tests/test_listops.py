@@ -51,7 +51,7 @@ def length_of_a_published_tree(rng: Random, depth: int = 1) -> int:
 
 
 def listops(root: Path, **options: Any) -> ListOps:
-    data = ListOps(root=str(root), **(SMALL | {"generator_processes": 1} | options))
+    data = ListOps(root=str(root), **(SMALL | {"processes": 1} | options))
     data.prepare_data()
     data.setup()
     return data
@@ -145,7 +145,7 @@ def test_draw_longer_than_asked_for_is_given_up() -> None:
 
 
 def test_number_of_processes_changes_nothing(tmp_path: Path) -> None:
-    folders = [listops(tmp_path / str(n), generator_processes=n).folder() for n in (1, 2)]
+    folders = [listops(tmp_path / str(n), processes=n).folder() for n in (1, 2)]
     assert content_digest(folders[0]) == content_digest(folders[1])
 
 
@@ -275,7 +275,7 @@ def test_work_without_end_is_done_in_its_order(processes: int) -> None:
 
 
 def test_killed_process_says_what_to_try() -> None:
-    with pytest.raises(DataError, match=r"was killed.*fewer than data.generator_processes=2"):
+    with pytest.raises(DataError, match=r"was killed.*fewer than data.processes=2"):
         list(in_order(killed, range(4), 2))
 
 

@@ -20,7 +20,7 @@ from sliceformer_lab.data.pathfinder import LRAPathfinder, LRAPathX
 from sliceformer_lab.data.snakes import SnakeOptions, Snakes
 from sliceformer_lab.errors import DataError
 
-SMALL: dict[str, Any] = {"difficulty": "easy", "num_examples": 40, "generator_processes": 1, "batch_size": 4}
+SMALL: dict[str, Any] = {"difficulty": "easy", "num_examples": 40, "processes": 1, "batch_size": 4}
 
 
 def pathfinder(root: Path, **options: Any) -> LRAPathfinder:
@@ -80,7 +80,7 @@ def test_pictures_do_not_depend_on_processes_or_shards(
     drawn: LRAPathfinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
     monkeypatch.setattr(pathfinder_files, "SHARD", 3)
-    other = pathfinder(tmp_path, generator_processes=processes)
+    other = pathfinder(tmp_path, processes=processes)
     for found, expected in zip(everything(other), everything(drawn), strict=True):
         assert np.array_equal(found, expected)
 

@@ -21,9 +21,9 @@ from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.build import build_data, build_task
 from sliceformer_lab.compose import compose_root, load_option, option_names, resolve_hybrid
-from sliceformer_lab.data.clouds import farthest_points, in_order, read_cloud
+from sliceformer_lab.data.clouds import along_curve, farthest_points, read_cloud
 from sliceformer_lab.data.points import CloudOptions, PointFolder
-from sliceformer_lab.data.shapenet import PARTS
+from sliceformer_lab.data.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
 from tasks.points import PartIoU, PointSegmentation
 
@@ -54,11 +54,11 @@ def test_hilbert_visits_neighbours_and_morton_jumps() -> None:
     points = grid(8)
     steps = {}
     for order in ("morton", "hilbert"):
-        path = points[0][in_order(points, order)[0]]  # type: ignore[arg-type]
+        path = points[0][along_curve(points, order)[0]]  # type: ignore[arg-type]
         assert len(path.unique(dim=0)) == 512
         steps[order] = (path[1:] - path[:-1]).abs().sum(dim=1)
     assert steps["hilbert"].max() == 1 and steps["morton"].max() > 1
-    assert in_order(points, "none")[0].tolist() == list(range(512))
+    assert along_curve(points, "none")[0].tolist() == list(range(512))
 
 
 @pytest.mark.parametrize("order", ["morton", "hilbert"])
@@ -275,3 +275,10 @@ def test_an_attention_that_depends_on_order_says_so_where_there_is_none(
     with caplog.at_level(logging.INFO):
         build_task(config, build_data(config).spec)
     assert ("data.order=hilbert puts them along a curve" in caplog.text) == told
+
+
+def test_training_on_a_part_leaves_the_set_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShapeNetPart, "published_sizes", {"train": 8, "val": 8, "test": 8})
+    data = task_modules.ready("shapenet_part", tmp_path, num_points=16, limit_train=2)
+    assert len(data.splits["train"]) == 2
+    assert data.fingerprint()["name"] == "shapenet_part"

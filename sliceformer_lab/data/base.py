@@ -18,6 +18,7 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Stage = Literal["train", "val", "test"]
+STAGES: tuple[Stage, ...] = ("train", "val", "test")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -57,6 +58,11 @@ class DataModule(LightningDataModule, ABC):
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:
         """What exactly was read: name, official (bool), sha256 and a note. A changed copy never has the set's name."""
+
+    def identified(self, sha256: str, official: bool, note: str) -> dict[str, Any]:
+        """The fingerprint of what these facts tell: a copy that is not the published set never has its name."""
+        name = self.spec.name if official else f"{self.spec.name} (unofficial copy {sha256[:8]})"
+        return {"name": name, "official": official, "sha256": sha256, "note": note}
 
     def setup(self, stage: str | None = None) -> None:
         """Make the splits, once for all stages. Raises DataError."""

@@ -102,7 +102,7 @@ def thinned(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool
     return points[farthest_points(torch.from_numpy(points[:, :3]), count).numpy()], few
 
 
-def in_order(points: Tensor, order: Order) -> Tensor:
+def along_curve(points: Tensor, order: Order) -> Tensor:
     """Positions of the points along a space-filling curve: (B, N, 3) -> (B, N) int64; `none` leaves them.
 
     `morton` interleaves the bits of the coordinates, `hilbert` never jumps between cells that do not touch (Skilling

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.base import DataModule, Positive, Stage
+from sliceformer_lab.data.base import STAGES, DataModule, Positive, Stage
 from sliceformer_lab.data.cache import cached, content_digest
 from sliceformer_lab.data.graph import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
@@ -22,12 +22,11 @@ from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.smiles import Molecule, molecule
 from sliceformer_lab.errors import DataError
 
-CHUNK = 500  # molecules that a process makes at a time
 log = logging.getLogger(__name__)
 
+CHUNK = 500  # molecules that a process makes at a time
 FACTS = "graphs.json"  # in the cache folder: how many were left out and why, and bytes a graph
 TOO_LARGE = "has more nodes than data.max_nodes"
-STAGES: tuple[Stage, ...] = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -185,8 +184,7 @@ class GraphData(DataModule):
         left_out = self._facts()["left_out"]
         if left_out:
             note = f"{note}; left out: {_counted(left_out)}"
-        name = self.title if official else f"{self.title} (unofficial copy {sha256[:8]})"
-        return {"name": name, "official": official, "sha256": sha256, "note": note}
+        return self.identified(sha256, official, note)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -152,8 +152,7 @@ class ImageData(DataModule, ABC):
             self.sources[stage].update(digest)
         sha256 = digest.hexdigest()
         official, note = self.is_official()
-        name = self.title if official else f"{self.title} (unofficial copy {sha256[:8]})"
-        return {"name": name, "official": official, "sha256": sha256, "note": note}
+        return self.identified(sha256, official, note)
 
     def _spec(self, size: int, channels: int) -> DataSpec:
         return DataSpec(name=self.title, num_classes=self.num_classes, image_size=(size, size), channels=channels)

@@ -40,7 +40,7 @@ class ListOps(SequenceData):
     num_val: Positive = 2_000
     num_test: Positive = 2_000
     generator_seed: NonNegative = 0
-    generator_processes: Positive | None = None
+    processes: Positive | None = None
     batch_size: Positive = 32
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class ListOps(SequenceData):
     def _generate(self, folder: Path) -> None:
         total = sum(self._counts.values())
         pace = Pace("expressions", total)
-        expressions = distinct(self.generator_seed, self.min_len, self.max_len, self.generator_processes)
+        expressions = distinct(self.generator_seed, self.min_len, self.max_len, self.processes)
         examples = []
         for example in islice(expressions, total):
             examples.append(example)

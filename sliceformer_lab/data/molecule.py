@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sliceformer_lab.data.base import Fraction, NonNegative, Positive, Stage
+from sliceformer_lab.data.base import STAGES, Fraction, NonNegative, Positive, Stage
 from sliceformer_lab.data.download import OfficialFile, fetch, fetch_unpacked, preparing
 from sliceformer_lab.data.graph import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.graph_data import STAGES, GraphData, Made, Sample, SmilesData
+from sliceformer_lab.data.graph_data import GraphData, Made, Sample, SmilesData
 from sliceformer_lab.data.shortest_paths import LARGEST, shortest_paths
 from sliceformer_lab.data.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, values_of
 from sliceformer_lab.data.spec import DataSpec

@@ -42,7 +42,7 @@ def in_order(make: Callable[[Work], Made], work: Iterable[Work], processes: int 
     except BrokenProcessPool as error:
         raise DataError(
             "a process that makes data was killed, most often for want of memory; "
-            f"try fewer than data.generator_processes={count}, 1 to work in the main process"
+            f"try fewer than data.processes={count}, 1 to work in the main process"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

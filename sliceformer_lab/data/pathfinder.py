@@ -46,7 +46,7 @@ class LRAPathfinder(SequenceData):
     num_examples: Annotated[int, Field(ge=10)] = PUBLISHED
     num_distractors: NonNegative | None = None
     generator_seed: NonNegative = 0
-    generator_processes: Positive | None = None
+    processes: Positive | None = None
     pixels: Literal["tokens", "values"] = "tokens"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
     batch_size: Positive = 512
@@ -94,7 +94,7 @@ class LRAPathfinder(SequenceData):
 
     def _generate(self, folder: Path) -> None:
         counts = divided(self.num_examples)
-        generate(folder, self.snake_options, self.generator_seed, counts, self.generator_processes)
+        generate(folder, self.snake_options, self.generator_seed, counts, self.processes)
         paddles = np.load(folder / "train_paddles_0000.npz")
         self._draw_sheet(folder, {name: paddles[name] for name in paddles}, np.load(folder / "paddle_snakes.npy"))
 

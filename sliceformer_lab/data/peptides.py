@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sliceformer_lab.data.base import NonNegative, Positive, Stage
+from sliceformer_lab.data.base import STAGES, NonNegative, Positive, Stage
 from sliceformer_lab.data.download import OfficialFile, fetch, md5_of, preparing
 from sliceformer_lab.data.graph import Graph, GraphSplit
-from sliceformer_lab.data.graph_data import STAGES, Sample, SmilesData
+from sliceformer_lab.data.graph_data import Sample, SmilesData
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.pickles import load_arrays

@@ -16,12 +16,11 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule, Fraction, Positive, Stage
 from sliceformer_lab.data.cache import cached, content_digest
-from sliceformer_lab.data.clouds import ENDINGS, Order, in_order, read_cloud, thinned
+from sliceformer_lab.data.clouds import ENDINGS, Order, along_curve, read_cloud, thinned
 from sliceformer_lab.data.image import carve
 from sliceformer_lab.data.image_folders import class_names
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.parallel import Pace
-from sliceformer_lab.data.parallel import in_order as made_in_order
+from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import DataError
 
@@ -47,7 +46,7 @@ class CloudOptions:
         xyz = _scaled(xyz, self.scale)
         if training and self.augment != "none":
             xyz, normals = _augmented(xyz, normals, self.augment)
-        order = in_order(xyz, self.order)
+        order = along_curve(xyz, self.order)
         features = torch.cat([xyz, normals], dim=2)
         return features.take_along_dim(order[..., None], dim=1), order
 
@@ -155,7 +154,7 @@ class PointData(DataModule):
         few = 0
         for stage, (clouds, targets) in self.parts().items():
             pace = Pace(f"{stage} clouds", len(clouds))
-            made = made_in_order(partial(prepared, num_points=self.num_points), enumerate(clouds), self.processes)
+            made = in_order(partial(prepared, num_points=self.num_points), enumerate(clouds), self.processes)
             kept: list[np.ndarray] = []
             for points, repeated in made:
                 if kept and points.shape != kept[0].shape:
@@ -210,8 +209,7 @@ class PointData(DataModule):
         few = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))["with_too_few_points"]
         if few:
             note = f"{note}; {few:,} clouds repeat points"
-        name = self.title if official else f"{self.title} (unofficial copy {sha256[:8]})"
-        return {"name": name, "official": official, "sha256": sha256, "note": note}
+        return self.identified(sha256, official, note)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -193,5 +193,4 @@ class SequenceData(DataModule):
     def fingerprint(self) -> dict[str, Any]:
         sha256 = content_digest(self.folder())
         official, note = self.is_official()
-        name = self.spec.name if official else f"{self.spec.name} (unofficial copy {sha256[:8]})"
-        return {"name": name, "official": official, "sha256": sha256, "note": note}
+        return self.identified(sha256, official, note)

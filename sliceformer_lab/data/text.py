@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sliceformer_lab.data.base import Positive, Stage
+from sliceformer_lab.data.base import STAGES, Positive, Stage
 from sliceformer_lab.data.cache import cached, manifest
 from sliceformer_lab.data.image import carve
 from sliceformer_lab.data.sequence import SequenceData, SequenceStore
@@ -22,7 +22,6 @@ from sliceformer_lab.errors import DataError
 
 log = logging.getLogger(__name__)
 
-STAGES: tuple[Stage, ...] = ("train", "val", "test")
 TEXTS_FILE = "texts.json"  # in the cache folder: classes, and a digest of all texts
 
 

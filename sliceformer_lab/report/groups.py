@@ -14,7 +14,7 @@ from sliceformer_lab.report.collect import REPLICATES, Collection, MissingRun, R
 # options that change where and how fast a run computes, not what
 OF_THE_MACHINE = {
     *("data.root", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
-    *("data.generator_processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
+    *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val")
