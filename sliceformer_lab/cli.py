@@ -5,6 +5,7 @@ Imports nothing heavy: torch is loaded by the job, after the configuration stood
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None, command: Command = TRAINING) -> int:
         register_resolvers()
         flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra wants them apart
         args.overrides = [command.read(word) for word in args.overrides]
-        with _called_with([*command.implied(args.overrides), *args.overrides, *flags]):
+        with _own_logging(), _called_with([*command.implied(args.overrides), *args.overrides, *flags]):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()
     except KeyboardInterrupt:
@@ -111,6 +112,21 @@ def _check_packages() -> None:
         place = (found.submodule_search_locations or [str(found.origin)])[0] if found else None
         if place and Path(place).resolve() != CONF_DIR.with_name(name).resolve():
             raise ConfigError(f"{place} hides the package {name} of sliceformer_lab; start from another folder")
+
+
+@contextmanager
+def _own_logging() -> Iterator[None]:
+    """Log handlers last as long as the command: a job's file may be gone when its process goes on to other things."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        for handler in set(root.handlers) - set(before):
+            root.removeHandler(handler)
+            handler.close()
+        root.handlers[:] = before
+        root.setLevel(level)
 
 
 @contextmanager

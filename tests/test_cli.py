@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -206,3 +207,11 @@ def test_file_that_hides_a_package_of_ours_is_named(
     for module in [m for m in sys.modules if m.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     assert f"{intruder} hides the package {name}" in refusal(lab())
+
+
+def test_a_command_leaves_the_callers_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    assert cli.main(["attention=nope"]) == 1 and cli.main(["debug=fast", "attention.group_size=0"]) == 1
+    assert (root.handlers, root.level) == (before, level)
