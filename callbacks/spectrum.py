@@ -18,7 +18,15 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from sliceformer_lab.analysis.plots import plot_spectra
-from sliceformer_lab.analysis.probe import MEASURES, PLACES, ProbeRecord, mean_and_std, measure_samples
+from sliceformer_lab.analysis.probe import (
+    MEASURES,
+    PLACES,
+    ProbeRecord,
+    chosen_tokens,
+    first_heads,
+    mean_and_std,
+    measure_samples,
+)
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.context import RunContext
 
@@ -102,6 +110,7 @@ class Spectrum(Callback):
         ]
         stats = {name: mean_and_std(layers, name) for name in MEASURES}
         real = (taken[0]["lengths"] - prefixes[0]).numpy()
+        tokens = chosen_tokens(prefixes[0], int(taken[0]["lengths"][0]), self.max_tokens, self.seed)
         return ProbeRecord(
             epochs=np.array([epoch]),
             mean={name: mean[None] for name, (mean, _) in stats.items()},
@@ -110,6 +119,9 @@ class Spectrum(Callback):
             sample_ids=ids.repeat(len(real) // len(ids)).numpy(),  # of pairs the first sequences, then the second
             num_tokens=real.clip(max=self.max_tokens),
             note=self._note(real, len(ids), len(blocks)),
+            heatmaps=first_heads(
+                [seen["output"][0, tokens] for seen in taken], [block.attention.head_dim for block in blocks]
+            ),
         )
 
     def _note(self, real: NDArray[np.int64], count: int, depth: int) -> str:

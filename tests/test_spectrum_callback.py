@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from callbacks.spectrum import Spectrum
-from sliceformer_lab.analysis.probe import FORMS, MEASURES, PLACES, ProbeRecord, measure
+from sliceformer_lab.analysis.probe import FORMS, MEASURES, PLACES, ProbeRecord, first_heads, measure
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.compose import CONF_DIR, load_option
 from sliceformer_lab.context import RunContext
@@ -168,6 +168,8 @@ def test_record_holds_the_measures_of_the_last_weights_without_cls(trained: tupl
         for name, values in measure(tokens[:, 1:]).items():
             mean = values.mean(0)
             np.testing.assert_allclose(record.mean[name][-1, 0, PLACES.index(place)], mean, rtol=1e-4, atol=1e-6)
+    assert record.heatmaps is not None and record.heatmaps.shape == (DEPTH, TOKENS - 1, DIM // 2)
+    np.testing.assert_allclose(record.heatmaps[0], places["output"][0, 1:, : DIM // 2], rtol=1e-5, atol=1e-6)
 
 
 def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
@@ -177,6 +179,7 @@ def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
     assert record.num_tokens.tolist() == [4, 11, 11]
     assert np.isfinite(record.mean["stable_rank"]).all()
     assert np.isnan(record.mean["spectrum"][..., 11:]).all()
+    assert record.heatmaps is not None and record.heatmaps.shape[1] == 4 and np.abs(record.heatmaps).max() < 10
     assert float(record.mean["cosine"][0, 0, 0, 0]) < 0.5  # rows of 1e3 would all point one way
 
 
@@ -205,6 +208,23 @@ def test_long_samples_are_measured_on_a_fixed_subset_and_said_so(
     assert record.mean["spectrum"].shape[-1] == 5
     assert "at most 5 of each, drawn with seed 0" in record.note
     assert record.note in caplog.text
+
+
+def test_record_of_an_older_version_has_no_heatmaps(trained: tuple[Path, Model], tmp_path: Path) -> None:
+    with np.load(trained[0] / "spectrum.npz") as file:
+        np.savez(tmp_path / "old.npz", **{name: values for name, values in file.items() if name != "heatmaps"})
+    record = ProbeRecord.load(tmp_path / "old.npz")
+    assert record.heatmaps is None
+    record.save(tmp_path / "again.npz")
+    assert ProbeRecord.load(tmp_path / "again.npz").heatmaps is None
+
+
+def test_heads_of_different_widths_are_filled_up_with_nan() -> None:
+    wide, narrow = torch.randn(3, 8), torch.randn(3, 4)
+    heads = first_heads([wide, narrow], [4, 2])
+    np.testing.assert_array_equal(heads[0], wide[:, :4])
+    np.testing.assert_array_equal(heads[1, :, :2], narrow[:, :2])
+    assert np.isnan(heads[1, :, 2:]).all()
 
 
 def test_resumed_run_continues_the_record(tmp_path: Path) -> None:

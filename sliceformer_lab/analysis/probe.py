@@ -80,6 +80,16 @@ def measure_samples(
     return found
 
 
+def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[np.float32]:
+    """The first head of each layer's operator output (N, H*D) of one sample -> (L, N, D), NaN beyond a narrower one.
+
+    The matrix that the papers draw: tokens down, channels of head 0 across (CSP, Figure 3).
+    """
+    widest = max(head_dims)
+    heads = [x[:, :width] for x, width in zip(outputs, head_dims, strict=True)]
+    return torch.stack([pad(head.float(), (0, widest - head.shape[1]), value=torch.nan) for head in heads]).numpy()
+
+
 def mean_and_std(
     layers: Sequence[Sequence[Mapping[str, Tensor]]], name: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -106,6 +116,7 @@ class ProbeRecord:
     sample_ids: NDArray[np.int64]  # (S,) position of each sample in the validation split
     num_tokens: NDArray[np.int64]  # (S,) tokens measured, CLS and padding left out
     note: str  # what was sampled, in words
+    heatmaps: NDArray[np.float32] | None = None  # `first_heads` at the last record; None in files of older versions
 
     def at(self, name: str, place: str, form: str, *, moment: int = -1) -> NDArray[np.float64]:
         """Mean of a measure per layer (L,), spectrum (L, R), at the `moment`-th record: 0 the first, -1 the last."""
@@ -144,6 +155,8 @@ class ProbeRecord:
         }
         arrays |= {f"{name}_mean": self.mean[name] for name in MEASURES}
         arrays |= {f"{name}_std": self.std[name] for name in MEASURES}
+        if self.heatmaps is not None:
+            arrays["heatmaps"] = self.heatmaps
         unfinished = path.with_name(path.name + ".unfinished")
         with unfinished.open("wb") as file:
             np.savez_compressed(file, **arrays)
@@ -161,4 +174,5 @@ class ProbeRecord:
                 sample_ids=file["sample_ids"],
                 num_tokens=file["num_tokens"],
                 note=str(file["note"]),
+                heatmaps=file.get("heatmaps"),
             )
