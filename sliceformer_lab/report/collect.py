@@ -118,6 +118,7 @@ class Collection:
     runs: list[RunRecord] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)  # folder: why
     missing: list[MissingRun] = field(default_factory=list)
+    planned: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # the job of a sweep that a run is, by folder
 
 
 def collect(folder: Path) -> Collection:
@@ -180,7 +181,9 @@ def _add_missing(found: Collection, sweep: Path) -> None:
         hydra = content["hydra"]
         if hydra["job"]["config_name"] != CONFIG.removesuffix(".yaml"):
             return  # a sweep of benchmarks or reports
-        parsed = OverridesParser.create().parse_overrides(hydra["overrides"]["task"])
+        swept = (hydra.get("sweeper") or {}).get("params") or {}  # of a study; the command line goes before it
+        words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]
+        parsed = OverridesParser.create().parse_overrides(words)
         jobs = [tuple(job) for job in BasicSweeper.split_arguments(parsed, None)[0]]
     except (OSError, KeyError, TypeError, ValueError, HydraException, OmegaConfBaseException) as error:
         found.unreadable[f"{name}/{SWEEP}"] = f"what this sweep planned is unknown ({type(error).__name__})"
@@ -188,7 +191,9 @@ def _add_missing(found: Collection, sweep: Path) -> None:
     folders = {number: _job_folder(sweep, number) for number in range(len(jobs))}
     readable = {run.folder for run in found.runs}
     for number, overrides in enumerate(jobs):
-        if folders[number] in readable:
+        folder = folders[number]
+        if folder is not None and folder in readable:
+            found.planned[folder] = overrides
             continue
         alike = [folders[other] for other, words in enumerate(jobs) if _but_seeds(words) == _but_seeds(overrides)]
         sibling = next((folder for folder in alike if folder in readable), None)

@@ -19,6 +19,7 @@ from sliceformer_lab.report.lines import SAME_COST, Cost, Line, Published
 Section = tuple[Table, list[Line]]
 Column = Callable[[Line, float], str]
 
+PERCENT = 100.0
 LEGEND = (
     "The mean is over seeds, with its 95 % interval: resampled from six seeds on, from Student's t below. "
     "`over examples` is the 95 % interval for another draw of the test examples, the trained models fixed. "
@@ -29,15 +30,16 @@ LEGEND = (
     f"`*` marks a cost more than {100 * SAME_COST:.0f} % away from the reference attention; speed is of training. "
     "`≠` marks a published number under another protocol, and the notes say what differs."
 )
+COVERAGE = "What the papers print, and what was run"
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≠": r"$\neq$"}
 LATEX |= {"×": r"$\times$", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
 def markdown(found: Collection, sections: Sequence[Section]) -> str:
     """The whole report."""
-    parts = [f"# Runs below {found.folder.name or found.folder}", _counts(found), LEGEND]
+    parts = [f"# {heading(found)}", counts(found), LEGEND]
     for table, lines in sections:
-        parts += [f"## {table.title}", *_usual(table), _markdown_table(*_cells(table, lines)), *_notes(table, lines)]
+        parts += [f"## {table.title}", *usual(table), _markdown_table(*cells(table, lines)), *_notes(table, lines)]
     if rest := leftovers(found, sections):
         parts += ["## Not in a table", "\n".join(f"- {line}" for line in rest)]
     return "\n\n".join(parts) + "\n"
@@ -45,28 +47,38 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
 
 def coverage_page(covered: Sequence[Coverage]) -> str:
     """A row for each number the papers print."""
+    return (
+        "\n\n".join([f"# {COVERAGE}", coverage_counts(covered), _markdown_table(*coverage_cells(covered, "`"))]) + "\n"
+    )
+
+
+def coverage_counts(covered: Sequence[Coverage]) -> str:
+    """How many of the printed numbers have a command and a run."""
     with_command = sum(bool(line.command) for line in covered)
     run = sum(line.has_run for line in covered)
-    head = f"{len(covered)} printed numbers: {with_command} have a command, {run} have been run in this folder."
+    return f"{len(covered)} printed numbers: {with_command} have a command, {run} have been run in this folder."
+
+
+def coverage_cells(covered: Sequence[Coverage], quote: str = "") -> tuple[list[str], list[list[str]]]:
+    """Heads and rows, commands between `quote`."""
     rows = [
         [
             f"{line.result.cell.paper} {line.result.cell.table}",
             *(line.result.cell.task, " ".join(filter(None, (line.result.cell.attention, line.result.cell.variant)))),
             *(line.result.cell.metric, line.result.printed),
-            f"`{line.command}`" if line.command else f"none: {line.reason}",
+            f"{quote}{line.command}{quote}" if line.command else f"none: {line.reason}",
             line.status,
         ]
         for line in covered
     ]
-    names = ["table", "task", "attention", "metric", "printed", "command", "runs here"]
-    return "\n\n".join(["# What the papers print, and what was run", head, _markdown_table(names, rows)]) + "\n"
+    return ["table", "task", "attention", "metric", "printed", "command", "runs here"], rows
 
 
 def latex(sections: Iterable[Section]) -> str:
     """A table (booktabs) for each section."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table, lines in sections:
-        names, rows = _cells(table, lines)
+        names, rows = cells(table, lines)
         body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
         head = " & ".join(map(_tex, names)) + r" \\"
         parts += [
@@ -88,7 +100,7 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
     """The tables in the terminal, with what matters most; the files have the rest."""
     sections = list(sections)
     for table, lines in sections:
-        names, rows = _cells(table, lines, brief=True)
+        names, rows = cells(table, lines, brief=True)
         console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
         rich_table = RichTable(*names)
         for row in rows:
@@ -96,7 +108,7 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
         console.print(rich_table, markup=False)
     for line in leftovers(found, sections):
         console.print(line, markup=False, soft_wrap=True)
-    console.print(_counts(found), markup=False, soft_wrap=True)
+    console.print(counts(found), markup=False, soft_wrap=True)
 
 
 def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
@@ -108,7 +120,12 @@ def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
     ]
 
 
-def _counts(found: Collection) -> str:
+def heading(found: Collection) -> str:
+    """What the report is of."""
+    return f"Runs below {found.folder.name or found.folder}"
+
+
+def counts(found: Collection) -> str:
     """How many runs ended how."""
     ended = [run.status for run in found.runs]
     counts = {status: ended.count(status) for status in sorted(set(ended), key=lambda status: (status != "ok", status))}
@@ -117,7 +134,7 @@ def _counts(found: Collection) -> str:
     return f"{len(found.runs)} runs: {words}." if found.runs else f"No run can be read: {words}."
 
 
-def _usual(table: Table) -> list[str]:
+def usual(table: Table) -> list[str]:
     """The options that go without saying in most rows; nothing where all rows are alike."""
     said = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
     return [f"Where a row does not say otherwise: {said}."] if said else []
@@ -143,18 +160,32 @@ def _columns(metric: str, brief: bool) -> dict[str, Column]:
     return {name: column for name, column in columns.items() if name not in left_out}
 
 
-def _cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
+def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
     """Heads and rows; columns that are empty throughout are left out."""
-    scale, unit = (100.0, ", %") if re.search("accuracy|iou", table.metric) else (1.0, "")
-    columns = _columns(f"{table.metric}{unit}", brief)
+    scale = _scale(table.metric)
+    columns = _columns(headed(table.metric), brief)
     filled = {name: [column(line, scale) for line in lines] for name, column in columns.items()}
-    kept = {name: cells for name, cells in filled.items() if any(cells)}
+    kept = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *kept]
     rows = [
-        [line.row.label, *map(str, line.row.factors), *(cells[i] for cells in kept.values())]
+        [line.row.label, *map(str, line.row.factors), *(texts[i] for texts in kept.values())]
         for i, line in enumerate(lines)
     ]
     return names, rows
+
+
+def headed(metric: str) -> str:
+    """The head of a metric's column: with its unit."""
+    return f"{metric}, %" if _scale(metric) == PERCENT else metric
+
+
+def shown(value: float | None, metric: str) -> str:
+    """A metric's value in the unit of its column; '' for None."""
+    return _number(value, _scale(metric))
+
+
+def _scale(metric: str) -> float:
+    return PERCENT if re.search("accuracy|iou", metric) else 1.0
 
 
 def _runs(line: Line) -> str:
@@ -179,8 +210,8 @@ def _cost(cost: Cost) -> str:
     if cost.value is None:
         return ""
     ratio = "" if cost.ratio is None else f" ({cost.ratio:.2f} ×{' *' if cost.is_other else ''})"
-    shown = f"{cost.value:,.0f}" if cost.value >= 100 else f"{cost.value:.3g}"
-    return f"{shown}{ratio}"
+    size = f"{cost.value:,.0f}" if cost.value >= 100 else f"{cost.value:.3g}"
+    return f"{size}{ratio}"
 
 
 def _printed(published: Published | None, scale: float) -> str:
@@ -188,12 +219,12 @@ def _printed(published: Published | None, scale: float) -> str:
     if published is None:
         return ""
     own = published.results[0]
-    shown = own.printed if own.value is None else _number(own.value, scale)
+    figure = own.printed if own.value is None else _number(own.value, scale)
     mark = " ≠" if published.reasons else ""
     span = published.span
     differ = span is not None and span[0] != span[1]
     spread = f" (papers {_number(span[0], scale)} to {_number(span[1], scale)})" if span and differ else ""
-    return f"{shown}{mark}{spread}"
+    return f"{figure}{mark}{spread}"
 
 
 def _to_published(published: Published | None, scale: float) -> str:
@@ -207,11 +238,12 @@ def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
         name = " ".join(
             [line.row.label, *(f"{key}={value}" for key, value in zip(table.by, line.row.factors, strict=True))]
         )
-        remarks += [f"- {name}: {note}" for note in (*line.notes, *_of_papers(line.published))]
+        remarks += [f"- {name}: {note}" for note in (*line.notes, *of_papers(line.published))]
     return ["\n".join(remarks)] if remarks else []
 
 
-def _of_papers(published: Published | None) -> list[str]:
+def of_papers(published: Published | None) -> list[str]:
+    """What the papers print for a row, and whether it may be compared."""
     if published is None:
         return []
     own = published.results[0]
@@ -281,7 +313,7 @@ def _number(value: float | None, scale: float) -> str:
     """Two decimals of a percentage, else four significant digits."""
     if value is None:
         return ""
-    return f"{scale * value:.2f}" if scale == 100 else f"{value:.4g}"
+    return f"{scale * value:.2f}" if scale == PERCENT else f"{value:.4g}"
 
 
 def _interval(interval: Interval | None, scale: float) -> str:
