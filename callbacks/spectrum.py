@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,9 +11,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
-from torch.utils.hooks import RemovableHandle
 
 from sliceformer_lab.analysis.plots import plot_spectra
 from sliceformer_lab.analysis.probe import (
@@ -27,7 +24,8 @@ from sliceformer_lab.analysis.probe import (
     mean_and_std,
     measure_samples,
 )
-from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.context import RunContext
 
 log = logging.getLogger(__name__)
@@ -88,7 +86,7 @@ class Spectrum(Callback):
         if self._probe is None or (self._record is not None and epoch in self._record.epochs):
             return
         blocks = _blocks(model)
-        with _undisturbed(model), _captured(blocks) as taken, trainer.precision_plugin.forward_context():
+        with undisturbed(model), captured(blocks) as taken, trainer.precision_plugin.forward_context():
             model(self._probe.to(model.device))
         now = self._record_of(epoch, blocks, taken, self._probe.ids)
         if self._record is None:
@@ -146,55 +144,10 @@ def _first_samples(trainer: Trainer, count: int) -> Batch | None:
 
 def _blocks(model: LightningModule) -> list[Any]:
     """The encoder's blocks. Raises ValueError if the model has none."""
-    blocks = getattr(getattr(model, "encoder", None), "blocks", None)
-    if not blocks:
-        raise ValueError(f"callbacks.spectrum: {type(model).__name__} has no encoder.blocks; use callbacks=minimal")
-    return list(blocks)
-
-
-@contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation without gradients; random generators and every module's mode are afterwards what they were."""
-    training = [module for module in model.modules() if module.training]
-    with isolate_rng(), torch.no_grad():
-        model.eval()
-        try:
-            yield
-        finally:
-            for module in training:
-                module.training = True
-
-
-@contextmanager
-def _captured(blocks: list[Any]) -> Iterator[list[dict[str, Tensor]]]:
-    """What the next forward pass shows of every block: (B, N, C) at each of PLACES and the `lengths` (B,)."""
-    taken: list[dict[str, Tensor]] = [{} for _ in blocks]
-    handles = [handle for block, seen in zip(blocks, taken, strict=True) for handle in _watch(block, seen)]
     try:
-        yield taken
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _watch(block: Any, seen: dict[str, Tensor]) -> list[RemovableHandle]:
-    def keep_value(_: nn.Module, _args: Any, output: Tensor) -> None:
-        seen["input"] = output.detach().cpu()
-
-    def keep_mixed(_: nn.Module, args: Any) -> None:
-        seen["output"] = args[0].detach().cpu()
-
-    def keep_stream(_: nn.Module, args: Any, output: Tensor) -> None:
-        padding: Padding | None = args[1] if len(args) > 1 else None
-        rows, num_tokens = output.shape[:2]
-        seen["lengths"] = torch.full((rows,), num_tokens) if padding is None else padding.lengths.cpu()
-        seen["stream"] = output.detach().cpu()
-
-    return [
-        block.attention.value.register_forward_hook(keep_value),
-        block.attention.out.register_forward_pre_hook(keep_mixed),
-        block.register_forward_hook(keep_stream),
-    ]
+        return blocks_of(model)
+    except ValueError as error:
+        raise ValueError(f"callbacks.spectrum: {error}; use callbacks=minimal") from error
 
 
 def _scalars(record: ProbeRecord) -> dict[str, float]:
