@@ -107,27 +107,45 @@ class SAMSA(Attention):
 
     def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> Sample:
         """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
-        candidates = torch.cat([self.split_heads(k), self.split_heads(v)], dim=-1)  # (B, H, N, 2D)
         z = scores.transpose(1, 2).float()  # 16 bits would tie many tokens
         if padding is not None:
             z = z.masked_fill(~padding.mask[:, None], -torch.inf)
-        candidates, z = self._with_supports(candidates, z)
         gathers_only = self.hard and not self.training
-        z, index = self._noisy(z, k.shape[1]).topk(self.sample_size if gathers_only else 2 * self.sample_size)
-        slots = candidates.gather(2, index[..., None].expand(-1, -1, -1, candidates.shape[-1]))
+        z = self._noisy(self._with_supports(z), k.shape[1])
+        z, index = z.topk(self.sample_size if gathers_only else 2 * self.sample_size)
+        slots = self._rows(k, v, index)
         keys, values = (slots if gathers_only else self._relaxed(slots, z)).chunk(2, dim=-1)
         return Sample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
 
-    def _with_supports(self, candidates: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Candidates (B, H, N+2K, 2D) and scores (B, H, N+2K); empty ones that no query sees if there are no supports.
+    def _with_supports(self, z: Tensor) -> Tensor:
+        """Scores of the tokens (B, H, N) -> of all candidates (B, H, N+2K), the supports' last.
 
-        Either way there are 2K finite scores, so that a top-2K exists and holds no padding.
+        Without supports, of empty candidates that no query sees: either way there are 2K finite scores, so that a
+        top-2K exists and holds no padding.
         """
         if self.supports is None:
-            extra = 2 * self.sample_size
-            return F.pad(candidates, (0, 0, 0, extra)), F.pad(z, (0, extra), value=_NEVER)
-        keys_and_values, scores = self.supports(len(z))
-        return torch.cat([candidates, keys_and_values.to(candidates.dtype)], 2), torch.cat([z, scores.float()], 2)
+            return F.pad(z, (0, 2 * self.sample_size), value=_NEVER)
+        return torch.cat([z, self.supports.scores.float().expand(len(z), -1, -1)], 2)
+
+    def _rows(self, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
+        """Keys beside values of the candidates `index` (B, H, S) -> (B, H, S, 2D).
+
+        Reads the chosen rows alone: laying out every candidate by head first would cost several copies of k and v.
+        """
+        batch_size, num_tokens, _ = k.shape
+        heads = torch.arange(self.spec.num_heads, device=index.device)[:, None]
+        samples = torch.arange(batch_size, device=index.device)[:, None, None]
+        places = ((samples * num_tokens + index.clamp(max=num_tokens - 1)) * len(heads) + heads).flatten()
+        tokens = torch.cat(
+            [x.reshape(-1, self.head_dim).index_select(0, places).view(*index.shape, -1) for x in (k, v)], dim=-1
+        )
+        is_token = (index < num_tokens)[..., None]
+        if self.supports is None:
+            return tokens.masked_fill(~is_token, 0)
+        number = self.supports.scores.shape[1]
+        supports = torch.cat([self.supports.keys, self.supports.values], dim=-1).flatten(0, 1).to(tokens.dtype)
+        places = (heads * number + (index - num_tokens).clamp(min=0)).flatten()
+        return torch.where(is_token, tokens, supports.index_select(0, places).view_as(tokens))
 
     def _noisy(self, z: Tensor, num_tokens: int) -> Tensor:
         if not (self.training or self.gumbel_eval):
@@ -157,7 +175,7 @@ class SAMSA(Attention):
 
 
 class _Supports(nn.Module):
-    """Learned candidates beside the tokens, with scores of their own."""
+    """Learned candidates beside the tokens, with scores of their own: `number` for each head."""
 
     def __init__(self, num_heads: int, number: int, head_dim: int) -> None:
         super().__init__()
@@ -165,11 +183,6 @@ class _Supports(nn.Module):
         self.scores = nn.Parameter(0.02 * torch.randn(num_heads, number))
         self.keys = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
         self.values = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
-
-    def forward(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Keys beside values (B, H, 2K, 2D) and scores (B, H, 2K)."""
-        keys_and_values = torch.cat([self.keys, self.values], dim=-1)
-        return keys_and_values.expand(batch_size, -1, -1, -1), self.scores.expand(batch_size, -1, -1)
 
 
 def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
