@@ -42,12 +42,18 @@ def seed_interval(values: Values, resamples: int, seed: int) -> Interval | None:
     if count < 2:
         return None
     if count < FEWEST_RUNS:
-        half = stats.t.ppf(1 - LEVEL / 2, count - 1) * figures.std(ddof=1) / count**0.5
+        half = float(student_half_width(figures.std(ddof=1), count))
         return Interval(float(figures.mean() - half), float(figures.mean() + half), "Student's t")
     tail = float(stats.norm.cdf(-((count / (count - 1)) ** 0.5) * stats.t.ppf(1 - LEVEL / 2, count - 1)))
     means = figures[np.random.default_rng(seed).integers(count, size=(resamples, count))].mean(axis=1)
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(float(low), float(high), "bootstrap over seeds")
+
+
+def student_half_width(std: np.ndarray | float, count: np.ndarray | int) -> np.ndarray:
+    """Half of Student's 95 % interval of a mean, from the standard deviation (n - 1) of `count` values; NaN of one."""
+    half: np.ndarray = stats.t.ppf(1 - LEVEL / 2, np.asarray(count) - 1) * std / np.sqrt(count)
+    return half
 
 
 def example_interval(scores: np.ndarray, resamples: int, seed: int) -> Interval:
