@@ -1,0 +1,21 @@
+"""The report's figures: each table's runs as Vega-Lite, for the page and for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sliceformer_lab.report.figures.curves import learning_curves
+from sliceformer_lab.report.figures.figure import Figure
+from sliceformer_lab.report.figures.files import write_figures
+from sliceformer_lab.report.figures.rows import subjects
+from sliceformer_lab.report.tables import Section
+
+__all__ = ["Figure", "figures", "write_figures"]
+
+KINDS = (learning_curves,)
+
+
+def figures(sections: Sequence[Section]) -> list[Figure]:
+    """Every figure of every table that has something to show."""
+    drawn = [kind(subject) for subject in subjects(sections) for kind in KINDS]
+    return [figure for figure in drawn if figure is not None]
