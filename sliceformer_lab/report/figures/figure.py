@@ -105,7 +105,7 @@ def line_panel(
     base = alt.Chart(inline(drawn)).encode(x=alt.X("x:Q", axis=_whole_numbers(drawn["x"]), scale=across).title(x))
     axis = alt.Axis(format=numbers, labelFlush=True) if numbers else alt.Axis(labelFlush=True)
     at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
-    tooltip = [ROW, alt.Tooltip("x:Q", title=x), "mean:Q", "low:Q", "high:Q", "n:Q"]
+    tooltip = [f"{ROW}:N", alt.Tooltip("x:Q", title=x), "mean:Q", "low:Q", "high:Q", "n:Q"]
     band = base.mark_area(clip=True, opacity=0.16).encode(
         y=alt.Y("low:Q", scale=kind), y2="high:Q", color=channels["color"]
     )
