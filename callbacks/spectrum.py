@@ -6,7 +6,6 @@ import logging
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -17,12 +16,11 @@ from torch.utils.data import DataLoader
 from sliceformer_lab.analysis.plots import plot_spectra
 from sliceformer_lab.analysis.probe import (
     MEASURES,
-    PLACES,
     ProbeRecord,
     chosen_tokens,
     first_heads,
     mean_and_std,
-    measure_samples,
+    measure_places,
 )
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.capture import blocks_of, captured, undisturbed
@@ -98,12 +96,8 @@ class Spectrum(Callback):
 
     def _record_of(self, epoch: int, blocks: list[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
         prefixes = [block.attention.spec.num_prefix for block in blocks]
-        limits = {"max_tokens": self.max_tokens, "seed": self.seed}
         layers = [
-            [
-                measure_samples(x, seen["lengths"].clamp(max=x.shape[1]), num_prefix=prefix, **limits)
-                for x in (seen[place] for place in PLACES)  # the input may be a few inducing points, not the tokens
-            ]
+            measure_places(seen, num_prefix=prefix, max_tokens=self.max_tokens, seed=self.seed)
             for seen, prefix in zip(taken, prefixes, strict=True)
         ]
         stats = {name: mean_and_std(layers, name) for name in MEASURES}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +19,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
+    OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
 
@@ -46,9 +49,24 @@ def report_folder(folder: str) -> str:
     return str(Path(folder).expanduser() / "report")
 
 
-def sweep_folder(outputs: str) -> str:
-    """<outputs>/sweeps/<time>, which holds the run folders of a sweep."""
-    return str(Path(outputs).expanduser() / "sweeps" / _now())
+def analysis_folder(runs: str | Sequence[str] | None, output: str | None, outputs: str, analysis: str) -> str:
+    """`output`, or <the folder of the runs>/analysis/<analysis>, of several run folders the one that holds all.
+
+    Raises ConfigError if there is no such folder of runs, before Hydra could make one.
+    """
+    folders = [Path(name).expanduser() for name in ([runs] if isinstance(runs, str) else runs or ())]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"runs={folder}: there is no such folder; name run folders, or one that holds some")
+    if output is not None:
+        return str(Path(output).expanduser())
+    common = os.path.commonpath([folder.resolve() for folder in folders]) if folders else Path(outputs).expanduser()
+    return str(Path(common) / "analysis" / analysis)
+
+
+def sweep_folder(outputs: str, study: str | None = None) -> str:
+    """<outputs>/sweeps/<study>-<time>, which holds the run folders of a sweep; the time alone of one that is no study."""
+    return str(Path(outputs).expanduser() / "sweeps" / "-".join(filter(None, (study, _now()))))
 
 
 def digest(options: str) -> str:

@@ -24,11 +24,11 @@ OTHER_GROUPS = ("data", "encoder", "block", "optim", "trainer", "callbacks", "lo
 def help_text() -> str:
     """Example commands, then what can be chosen."""
     sections = {
-        "Examples": _columns(EXAMPLES),
-        "Tasks (task=)": _columns(_explained("task")),
-        "Attentions (attention=)": _columns(_explained("attention")),
-        "Other groups": _columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
-        "Experiments (experiment=)": _columns(_by_table(option_names("experiment"))),
+        "Examples": columns(EXAMPLES),
+        "Tasks (task=)": columns(explained("task")),
+        "Attentions (attention=)": columns(explained("attention")),
+        "Other groups": columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
+        "Experiments (experiment=)": columns(_by_table(option_names("experiment"))),
     }
     lines = [
         "Train and compare replacements of multi-head attention.",
@@ -52,7 +52,7 @@ def _by_table(names: list[str]) -> dict[str, str]:
     }
 
 
-def _explained(group: str) -> dict[str, str]:
+def explained(group: str) -> dict[str, str]:
     """The options of a group with the first comment of their files."""
     return {name: _first_comment(CONF_DIR / group / f"{name}.yaml") for name in option_names(group)}
 
@@ -62,6 +62,6 @@ def _first_comment(file: Path) -> str:
     return next((line[2:] for line in lines if line.startswith("# ") and not line.startswith("# @")), "")
 
 
-def _columns(rows: Mapping[str, str]) -> list[str]:
+def columns(rows: Mapping[str, str]) -> list[str]:
     width = max(map(len, rows)) + 2
     return [f"  {left:<{width}}{right}" for left, right in rows.items()]

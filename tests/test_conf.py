@@ -19,7 +19,7 @@ OPTIONS = [(group, name) for group in GROUPS for name in option_names(group)]
 CHOICES = [
     f"{group.name}={name}"
     for group in sorted(CONF_DIR.iterdir())
-    if group.is_dir() and group.name not in ("attention", "task", "experiment")
+    if group.is_dir() and group.name not in ("attention", "task", "experiment", "analysis")
     for name in option_names(group.name)
 ]
 PAIRS = list(zip(option_names("attention"), cycle(option_names("task")), strict=False))  # each of both once

@@ -80,6 +80,22 @@ def measure_samples(
     return found
 
 
+def measure_places(
+    seen: Mapping[str, Tensor], *, num_prefix: int, max_tokens: int, seed: int
+) -> list[dict[str, Tensor]]:
+    """`measure_samples` at each of PLACES of what one block showed: (S, N, C) by place, and `lengths` (S,)."""
+    return [
+        measure_samples(
+            x,
+            seen["lengths"].clamp(max=x.shape[1]),  # the input may be a few inducing points, not the tokens
+            num_prefix=num_prefix,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        for x in (seen[place] for place in PLACES)
+    ]
+
+
 def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[np.float32]:
     """The first head of each layer's operator output (N, H*D) of one sample -> (L, N, D), NaN beyond a narrower one.
 

@@ -1,0 +1,65 @@
+"""The command line of the analyses: its help, and its one job. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from sliceformer_lab.analyze.options import AnalyzeOptions
+from sliceformer_lab.cli import Command
+from sliceformer_lab.compose import CONF_DIR
+from sliceformer_lab.config import construct
+from sliceformer_lab.jobs import resolved
+from sliceformer_lab.overview import columns, explained
+
+CONFIG_NAME = "analyze"
+EXAMPLES = {
+    "spectrum runs=outputs/digits": "every run below a folder, untrained and trained",
+    "residual runs=[outputs/a,outputs/b] checkpoint=best": "two run folders, at their scored checkpoints",
+    "heatmaps runs=outputs/digits analysis.layers=[1,4]": "an option of one analysis",
+    "oversmoothing": "needs no runs",
+    "--cfg job": "print every option with its value",
+}
+
+
+def help_text() -> str:
+    """Example commands, every analysis with a line on it, and the options that all of them have."""
+    program = "python -m sliceformer_lab.analyze"
+    file = (CONF_DIR / f"{CONFIG_NAME}.yaml").read_text(encoding="utf-8")
+    options = [line.partition(" # ")[::2] for line in file.splitlines() if line and line[0].isalpha() and " # " in line]
+    sections = {
+        "Examples": {f"{program} {words}": said for words, said in EXAMPLES.items()},
+        "Analyses": explained("analysis"),
+        "Options, and what they are by default": dict(options),
+        "Written to FOLDER/analysis/ANALYSIS": {
+            "ANALYSIS.csv": "every measured value in a row of its own",
+            "ANALYSIS.json": "the runs, commits, seeds and samples behind it, and what was left out",
+            "*.png, *.pdf": "the figures",
+        },
+    }
+    lines = [
+        "Show what the layers of finished runs do to their tokens.",
+        "",
+        f"usage: {program} [ANALYSIS] [runs=FOLDER] [KEY=VALUE ...]",
+    ]
+    for title, rows in sections.items():
+        lines += ["", title, *columns(rows)]
+    return "\n".join(lines)
+
+
+def job(cfg: DictConfig, folder: Path) -> None:
+    """Check the options, open the runs and write the analysis into `folder`. Raises LabError."""
+    config = resolved(cfg)
+    config.pop("paths")
+    node = config.pop("analysis")
+    root = {"_target_": f"{AnalyzeOptions.__module__}.{AnalyzeOptions.__name__}", **config}
+    options: AnalyzeOptions = construct(root, where=CONFIG_NAME)
+    name = str(HydraConfig.get().runtime.choices["analysis"])
+    from sliceformer_lab.analyze.run import run
+
+    run(name, node, options, folder)
+
+
+ANALYZE = Command(CONFIG_NAME, help_text, job, bare_word="analysis")
