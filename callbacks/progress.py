@@ -76,7 +76,7 @@ def progress(context: RunContext) -> Callback:
 def _total_steps(trainer: Trainer) -> int | None:
     """How many optimiser steps a run that is counted in them makes."""
     task: Any = trainer.lightning_module
-    steps: int | None = None if trainer.fast_dev_run else task.optim.steps  # type: ignore[attr-defined]
+    steps: int | None = None if trainer.fast_dev_run else task.optim.last_step  # type: ignore[attr-defined]
     return steps
 
 

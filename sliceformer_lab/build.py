@@ -23,7 +23,8 @@ def build_data(config: Mapping[str, Any]) -> Any:
     data, optim = construct(config["data"], where="data"), config["optim"]
     data.seed = config["seed"]
     data.accumulate = optim["accumulate"]
-    data.stretch = optim["val_every"] and optim["val_every"] * optim["accumulate"]
+    val_every = None if optim.get("max_steps") else optim["val_every"]
+    data.stretch = val_every and val_every * optim["accumulate"]
     data.score_test_each_epoch = config["selection"] == "best_test"
     return data
 

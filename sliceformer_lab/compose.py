@@ -23,9 +23,13 @@ HYBRID = "sliceformer_lab.attention.hybrid.hybrid"
 
 
 def option_names(group: str) -> list[str]:
-    """The options of a group such as 'attention', sorted; those in a sub-folder as folder/option."""
+    """The options of a group such as 'attention', sorted; those in a sub-folder as folder/option.
+
+    A folder whose name begins with _ holds parts of options, which nobody chooses by themselves.
+    """
     root = CONF_DIR / group
-    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
+    names = sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
+    return [name for name in names if not name.startswith("_")]
 
 
 def no_such_option(group: str, name: str, names: list[str]) -> str:

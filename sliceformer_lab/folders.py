@@ -65,7 +65,7 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
 
 
 def sweep_folder(outputs: str, study: str | None = None) -> str:
-    """<outputs>/sweeps/<study>-<time>, which holds the run folders of a sweep; the time alone of one that is no study."""
+    """<outputs>/sweeps/<study>-<time>, which holds the run folders of a sweep; without a study the time alone."""
     return str(Path(outputs).expanduser() / "sweeps" / "-".join(filter(None, (study, _now()))))
 
 

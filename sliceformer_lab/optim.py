@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -22,8 +22,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class OptimOptions:
     """A training recipe: optimiser, schedule and length; conf/optim lists what each option means.
 
-    A run lasts so many `epochs`, or exactly so many optimiser `steps`, scored every `val_every` of them. Raises
-    ValueError where options contradict each other.
+    A run lasts so many `epochs`, or exactly so many optimiser `steps`, scored every `val_every` of them. `max_steps`
+    draws a longer one together: it is scored after each pass, warm-up takes a tenth of it at most, and decay and
+    milestones come at the same share of it. Raises ValueError where options contradict each other.
     """
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
@@ -37,6 +38,7 @@ class OptimOptions:
     epochs: Count | None = 100
     steps: Count | None = None
     val_every: Count | None = None
+    max_steps: Count | None = None
     schedule: Literal["constant", "cosine", "linear", "inverse_sqrt", "multistep"] = "cosine"
     interval: Literal["step", "epoch"] = "epoch"
     warmup_steps: Natural | Literal["untuned"] = 0
@@ -93,8 +95,10 @@ class OptimOptions:
 
         A warm-up over `warmup_steps`, then the schedule over the steps that are left; the untuned warm-up multiplies a
         schedule over all steps (Ma & Yarats 2021, section 5). With interval=epoch each epoch keeps the rate of its
-        first step.
+        first step. A run that `max_steps` cuts off is drawn together to that length.
         """
+        if self.max_steps is not None and self.max_steps < total_steps:
+            return self._drawn_together(self.max_steps).rate_factor(self.max_steps)
         steps_per_epoch = max(1, total_steps // self.epochs) if self.epochs else 1
         first = self.warmup_lr / self.lr
 
@@ -112,6 +116,16 @@ class OptimOptions:
             return self._after_warmup(step, total_steps, steps_per_epoch)
 
         return factor
+
+    @property
+    def last_step(self) -> int | None:
+        """The optimiser step after which a run ends; None of a run that lasts its epochs."""
+        return min((steps for steps in (self.steps, self.max_steps) if steps is not None), default=None)
+
+    def _drawn_together(self, length: int) -> OptimOptions:
+        """The recipe of a run of this many steps, with a warm-up that leaves time for the rest."""
+        warmup = round(2 / (1 - self.betas[1])) if self.warmup_steps == "untuned" else self.warmup_steps
+        return replace(self, max_steps=None, warmup_steps=min(warmup, length // 10), cycle="fit", horizon=None)
 
     @property
     def _warmup(self) -> int:

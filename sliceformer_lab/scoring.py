@@ -59,7 +59,7 @@ def results(
 def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
     """What a figure must share with another to be comparable."""
     prints = data.fingerprint()
-    limit_train = config["data"].get("limit_train")
+    limit_train, limit_eval = (config["data"].get(f"limit_{part}") for part in ("train", "eval"))
     return {
         "data": prints["name"],
         "official": prints["official"],
@@ -67,10 +67,11 @@ def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
         **data.sizes(),
         "sequence_length": task.num_tokens(),
         "selection": config["selection"],
-        "epochs": task.optim.epochs,
-        "steps": task.optim.steps,
+        "epochs": task.optim.epochs if task.optim.max_steps is None else None,
+        "steps": task.optim.steps if task.optim.max_steps is None else task.num_steps,
         "limit_train": config["trainer"]["limit_train_batches"] if limit_train is None else limit_train,
-        "limit_val": config["trainer"]["limit_val_batches"],
+        "limit_val": config["trainer"]["limit_val_batches"] if limit_eval is None else limit_eval,
+        "limit_test": limit_eval,
     }
 
 

@@ -46,6 +46,7 @@ class Task(LightningModule, ABC):
         self.model_config = model if isinstance(model, ModelConfig) else ModelConfig(**model)
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)
         self.optim: OptimOptions = construct(self.model_config.optim, where="optim")
+        self.num_steps: int | None = None  # that training takes, known when it starts
         self.predictions: dict[str, Predictions] = {}
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
@@ -104,7 +105,7 @@ class Task(LightningModule, ABC):
         self._stop_after_last_step()
 
     def _stop_after_last_step(self) -> None:
-        if self.optim.steps is not None and self.trainer.global_step >= self.optim.steps:
+        if self.optim.last_step is not None and self.trainer.global_step >= self.optim.last_step:
             self.trainer.should_stop = True
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -147,4 +148,5 @@ class Task(LightningModule, ABC):
         optimizer = self.optim.build_optimizer(self)
         steps = self.optim.steps or int(self.trainer.estimated_stepping_batches)
         schedule = self.optim.build_schedule(optimizer, steps)
+        self.num_steps = min(steps, self.optim.last_step or steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

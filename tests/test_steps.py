@@ -121,8 +121,8 @@ class Numbers(Split):
     def __len__(self) -> int:
         return self.count
 
-    def first(self, count: int) -> Numbers:
-        return Numbers(count)
+    def subset(self, rows: np.ndarray) -> Numbers:
+        return Numbers(len(rows))
 
     def lengths(self) -> np.ndarray:
         return np.arange(self.count) % 7

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from pytorch_lightning import LightningDataModule
@@ -35,6 +36,7 @@ class DataModule(LightningDataModule, ABC):
     val_fraction: Fraction = 0.1
     split_seed: NonNegative = 0
     limit_train: Positive | None = None
+    limit_eval: Positive | None = None
 
     bucketed: ClassVar[bool] = False  # batches of like lengths
     seed: int = field(init=False, default=0)
@@ -69,8 +71,17 @@ class DataModule(LightningDataModule, ABC):
         del stage
         if not self.splits:
             self.splits = self.make_splits()
-            if self.limit_train is not None:
-                self.splits["train"] = self.splits["train"].first(self.limit_train)
+            self.splits |= {stage: self._limited(stage, split) for stage, split in self.splits.items()}
+
+    def _limited(self, stage: Stage, split: Split) -> Split:
+        """The first examples to train on, which are shuffled already; any to score, where files may go by class."""
+        limit = self.limit_train if stage == "train" else self.limit_eval
+        if limit is None or limit >= len(split):
+            return split
+        if stage == "train":
+            return split.subset(np.arange(limit))
+        generator = np.random.default_rng(mixed_seed(self.split_seed, STAGES.index(stage)))
+        return split.subset(np.sort(generator.permutation(len(split))[:limit]))
 
     def sizes(self) -> dict[str, int]:
         """Number of training, validation and test examples, as num_train, num_val and num_test."""

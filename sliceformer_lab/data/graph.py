@@ -105,8 +105,8 @@ class GraphSplit(Split):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def first(self, count: int) -> Self:
-        return replace(self, rows=self.rows[:count])
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[rows])
 
     def lengths(self) -> np.ndarray:
         sizes: np.ndarray = self.store.sizes[self.rows]

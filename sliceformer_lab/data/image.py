@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -74,8 +75,8 @@ class ImageSplit(Split):
     def __len__(self) -> int:
         return len(self.positions)
 
-    def first(self, count: int) -> Self:
-        return replace(self, positions=self.positions[:count])
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, positions=self.positions[torch.from_numpy(rows)])
 
     def batch(self, rows: list[int]) -> Batch:
         ids = torch.tensor(rows)

@@ -28,8 +28,8 @@ class Split(Dataset[Batch], ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def first(self, count: int) -> Self:
-        """The same split cut to its first `count` examples."""
+    def subset(self, rows: np.ndarray) -> Self:
+        """The same split cut to the examples at `rows` (n,)."""
 
     def lengths(self) -> np.ndarray | None:
         """Tokens of every example (n,), where they differ: batches of like lengths need little padding."""

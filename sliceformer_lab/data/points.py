@@ -65,8 +65,8 @@ class PointSplit(Split):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def first(self, count: int) -> Self:
-        return type(self)(self.points, self.targets, self.rows[:count], self.options, self.training, self.context)
+    def subset(self, rows: np.ndarray) -> Self:
+        return type(self)(self.points, self.targets, self.rows[rows], self.options, self.training, self.context)
 
     def batch(self, rows: list[int]) -> Batch:
         places = self.rows[rows]

@@ -97,8 +97,8 @@ class SequenceSplit(Split):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def first(self, count: int) -> Self:
-        return replace(self, rows=self.rows[:count])
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[rows])
 
     def lengths(self) -> np.ndarray:
         lengths: np.ndarray = np.minimum(self.store.lengths[self.rows], self.max_len) + (self.end is not None)
