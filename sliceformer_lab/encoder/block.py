@@ -30,6 +30,8 @@ class Block(EncoderBlock):
     branches the same normalised tokens (Wang & Komatsuzaki 2021). Raises ValueError for a parallel post-norm block.
     """
 
+    has_skips: bool = True  # an analysis may look at a block without its skip connections
+
     def __init__(
         self,
         spec: LayerSpec,
@@ -74,14 +76,18 @@ class Block(EncoderBlock):
         h = self.attention_input(x, padding)
         mixed = self.dropout(self.attention(h, padding, bias))
         if self.parallel:
-            return x + self._branch(mixed + self.mlp(h))
-        return self._feed_forward(x + self._branch(mixed), padding)
+            return self._beside(x, mixed + self.mlp(h))
+        return self._feed_forward(self._beside(x, mixed), padding)
 
     def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:
         if self.norm_first:
-            return x + self._branch(self.mlp(normalise(self.norm2, x, padding)))
+            return self._beside(x, self.mlp(normalise(self.norm2, x, padding)))
         x = normalise(self.norm1, x, padding)
-        return normalise(self.norm2, x + self._branch(self.mlp(x)), padding)
+        return normalise(self.norm2, self._beside(x, self.mlp(x)), padding)
+
+    def _beside(self, x: Tensor, y: Tensor) -> Tensor:
+        """The tokens and what a branch made of them."""
+        return x + self._branch(y) if self.has_skips else y
 
     def _branch(self, y: Tensor) -> Tensor:
         y = self.drop_path(y)
