@@ -41,11 +41,16 @@ def claimed(folder: Path) -> Iterator[Path]:
         lock.release()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file whole or not at all."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:

@@ -29,6 +29,7 @@ def help_text() -> str:
     sections = {
         "Examples": {f"{program} {words}": said for words, said in EXAMPLES.items()},
         "Written to FOLDER/report": {
+            "report.html": "all of it in one file for a browser, with figures and the options of any two runs compared",
             "report.md, report.csv, report.tex": "a row for each attention and its options, and what is behind it",
             "coverage.md": "every number the papers print, the command that repeats it, and its runs here",
         },

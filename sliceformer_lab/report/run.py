@@ -6,29 +6,35 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sliceformer_lab.record import write_text
 from sliceformer_lab.report.collect import collect
 from sliceformer_lab.report.coverage import coverage
+from sliceformer_lab.report.figures import figures
 from sliceformer_lab.report.groups import tables
 from sliceformer_lab.report.lines import lines
 from sliceformer_lab.report.options import ReportOptions
+from sliceformer_lab.report.page import page
 from sliceformer_lab.report.tables import coverage_page, frame, latex, markdown, show
 
 WIDTH = 200  # of tables that go into a file or a pipe
 
 
 def run(options: ReportOptions, folder: Path) -> None:
-    """Write report.md, report.csv, report.tex and coverage.md into `folder`, and print the tables. Raises LabError."""
+    """Write report.html, .md, .csv, .tex and coverage.md into `folder`, and print the tables. Raises LabError."""
     found = collect(Path(options.folder).expanduser().resolve())
     sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
+    covered = coverage(found.runs, found.folder)
+    drawn = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
+        "report.html": page(found, sections, drawn, covered),
         "report.md": markdown(found, sections),
         "report.csv": frame(sections).to_csv(index=False),
         "report.tex": latex(sections),
-        "coverage.md": coverage_page(coverage(found.runs, found.folder)),
+        "coverage.md": coverage_page(covered),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH

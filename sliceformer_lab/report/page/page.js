@@ -1,0 +1,490 @@
+"use strict";
+
+const content = JSON.parse(document.getElementById("content").textContent);
+const ENDED_BADLY = new Set(["failed", "diverged", "missing", "killed", "interrupted"]);
+const NUMBER = /^[+-]?\d[\d,]*(\.\d+)?(e[+-]?\d+)?(?=$|[\s[(:×%])/i;
+const collator = new Intl.Collator("en", { numeric: true });
+const byId = (id) => document.getElementById(id);
+
+/** An element; its children are elements and text, so nothing that a run wrote becomes markup. */
+function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else if (value !== false && value != null) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child != null));
+  return element;
+}
+
+/** Text with its `quoted` parts as code. */
+function withCode(text) {
+  return text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
+}
+
+/** A name that may go on in the next line after _ / or = */
+function breakable(name) {
+  return name.split(/(?<=[_/=])/).flatMap((part) => [part, make("wbr")]);
+}
+
+function numberOf(text) {
+  const found = NUMBER.exec(text);
+  return found ? Number(found[0].replaceAll(",", "")) : null;
+}
+
+function wordsOf(text) {
+  return text.toLowerCase().split(/\s+/).filter(Boolean);
+}
+
+function later(action, wait = 120) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, wait);
+  };
+}
+
+/** A table that is sorted by its heads and filtered from outside; a row may open to more. */
+class Sheet {
+  /** rows: {cells, search, statuses, attention, decorate(td, i), open() -> element}, the last four as a table needs them */
+  constructor(place, { title = "", note, columns, rows, kind = "" }) {
+    this.rows = rows;
+    this.columns = columns;
+    this.numeric = columns.map((_, i) => {
+      const filled = rows.map((row) => row.cells[i]).filter(Boolean);
+      return i > 0 && filled.length > 0 && filled.filter((text) => numberOf(text) !== null).length * 2 > filled.length;
+    });
+    this.heads = columns.map((name, i) =>
+      make("th", { scope: "col", class: this.numeric[i] ? "number" : "", "aria-sort": "none" },
+        make("button", { type: "button", onclick: () => this.sort(i) }, name)));
+    this.body = make("tbody");
+    this.none = make("tr", {}, make("td", { colspan: columns.length, class: "muted" }, "Nothing matches the filter."));
+    for (const row of rows) {
+      row.element = this.line(row);
+      row.search = wordsOf(row.search).join(" ");
+    }
+    this.count = make("span", { class: "note" });
+    const heading = make("h3", {}, title);
+    this.element = make("div", { class: `sheet ${kind}` },
+      make("div", { class: "head" }, title ? heading : null, this.count, note ? make("span", { class: "note" }, note) : null),
+      make("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": `Table: ${title || kind}` },
+        make("table", {}, make("caption", { class: "unseen" }, title || kind),
+          make("thead", {}, make("tr", {}, ...this.heads)), this.body)));
+    this.order = rows;
+    this.filter(() => true);
+    place.append(this.element);
+  }
+
+  line(row) {
+    return make("tr", { id: row.id },
+      ...row.cells.map((text, i) => {
+        const cell = i === 0 ? make("th", { scope: "row" }) : make("td", { class: this.numeric[i] ? "number" : "" });
+        if (i === 0 && row.open) {
+          row.button = make("button", { type: "button", class: "name", "aria-expanded": "false", onclick: () => this.toggle(row) },
+            make("span", {}, ...breakable(row.name)));
+          cell.append(row.button, ...(row.beside ?? []));
+        } else if (this.numeric[i]) {
+          const [, main, colon, sub] = /^(.*?)(: )?((?<=: ).*|(?= to |[[(]).*)?$/s.exec(text);
+          cell.append(main, ...(colon ? [make("span", { class: "colon" }, colon)] : []), sub ? make("span", { class: "sub" }, sub) : "");
+        } else cell.append(text);
+        row.decorate?.(cell, i);
+        return cell;
+      }));
+  }
+
+  toggle(row, open = !row.details) {
+    if (open === Boolean(row.details)) return;
+    if (open) {
+      row.details = make("tr", { class: "details" }, make("td", { colspan: this.columns.length }, make("div", { class: "inner" }, row.open())));
+      row.element.after(row.details);
+    } else {
+      row.details.remove();
+      row.details = null;
+    }
+    for (const button of row.element.querySelectorAll("[aria-expanded]")) button.setAttribute("aria-expanded", open);
+  }
+
+  /** Numbers by size, then words, and what is empty last in both directions; equal rows keep their order. */
+  sort(i) {
+    const head = this.heads[i];
+    const descending = head.getAttribute("aria-sort") === "ascending";
+    for (const other of this.heads) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    const sign = descending ? -1 : 1;
+    const keyed = this.rows.map((row) => ({ row, text: row.cells[i], number: this.numeric[i] ? numberOf(row.cells[i]) : null }));
+    const kind = ({ text, number }) => (number !== null ? 0 : text ? 1 : 2);
+    keyed.sort((a, b) => {
+      if (kind(a) !== kind(b)) return kind(a) - kind(b);
+      return sign * (a.number !== null ? a.number - b.number : collator.compare(a.text, b.text));
+    });
+    this.order = keyed.map(({ row }) => row);
+    this.show();
+  }
+
+  filter(accepts) {
+    for (const row of this.rows) row.hidden = !accepts(row);
+    this.show();
+  }
+
+  show() {
+    const shown = this.order.filter((row) => !row.hidden);
+    this.body.replaceChildren(...shown.flatMap((row) => (row.details ? [row.element, row.details] : [row.element])));
+    if (!shown.length) this.body.append(this.none);
+    this.shown = shown.length;
+    const total = this.rows.length;
+    this.count.textContent = `${shown.length === total ? total : `${shown.length} of ${total}`} row${total === 1 ? "" : "s"}`;
+  }
+}
+
+/** A list of terms; entries without content are left out. */
+function terms(entries) {
+  const list = make("dl");
+  for (const [term, definition] of entries) {
+    if (definition && (!Array.isArray(definition) || definition.length)) {
+      const parts = Array.isArray(definition) ? [make("ul", {}, ...definition.map((text) => make("li", {}, text)))] : [definition];
+      list.append(make("dt", {}, term), make("dd", {}, ...parts));
+    }
+  }
+  return list;
+}
+
+const { runs } = content;
+const sheets = [];
+
+function header() {
+  byId("heading").textContent = content.heading;
+  const commits = content.commits.slice(0, 4).map(([commit, count]) => `${commit} (${count})`).join(", ");
+  const others = content.commits.length > 4 ? ` and ${content.commits.length - 4} others` : "";
+  byId("made").textContent =
+    `Made ${content.made.replace("T", " ").slice(0, 16)}.` + (commits ? ` Code of the runs: ${commits}${others}.` : "");
+  const [, , listed] = /^(.*?): (.*)\.$/s.exec(content.counts);
+  const total = make("li", {}, make("b", {}, String(runs.length)), ` run${runs.length === 1 ? "" : "s"}`);
+  byId("counts").append(total, ...listed.split(", ").map((part) => {
+    const [, number, words] = /^(\S+) (.*)$/.exec(part);
+    return make("li", { class: words === "ok" || words === "running" ? "" : "problem" }, make("b", {}, number), ` ${words}`);
+  }));
+  for (const section of document.querySelectorAll("main > section")) {
+    if (!section.hidden) byId("contents").append(make("li", {}, make("a", { href: `#${section.id}` }, section.dataset.contents)));
+  }
+}
+
+function results() {
+  const place = byId("results");
+  byId("legend").append(make("ul", {}, ...content.legend.split(/(?<=\.) /).map((sentence) => make("li", {}, ...withCode(sentence)))));
+  for (const table of content.tables) {
+    const rows = table.rows.map((row) => resultRow(table, row));
+    sheets.push(new Sheet(place, { title: table.title, note: table.usual.join(" "), columns: table.columns, rows }));
+  }
+  if (content.leftovers.length) {
+    place.append(make("h3", {}, "Not in a table"),
+      make("ul", { class: "leftovers problem" }, ...content.leftovers.map((text) => make("li", {}, text))));
+  }
+}
+
+function resultRow(table, row) {
+  const [label] = row.cells;
+  const ofRow = row.runs.map((number) => runs[number]);
+  const made = {
+    ...row,
+    name: row.attention,
+    beside: [
+      row.control ? make("span", { class: "tag" }, "control") : "",
+      make("span", { class: "sub" }, " ", ...breakable(label.slice(row.attention.length).trim())),
+    ],
+    search: [...row.cells, ...row.notes, ...row.of_papers, ...row.statuses, ...ofRow.map((run) => run.name)].join(" "),
+    open: () => terms([
+      ["attention", content.about[row.attention]],
+      ["published", row.of_papers],
+      ["notes", row.notes],
+      ["runs", ofRow.length ? make("ul", { class: "links" }, ...row.runs.map(runLink)) : null],
+    ]),
+    decorate(cell, i) {
+      const column = table.columns[i];
+      if (column === "n" && row.statuses.some((status) => ENDED_BADLY.has(status))) cell.lastElementChild?.classList.add("problem");
+      if (column === "verdict") cell.classList.add("verdict");
+      if (column === "verdict" && /^significant/.test(row.cells[i])) cell.classList.add("strong");
+      if (row.marked.includes(i)) cell.lastElementChild?.classList.add("other");
+      if (i === row.published && row.reasons.length) {
+        const [before, after] = row.cells[i].split("≠");
+        const sheet = () => sheets.find((one) => one.rows.includes(made));
+        cell.replaceChildren(before, make("button", {
+          type: "button", class: "mark", "aria-expanded": "false",
+          "aria-label": `not comparable: ${row.reasons.join("; ")}`, title: `not comparable: ${row.reasons.join("; ")}`,
+          onclick: () => sheet().toggle(made),
+        }, "≠"), make("span", { class: "sub" }, after ?? ""));
+        cell.classList.add("sub");
+      }
+    },
+  };
+  return made;
+}
+
+function runLink(number) {
+  const run = runs[number];
+  const said = [`seed ${run.seed}`, run.result || run.status].join(": ");
+  const link = make("a", { href: `#run-${number}`, onclick: (event) => { event.preventDefault(); showRun(number); } }, said);
+  return make("li", { class: ENDED_BADLY.has(run.status) ? "problem" : "" }, link);
+}
+
+function runList() {
+  const rows = runs.map((run, number) => ({
+    ...run,
+    id: `run-${number}`,
+    name: run.name.split("/").at(-1),
+    beside: [make("span", { class: "sub" }, ...breakable(run.name.split("/").slice(0, -1).join("/")))],
+    statuses: [run.status],
+    search: [...run.cells, run.error, run.command].join(" "),
+    open: () => terms([
+      ["error", run.error],
+      ["repeat it", run.command ? commandLine(run.command) : null],
+      ["folder", make("a", { href: `../${run.name.split("/").map(encodeURIComponent).join("/")}/` }, run.name)],
+      ["compare", make("span", { class: "command" },
+        make("button", { type: "button", onclick: () => choose("first", number) }, "as run A"),
+        make("button", { type: "button", onclick: () => choose("second", number) }, "as run B"))],
+    ]),
+    decorate(cell, i) {
+      if (content.run_columns[i] === "status" && ENDED_BADLY.has(run.status)) cell.classList.add("problem");
+      if (i > 0) cell.classList.add("short");
+    },
+  }));
+  const sheet = new Sheet(byId("runs"), { columns: content.run_columns, rows, kind: "runs" });
+  sheet.sort(0);
+  sheets.push(sheet);
+  return sheet;
+}
+
+function commandLine(command) {
+  const copy = make("button", { type: "button", onclick: async () => {
+    await navigator.clipboard.writeText(command);
+    copy.textContent = "copied";
+  } }, "copy");
+  return make("span", { class: "command" }, make("code", {}, command), navigator.clipboard ? copy : null);
+}
+
+function showRun(number) {
+  const sheet = sheets.at(-1);
+  const row = sheet.rows[number];
+  if (row.hidden) byId("filter").reset();
+  sheet.toggle(row, true);
+  row.element.scrollIntoView({ block: "center" });
+  row.button.focus({ preventScroll: true });
+}
+
+function filters() {
+  const form = byId("filter");
+  const { words, attention, status } = form.elements;
+  const all = sheets.flatMap((sheet) => sheet.rows);
+  const options = (values) => [...new Set(values)].sort(collator.compare).map((value) => make("option", { value }, value));
+  attention.append(...options(all.map((row) => row.attention)));
+  status.append(...options(all.flatMap((row) => row.statuses)));
+  const apply = () => {
+    const wanted = wordsOf(words.value);
+    for (const sheet of sheets) {
+      sheet.filter((row) => (!attention.value || row.attention === attention.value)
+        && (!status.value || row.statuses.includes(status.value))
+        && wanted.every((word) => row.search.includes(word)));
+    }
+    const shown = (some) => `${some.reduce((sum, sheet) => sum + sheet.shown, 0)} of ${some.reduce((sum, sheet) => sum + sheet.rows.length, 0)}`;
+    byId("matches").textContent = `${shown(sheets.slice(0, -1))} rows, ${shown(sheets.slice(-1))} runs`;
+  };
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", later(apply));
+  form.addEventListener("reset", () => setTimeout(apply));
+  apply();
+}
+
+/** A run's options and facts, from what most runs have and where it differs. */
+function facts(number) {
+  const { names, values, common, others } = content.options;
+  return names.map((name, i) => [name, values[others[number][i] ?? common[i]]]);
+}
+
+function choose(field, number) {
+  byId("pair").elements[field].value = runs[number].name;
+  compare();
+  byId("differences").scrollIntoView();
+}
+
+/** The run that is meant: its name, or words that only one name has. */
+function meant(text) {
+  const exact = runs.findIndex((run) => run.name === text.trim());
+  if (exact >= 0) return [exact];
+  const wanted = wordsOf(text);
+  return wanted.length ? runs.flatMap((run, i) => (wanted.every((word) => run.name.toLowerCase().includes(word)) ? [i] : [])) : [];
+}
+
+let comparison = null;
+function compare() {
+  const { first, second, equal } = byId("pair").elements;
+  const chosen = [first, second].map((field) => meant(field.value));
+  comparison?.element.remove();
+  const wrong = chosen.findIndex((found) => found.length !== 1);
+  if (wrong >= 0) {
+    const count = chosen[wrong].length;
+    byId("pair-said").textContent = `Run ${"AB"[wrong]}: ${count ? `${count} runs match; type more of the name` : "no run has this name"}.`;
+    return;
+  }
+  const [a, b] = chosen.map(([number]) => facts(number));
+  const rows = a.map(([name, value], i) => ({ cells: [name, value, b[i][1]], search: "", differs: value !== b[i][1] }));
+  const different = rows.filter((row) => row.differs).length;
+  byId("pair-said").textContent = `${different} of ${rows.length} options and facts differ, ${rows.length - different} are equal.`;
+  comparison = new Sheet(byId("differences"), {
+    kind: "comparison", columns: ["option", "run A", "run B"], rows: rows.filter((row) => row.differs || equal.checked),
+  });
+  comparison.count.remove();
+}
+
+function differences() {
+  if (runs.length < 2) {
+    byId("differences").hidden = true;
+    return;
+  }
+  byId("run-names").append(...runs.map((run) => make("option", { value: run.name })));
+  const form = byId("pair");
+  const { first, second, swap } = form.elements;
+  const other = runs.findIndex((run) => run.attention !== runs[0].attention);
+  first.value = runs[0].name;
+  second.value = runs[other < 0 ? 1 : other].name;
+  swap.addEventListener("click", () => {
+    [first.value, second.value] = [second.value, first.value];
+    compare();
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", later(compare));
+  compare();
+}
+
+/** The papers' numbers: built when they are asked for. */
+function coverage() {
+  const { title, counts, columns, rows } = content.coverage;
+  byId("coverage-title").textContent = title;
+  const details = make("details", {}, make("summary", {}, counts));
+  details.addEventListener("toggle", () => {
+    const words = make("input", { type: "search", placeholder: "words, such as csp cifar10", autocomplete: "off", spellcheck: "false" });
+    const form = make("form", { role: "search", "aria-label": "Printed numbers", onsubmit: (event) => event.preventDefault() },
+      make("label", { class: "words" }, make("span", {}, "Filter"), words));
+    details.append(form);
+    const sheet = new Sheet(details, { kind: "printed numbers", columns,
+      rows: rows.map((cells) => ({ cells, search: cells.join(" "), decorate: (cell, i) => columns[i] === "command" && cell.classList.add("long") })) });
+    form.addEventListener("input", later(() => {
+      const wanted = wordsOf(words.value);
+      sheet.filter((row) => wanted.every((word) => row.search.includes(word)));
+    }));
+  }, { once: true });
+  byId("coverage").append(details);
+}
+
+/** Vega, from the text that waits in the page. */
+let started = null;
+function startVega() {
+  started ??= new Promise((resolve, reject) => {
+    const script = make("script", { type: "module" }, `${byId("charts").textContent}\nwindow.dispatchEvent(new Event("vega"));`);
+    window.addEventListener("vega", resolve, { once: true });
+    script.addEventListener("error", reject);
+    document.head.append(script);
+  });
+  return started;
+}
+
+/** Colours by the names that the page's style gives them: a figure follows the scheme, and print, without being drawn again. */
+const LABELS = { labelColor: "var(--ink)", titleColor: "var(--ink)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
+const LINES = { domainColor: "var(--line)", tickColor: "var(--line)", gridColor: "var(--line)" };
+const THEME = {
+  background: "transparent",
+  font: getComputedStyle(document.body).fontFamily,
+  view: { stroke: "var(--line)" },
+  axis: { ...LABELS, ...LINES, labelColor: "var(--muted)", gridOpacity: 0.6 },
+  header: LABELS,
+  title: { color: "var(--ink)", subtitleColor: "var(--muted)", fontSize: 13, fontWeight: 600, anchor: "start" },
+  text: { color: "var(--ink)" },
+  rule: { color: "var(--muted)" },
+};
+const ERRORS = 1; // of Vega's log levels
+const BESIDE_A_PANEL = 78; // pixels: its axis, and the room to the next
+const WIDEST_PANEL = 460;
+
+/** Everything that a specification tells apart by colour, for the room that its legend needs. */
+function coloured(part) {
+  if (!part || typeof part !== "object") return [];
+  const own = part.color?.scale?.domain;
+  return [...(Array.isArray(own) ? own : []), ...Object.values(part).flatMap(coloured)];
+}
+
+/** Panels as wide as the page lets them be, in as many columns as fit, the legend below. */
+function fitted(figure, width) {
+  const { concat, columns } = figure.spec;
+  const smallest = Math.min(...concat.map((panel) => panel.width));
+  const fitting = Math.max(1, Math.floor(width / (smallest + BESIDE_A_PANEL)));
+  const across = Math.min(fitting, columns ?? concat.length, concat.length);
+  const room = Math.min(WIDEST_PANEL, Math.floor(width / across) - BESIDE_A_PANEL);
+  const longest = Math.max(...coloured(figure.spec).map((text) => String(text).length), 1) * 7 + 40;
+  return {
+    ...figure.spec,
+    columns: across,
+    concat: concat.map((panel) => ({ ...panel, width: room })),
+    description: figure.alt,
+    config: { ...THEME, legend: { ...LABELS, orient: "bottom", columns: Math.max(1, Math.floor(width / longest)), labelLimit: width - 60 } },
+  };
+}
+
+async function draw(figure, place) {
+  place.dataset.state = "drawing";
+  try {
+    await startVega();
+    const width = place.clientWidth;
+    const inside = make("div"); // becomes as wide as what is drawn in it
+    place.view?.finalize();
+    place.replaceChildren(inside);
+    place.view = await window.vegaEmbed(inside, fitted(figure, width), { mode: "vega-lite", renderer: "svg", actions: false, logLevel: ERRORS });
+    place.dataset.width = width;
+    place.dataset.state = "drawn";
+  } catch (error) {
+    place.dataset.state = "failed";
+    place.replaceChildren(make("p", { class: "problem" }, `This figure cannot be drawn: ${error.message}`));
+  }
+}
+
+function figures() {
+  const section = byId("figures");
+  if (!content.figures.length) {
+    section.hidden = true;
+    return;
+  }
+  const titled = content.figures.map((figure) => make("li", {}, make("a", { href: `#figure-${figure.name}` }, figure.title)));
+  if (titled.length > 1) section.append(make("nav", { "aria-label": "Figures" }, make("ul", { class: "links" }, ...titled)));
+  const places = new Map();
+  for (const figure of content.figures) {
+    const plot = make("div", { class: "plot" });
+    const links = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
+    places.set(plot, figure);
+    section.append(make("figure", { id: `figure-${figure.name}`, "aria-labelledby": `title-${figure.name}` },
+      make("h3", { id: `title-${figure.name}` }, figure.title), plot,
+      make("figcaption", {}, make("p", {}, figure.caption), links.length ? make("p", {}, "For papers:", ...links) : null)));
+  }
+  const near = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) {
+        near.unobserve(target);
+        draw(places.get(target), target);
+      }
+    }
+  }, { rootMargin: "600px" });
+  for (const plot of places.keys()) near.observe(plot);
+  new ResizeObserver(later(() => {
+    for (const [plot, figure] of places) {
+      if (plot.dataset.state === "drawn" && Math.abs(plot.clientWidth - plot.dataset.width) > 20) draw(figure, plot);
+    }
+  })).observe(section);
+  window.addEventListener("beforeprint", () => places.forEach((figure, plot) => plot.dataset.state || draw(figure, plot)));
+}
+
+results();
+figures();
+const listed = runList();
+differences();
+coverage();
+header();
+filters();
+if (/^#run-\d+$/.test(location.hash) && listed.rows[Number(location.hash.slice(5))]) showRun(Number(location.hash.slice(5)));
+performance.mark("report-shown");
