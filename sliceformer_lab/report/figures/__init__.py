@@ -8,14 +8,14 @@ from sliceformer_lab.report.figures.curves import learning_curves
 from sliceformer_lab.report.figures.figure import Figure
 from sliceformer_lab.report.figures.files import write_figures
 from sliceformer_lab.report.figures.rows import subjects
+from sliceformer_lab.report.figures.spectra import spectral_figures
 from sliceformer_lab.report.tables import Section
 
 __all__ = ["Figure", "figures", "write_figures"]
 
-KINDS = (learning_curves,)
+KINDS = (learning_curves, spectral_figures)
 
 
 def figures(sections: Sequence[Section]) -> list[Figure]:
     """Every figure of every table that has something to show."""
-    drawn = [kind(subject) for subject in subjects(sections) for kind in KINDS]
-    return [figure for figure in drawn if figure is not None]
+    return [figure for subject in subjects(sections) for kind in KINDS for figure in kind(subject)]

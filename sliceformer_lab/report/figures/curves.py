@@ -23,8 +23,8 @@ from sliceformer_lab.report.tables import headed, shown
 PANELS = ("metric", "val/loss", "train/loss")
 
 
-def learning_curves(subject: Subject) -> Figure | None:
-    """The validation metric and both losses per epoch; None where no run has logged any."""
+def learning_curves(subject: Subject) -> list[Figure]:
+    """The validation metric and both losses per epoch; none where no run has logged any."""
     name = subject.metric.partition("/")[2].removesuffix("_best_test_epoch")
     found, without = [], 0
     for row in subject.telling:
@@ -34,24 +34,27 @@ def learning_curves(subject: Subject) -> Figure | None:
             found.append(curve.assign(**{ROW: row.name}))
     values = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
     if values.empty:
-        return None
+        return []
     table = rows_alike(values, [ROW, "panel", "x"])
     drawn = set(table[ROW])
     looks = {row.name: row.look for row in subject.telling if row.name in drawn}
     panels = [_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
+    left_out = f" {without} runs without a log are left out." if without else ""
+    seeds = f"{int(table['n'].min())} to {int(table['n'].max())}"
     ends = table[table["panel"] == table["panel"].iloc[0]].groupby(ROW).tail(1)
-    return Figure(
+    figure = Figure(
         name=f"learning_curves{subject.suffix}",
         title="Learning curves",
         caption=(
-            f"Mean over the seeds of a row, {int(table['n'].min())} to {int(table['n'].max())} of them, with the 95 % "
-            "interval of Student's t at each epoch by itself. An epoch counts the passes over the training data so "
-            f"far.{subject.told(subject.telling)}{f' {without} runs without a log are left out.' if without else ''}"
+            f"Mean over the seeds of a row, {seeds} of them, from three on with "
+            "the 95 % interval of Student's t at each epoch by itself. An epoch is drawn if at least half of a row's "
+            f"runs got there.{subject.told(subject.telling)}{left_out}"
         ),
         alt=f"Validation {headed(name)}, at the last epoch: "
         + ", ".join(f"{row} {shown(mean, name)}" for row, mean in zip(ends[ROW], ends["mean"], strict=True)),
         spec=side_by_side(panels),
     )
+    return [figure]
 
 
 def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> alt.LayerChart:
@@ -59,7 +62,9 @@ def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -
     here = table[table["panel"] == panel]
     epochs = here[here["x"].isin(thinned(here["x"].to_numpy()))]
     numbers = axis_format(name) if panel == "metric" else ""
-    return line_panel(epochs.drop(columns="panel"), looks, x="epoch", title=title, numbers=numbers)
+    low, high = epochs["mean"].min(), epochs["mean"].max()
+    log = panel != "metric" and 0 < 10 * low < high  # else the late epochs are one flat line
+    return line_panel(epochs.drop(columns="panel"), looks, x="epoch", title=title, numbers=numbers, log=log)
 
 
 def _curve(run: RunRecord, name: str) -> pd.DataFrame:

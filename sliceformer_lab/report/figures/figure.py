@@ -17,7 +17,12 @@ WIDTH, HEIGHT = 210, 170  # of a panel, where nobody sets another
 COLUMNS = 3  # of panels
 MOST_POINTS = 120  # of a line
 SYMBOLS = 7  # about so many of them show which line is which
-ROW = "row"
+PERCENT = "%"  # of a share, in d3's words
+ROW, MOMENT = "row", "moment"
+AFTER, BEFORE = "after training", "before training"
+DASHES = {AFTER: [1, 0], BEFORE: [3, 3]}
+FEWEST_IN_BAND = 3  # of two runs Student's interval is 9 standard deviations to either side
+LOG_AXIS = alt.Axis(format="~g", labelBound=True, tickCount=4)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Look:
 
 
 def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for each of `keys`: mean, 95 % bounds (Student's t) and n of the column `value` over runs.
+    """One row for each of `keys`: mean and n of the column `value` over runs, from three on 95 % bounds (Student's t).
 
     What fewer than half of a row's runs have (those that stopped late, the longest texts) is left out.
     """
@@ -53,7 +58,8 @@ def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     grouped = known.groupby(list(keys), sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     most = grouped.groupby(ROW)["count"].transform("max")
     kept = grouped[2 * grouped["count"] >= most]
-    half = student_half_width(kept["std"].to_numpy(), kept["count"].to_numpy())
+    enough = kept["count"] >= FEWEST_IN_BAND
+    half = student_half_width(kept["std"].where(enough).to_numpy(), kept["count"].where(enough).to_numpy())
     means = kept["mean"]
     return kept.drop(columns=["std", "count"]).assign(low=means - half, high=means + half, n=kept["count"])
 
@@ -69,7 +75,8 @@ def thinned(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> n
 def inline(table: pd.DataFrame) -> alt.InlineData:
     """Rows as CSV of four significant digits, a third of the size of JSON."""
     text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv"))
+    numbers = {str(name): "number" for name in table.select_dtypes("number")}  # else nothing is text, and drawn at 0
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
 
 
 def row_channels(looks: Mapping[str, Look]) -> dict[str, Any]:
@@ -79,38 +86,59 @@ def row_channels(looks: Mapping[str, Look]) -> dict[str, Any]:
     def scale(values: list[Any]) -> alt.Scale:
         return alt.Scale(domain=names, range=values)
 
-    legend = alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=1.8)
     colours, shapes, dashes = zip(*((look.colour, look.shape, list(look.dash)) for look in looks.values()), strict=True)
     return {
-        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend),
-        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend),
-        "strokeDash": alt.StrokeDash(f"{ROW}:N", scale=scale(list(dashes)), legend=legend),
+        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend()),
+        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend()),
+        "strokeDash": alt.StrokeDash(f"{ROW}:N", scale=scale(list(dashes)), legend=None),
     }
 
 
 def line_panel(
-    table: pd.DataFrame, looks: Mapping[str, Look], *, x: str, title: str, log: bool = False, numbers: str = ""
+    table: pd.DataFrame,
+    looks: Mapping[str, Look],
+    *,
+    x: str,
+    title: str,
+    log: bool = False,
+    numbers: str = "",
+    domain: tuple[float, float] | None = None,
+    reach: tuple[int, int] | None = None,
 ) -> alt.LayerChart:
     """Means over x with their bounds (columns row, x, mean, low, high, n), told apart by colour, shape and dash.
 
-    The axis fits the means; a wider band goes out of the panel. `numbers` is d3's format of those on it.
+    With a column `moment` dashes tell it instead of the row, and only AFTER has bands and symbols. The axes fit the
+    means unless `domain` (of y) and `reach` (of x) are given; a wider band goes out of the panel. `numbers` is d3's
+    format of those on the y axis.
     """
+    low, high = domain or fitting(table["mean"], log, share=numbers == PERCENT)
     drawn = table.assign(symbol=_with_symbol(table))
-    low, high = _fitting(drawn["mean"], log)
-    channels = row_channels(looks)
-    kind = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False, clamp=False, zero=False)
     if log:
         drawn["low"] = drawn["low"].clip(lower=low)  # a logarithm of 0 has no place
-    across = alt.Scale(nice=False, zero=False)
-    base = alt.Chart(inline(drawn)).encode(x=alt.X("x:Q", axis=_whole_numbers(drawn["x"]), scale=across).title(x))
-    axis = alt.Axis(format=numbers, labelFlush=True) if numbers else alt.Axis(labelFlush=True)
+    if MOMENT in table:
+        drawn[["low", "high"]] = drawn[["low", "high"]].where(drawn[MOMENT] == AFTER)
+        dash = alt.StrokeDash(
+            f"{MOMENT}:N", scale=alt.Scale(domain=list(DASHES), range=list(DASHES.values())), legend=legend(stroke=1.8)
+        )
+    channels = row_channels(looks)
+    ends = reach or (int(table["x"].min()), int(table["x"].max()))
+    across = alt.Scale(domain=list(ends), nice=False, zero=False)
+    kind = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False, zero=False)
+    base = alt.Chart(inline(drawn)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
+    axis = LOG_AXIS if log else alt.Axis(format=numbers or alt.Undefined, labelBound=True)
     at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
-    tooltip = [f"{ROW}:N", alt.Tooltip("x:Q", title=x), "mean:Q", "low:Q", "high:Q", "n:Q"]
-    band = base.mark_area(clip=True, opacity=0.16).encode(
-        y=alt.Y("low:Q", scale=kind), y2="high:Q", color=channels["color"]
+    tooltip = [
+        alt.Tooltip(f"{ROW}:N"),
+        alt.Tooltip("x:Q", title=x),
+        *map(alt.Tooltip, ("mean:Q", "low:Q", "high:Q", "n:Q")),
+    ]
+    band = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_area(clip=True, opacity=0.14)
+        .encode(y=alt.Y("low:Q", scale=kind), y2=alt.Y2("high:Q"), color=channels["color"])
     )
     line = base.mark_line(clip=True, strokeWidth=1.8).encode(
-        y=at, color=channels["color"], strokeDash=channels["strokeDash"]
+        y=at, color=channels["color"], strokeDash=dash if MOMENT in table else channels["strokeDash"]
     )
     point = (
         base.transform_filter("datum.symbol == 1")
@@ -120,38 +148,68 @@ def line_panel(
     return alt.layer(band, line, point).properties(width=WIDTH, height=HEIGHT, title=title)
 
 
+def gradient_panel(
+    table: pd.DataFrame, *, title: str, domain: tuple[float, float], reach: tuple[int, int], epochs: tuple[int, int]
+) -> alt.Chart:
+    """Spectra over the index x (columns epoch, x, mean, n), a line for each epoch in the colours of its time."""
+    early_to_late = alt.Scale(scheme="viridis", domain=list(epochs))
+    across = alt.Scale(domain=list(reach), nice=False, zero=False)
+    return (
+        alt.Chart(inline(table))
+        .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14))
+        .encode(
+            x=alt.X("x:Q", axis=_whole_numbers(reach), scale=across).title("index i"),
+            y=alt.Y("mean:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=LOG_AXIS).title(None),
+            color=alt.Color("epoch:Q", scale=early_to_late, legend=legend()),
+            detail=alt.Detail("epoch:N"),
+            tooltip=list(map(alt.Tooltip, ("epoch:Q", "x:Q", "mean:Q", "n:Q"))),
+        )
+        .properties(width=WIDTH, height=HEIGHT, title=title)
+    )
+
+
 def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:
     """The specification of panels in a wrapping row, rows of the table told apart alike in all of them."""
-    chart = alt.ConcatChart(concat=list(panels), columns=min(columns, len(panels))).resolve_scale(
-        color="shared", shape="shared", strokeDash="shared"
-    )
-    spec: dict[str, Any] = chart.to_dict()
-    spec.pop("config", None)  # altair's default look
-    return spec
+    parts = [panel.to_dict(validate=False) for panel in panels]  # the tests validate; it takes seconds
+    return {
+        "$schema": alt.SCHEMA_URL,
+        "concat": [{key: part for key, part in panel.items() if key not in ("$schema", "config")} for panel in parts],
+        "columns": min(columns, len(parts)),
+        "resolve": {"scale": {"color": "shared", "shape": "shared", "strokeDash": "shared"}},
+    }
+
+
+def legend(stroke: float = 0) -> alt.Legend:
+    """Without a title, its symbols whole however faint or dashed the marks are; lines need a stroke."""
+    return alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=stroke)
 
 
 def axis_format(metric: str) -> str:
     """How the axis of a metric writes its numbers, in d3's words: in percent where the tables do."""
-    return "%" if headed(metric).endswith("%") else ""
+    return PERCENT if headed(metric).endswith("%") else ""
 
 
 def _with_symbol(table: pd.DataFrame) -> pd.Series:
     """1 at a few points of each line, always at its ends."""
-    place = table.groupby(ROW)["x"].rank(method="first").astype(int) - 1
-    length = table.groupby(ROW)["x"].transform("size")
+    shown = table[table[MOMENT] == AFTER] if MOMENT in table else table
+    place = shown.groupby(ROW)["x"].rank(method="first").astype(int) - 1
+    length = shown.groupby(ROW)["x"].transform("size")
     step = (length / SYMBOLS).apply(np.ceil).astype(int)
-    return ((place % step == 0) | (place == length - 1)).astype(int)
+    chosen = (place % step == 0) | (place == length - 1)
+    return chosen.reindex(table.index, fill_value=False).astype(int)
 
 
-def _fitting(means: pd.Series, log: bool) -> tuple[float, float]:
-    """Bounds of an axis a little wider than the means."""
+def fitting(means: pd.Series, log: bool, share: bool = False) -> tuple[float, float]:
+    """Bounds of an axis a little wider than the means, those of a `share` within 0 and 1."""
     values = np.log10(means[means > 0]) if log else means
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    margin = 0.08 * (high - low) or 0.05 * abs(high) or 0.05
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     bounds = (low - margin, high + margin)
+    if share:
+        bounds = (max(0.0, bounds[0]), min(1.0, bounds[1]))
     return (10 ** bounds[0], 10 ** bounds[1]) if log else bounds
 
 
-def _whole_numbers(x: pd.Series) -> alt.Axis:
+def _whole_numbers(ends: tuple[int, int]) -> alt.Axis:
     """An axis without fractions of an epoch or a layer."""
-    return alt.Axis(tickMinStep=1, format="d", tickCount=min(6, max(1, int(x.max() - x.min()))) if len(x) else 1)
+    return alt.Axis(tickMinStep=1, format="d", tickCount=min(6, max(1, ends[1] - ends[0])))

@@ -1,0 +1,282 @@
+"""Collapse in figures: spectra of the operators' outputs, over depth and over training, from runs' spectrum.npz."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from sliceformer_lab.analysis.plots import DEPTH_PANELS, FLOOR
+from sliceformer_lab.analysis.probe import ProbeRecord
+from sliceformer_lab.report.collect import RunRecord
+from sliceformer_lab.report.figures.figure import (
+    AFTER,
+    BEFORE,
+    MOMENT,
+    ROW,
+    Figure,
+    Look,
+    fitting,
+    gradient_panel,
+    line_panel,
+    rows_alike,
+    side_by_side,
+    thinned,
+)
+from sliceformer_lab.report.figures.heatmaps import heatmaps
+from sliceformer_lab.report.figures.rows import Subject
+
+SPECTRUM = "spectrum.npz"
+FORMS = {"raw": "", "mean_removed": ", token mean removed"}
+MOST_LAYERS = 4  # shown one by one
+MOST_EPOCHS = 6  # of spectra over training
+INDICES = np.unique(np.geomspace(1, 4096, 56).round().astype(int))  # of singular values that lines go through
+TOLD = DEPTH_PANELS[2][2]  # the residual, in the text alternatives
+OF_WHAT = "The operator's output (what it hands to its last linear layer), of one fixed set of validation samples. "
+BANDS = (
+    "Lines are means over the seeds of a row, bands (from three on) the 95 % interval of Student's t at "
+    "each point by itself"
+)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What the spectrum files of a table say; columns row and value, and what tells the values of a run apart."""
+
+    spectra: pd.DataFrame  # form, layer (of MOST_LAYERS), x the index
+    growth: pd.DataFrame  # epoch, x the index: the last layer, raw
+    depth: pd.DataFrame  # measure, moment, x the layer
+    training: pd.DataFrame  # measure, x the epoch: mean over the layers
+    layers: Sequence[str]  # what the layers of `spectra` are
+    first: Mapping[str, tuple[RunRecord, ProbeRecord]]  # the first run of each row that has heatmaps
+    without: int  # runs that have no such file, or half of one
+
+
+def spectral_figures(subject: Subject) -> list[Figure]:
+    """Spectra, their growth, collapse over depth and over training, heatmaps; none where no run was probed."""
+    found = _probed(subject)
+    if found is None:
+        return []
+    kinds = (_spectra, _growth, _depth, _training)
+    drawn = [kind(subject, found) for kind in kinds]
+    return [*(figure for figure in drawn if figure is not None), *heatmaps(subject, found.first)]
+
+
+def _spectra(subject: Subject, found: Probed) -> Figure | None:
+    """Normalised singular values of a few layers, raw and with the token mean removed."""
+    table = rows_alike(found.spectra, [ROW, "form", "layer", "x"])
+    table = table[table["mean"] > FLOOR]
+    if table.empty:
+        return None
+    panels, reach = [], (1, int(table["x"].max()))
+    for form, words in FORMS.items():
+        of_form = table[table["form"] == form]
+        domain = fitting(of_form["mean"], log=True)
+        for layer, title in enumerate(found.layers):
+            here = of_form[of_form["layer"] == layer].drop(columns=["form", "layer"])
+            if len(here):
+                panel = partial(line_panel, here, _looks(subject, table), x="index i of the singular value")
+                panels.append(panel(title=f"{title}{words}", log=True, domain=domain, reach=reach))
+    last = table[(table["form"] == "raw") & (table["layer"] == table["layer"].max())]
+    shares = {row: (values["mean"] > 0.1).sum() for row, values in last.groupby(ROW, sort=False)}
+    return Figure(
+        name=f"spectra{subject.suffix}",
+        title="Singular values after training",
+        caption=(
+            f"{OF_WHAT}Singular values s_i / s_1 at the end of training, as they are and with the mean token removed. "
+            f"{BANDS}. A line ends where values are below {FLOOR:g}, the rounding of float32; of equal tokens nothing "
+            "is left once their mean is removed. A flat spectrum may come from the values that an operator is given "
+            f"as well as from the operator.{_left_out(subject, found)}"
+        ),
+        alt="Drawn singular values above a tenth of the largest in the last layer: "
+        + ", ".join(f"{row} {count}" for row, count in shares.items()),
+        spec=side_by_side(panels, columns=len(found.layers)),
+    )
+
+
+def _growth(subject: Subject, found: Probed) -> Figure | None:
+    """The last layer's spectrum at several epochs, a panel for each row."""
+    table = rows_alike(found.growth, [ROW, "epoch", "x"]) if len(found.growth) else found.growth
+    table = table[table["mean"] > FLOOR] if len(table) else table
+    if table.empty or table["epoch"].nunique() < 2:
+        return None
+    domain, epochs = fitting(table["mean"], log=True), (int(table["epoch"].min()), int(table["epoch"].max()))
+    reach = (1, int(table["x"].max()))
+    panels = [
+        gradient_panel(
+            here.drop(columns=[ROW, "low", "high"]), title=str(row), domain=domain, reach=reach, epochs=epochs
+        )
+        for row, here in table.groupby(ROW, sort=False)
+    ]
+    return Figure(
+        name=f"spectra_over_training{subject.suffix}",
+        title="Singular values over training",
+        caption=(
+            f"{OF_WHAT}Singular values s_i / s_1 of the last layer, mean over the seeds of a row; 0 is before training."
+            f"{_left_out(subject, found)}"
+        ),
+        alt=f"{len(panels)} rows, epochs {epochs[0]} to {epochs[1]}.",
+        spec=side_by_side(panels, columns=4),
+    )
+
+
+def _depth(subject: Subject, found: Probed) -> Figure | None:
+    """How far tokens have collapsed at each layer, before and after training."""
+    table = rows_alike(found.depth, [ROW, "measure", MOMENT, "x"])
+    if table.empty:
+        return None
+    panels = [
+        line_panel(here.drop(columns="measure"), _looks(subject, table), x="layer", title=str(measure))
+        for measure, here in table.groupby("measure", sort=False)
+    ]
+    shown = table[(table["measure"] == TOLD) & (table[MOMENT] == AFTER)]
+    return Figure(
+        name=f"collapse_over_depth{subject.suffix}",
+        title="Collapse over depth",
+        caption=(
+            f"{OF_WHAT}The residual is what is left of the tokens without their mean in the (1,inf) norm, 0 where all "
+            "tokens are equal; a stable rank of 1 is rank one, whichever. Dashed before training, whole after it. "
+            f"{BANDS}, after training only.{_left_out(subject, found)}"
+        ),
+        alt=f"{TOLD} of the last layer after training: "
+        + ", ".join(f"{row} {value:.3g}" for row, value in shown.groupby(ROW, sort=False)["mean"].last().items()),
+        spec=side_by_side(panels, columns=4),
+    )
+
+
+def _training(subject: Subject, found: Probed) -> Figure | None:
+    """How far tokens have collapsed at each epoch that was probed."""
+    table = rows_alike(found.training, [ROW, "measure", "x"])
+    if table.empty or table["x"].nunique() < 2:
+        return None
+    panels = [
+        line_panel(here.drop(columns="measure"), _looks(subject, table), x="epoch", title=str(measure))
+        for measure, here in table.groupby("measure", sort=False)
+    ]
+    ends = table[table["measure"] == TOLD].groupby(ROW, sort=False)["mean"].agg(["first", "last"])
+    return Figure(
+        name=f"collapse_over_training{subject.suffix}",
+        title="Collapse over training",
+        caption=f"{OF_WHAT}Means over the layers; epoch 0 is before training. {BANDS}.{_left_out(subject, found)}",
+        alt=f"{TOLD} before and after training, mean over the layers: "
+        + ", ".join(f"{row} {first:.3g} and {last:.3g}" for row, (first, last) in ends.iterrows()),
+        spec=side_by_side(panels, columns=4),
+    )
+
+
+def _looks(subject: Subject, table: pd.DataFrame) -> dict[str, Look]:
+    drawn = set(table[ROW])
+    return {row.name: row.look for row in subject.telling if row.name in drawn}
+
+
+def _left_out(subject: Subject, found: Probed) -> str:
+    runs = f" {found.without} runs without a readable {SPECTRUM} are left out." if found.without else ""
+    return subject.told(subject.telling) + runs
+
+
+def _probed(subject: Subject) -> Probed | None:
+    """Everything that figures need of a table's files, one file after the other."""
+    parts: dict[str, list[pd.DataFrame]] = {"spectra": [], "growth": [], "depth": [], "training": []}
+    depths: dict[int, None] = {}
+    first: dict[str, tuple[RunRecord, ProbeRecord]] = {}
+    without = 0
+    for row in subject.telling:
+        for run in row.runs:
+            try:
+                record = ProbeRecord.load(run.folder / SPECTRUM)
+                tables = dict(_tables(record))
+            except (OSError, EOFError, KeyError, ValueError, IndexError, zipfile.BadZipFile, zlib.error):
+                without += 1
+                continue
+            depths[len(record.attentions)] = None
+            if record.heatmaps is not None:
+                first.setdefault(row.name, (run, record))
+            for name, table in tables.items():
+                parts[name].append(table.assign(**{ROW: row.name}))
+    if not depths:
+        return None
+    whole = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+    return Probed(**whole, layers=_layer_titles(list(depths)), first=first, without=without)
+
+
+def _tables(record: ProbeRecord) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The values of one run for each figure."""
+    depth = len(record.attentions)
+    chosen = _chosen_layers(depth)
+    yield (
+        "spectra",
+        pd.concat(
+            [
+                _spectrum(record.at("spectrum", "output", form)[layer]).assign(form=form, layer=place)
+                for form in FORMS
+                for place, layer in enumerate(chosen)
+            ]
+        ),
+    )
+    moments = [list(record.epochs).index(epoch) for epoch in thinned(record.epochs, MOST_EPOCHS)]
+    yield (
+        "growth",
+        pd.concat(
+            [
+                _spectrum(record.at("spectrum", "output", "raw", moment=moment)[-1]).assign(
+                    epoch=record.epochs[moment] + 1
+                )
+                for moment in moments
+            ]
+        ),
+    )
+    ends = {AFTER: -1} | ({BEFORE: 0} if record.epochs[0] == -1 and len(record.epochs) > 1 else {})
+    layers = np.arange(1, depth + 1)
+    yield (
+        "depth",
+        pd.concat(
+            [
+                pd.DataFrame(
+                    {"measure": title, MOMENT: words, "x": layers, "value": record.at(name, "output", form, moment=at)}
+                )
+                for name, form, title in DEPTH_PANELS
+                for words, at in ends.items()
+            ]
+        ),
+    )
+    yield (
+        "training",
+        pd.DataFrame(
+            [
+                {
+                    "measure": title,
+                    "x": record.epochs[moment] + 1,
+                    "value": record.at(name, "output", form, moment=moment).mean(),
+                }
+                for name, form, title in DEPTH_PANELS
+                for moment in (list(record.epochs).index(epoch) for epoch in thinned(record.epochs))
+            ]
+        ),
+    )
+
+
+def _spectrum(values: np.ndarray) -> pd.DataFrame:
+    """Singular values of INDICES and the last two (of which the mean takes one), by their index from 1."""
+    known = values[np.isfinite(values)]
+    count = len(known)
+    indices = np.array([i for i in range(1, count + 1) if i in INDICES or i >= count - 1], dtype=int)
+    return pd.DataFrame({"x": indices, "value": known[indices - 1]})
+
+
+def _chosen_layers(depth: int) -> list[int]:
+    """At most MOST_LAYERS of so many layers, counted from 0, the first and the last among them."""
+    return [int(layer) for layer in thinned(np.arange(depth), MOST_LAYERS)]
+
+
+def _layer_titles(depths: Sequence[int]) -> list[str]:
+    """What the chosen layers are called, in models of one or several depths."""
+    titles: list[dict[str, None]] = [{} for _ in range(max(len(_chosen_layers(depth)) for depth in depths))]
+    for depth in depths:
+        for title, layer in zip(titles, _chosen_layers(depth), strict=False):
+            title[f"{layer + 1} of {depth}"] = None
+    return [f"Layer {', '.join(title)}" for title in titles]
