@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 
 from sliceformer_lab.compose import CONF_DIR
 from sliceformer_lab.config import ConfigError
+from sliceformer_lab.dashboard.sweep import sweep_compared
 from sliceformer_lab.explain import explain
 from sliceformer_lab.folders import register_resolvers
 from sliceformer_lab.jobs import Job, recorded_in, training_job
@@ -41,6 +42,7 @@ class Command:
     job: Callable[[DictConfig, Path], float | None]
     implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that others bring along
     bare_word: str | None = None  # the option that a word without = sets, such as the folder of a report
+    after_sweep: Callable[[Sequence[Job]], str | None] = lambda _: None  # what its jobs give together, and what to tell
 
     def read(self, word: str) -> str:
         """An argument as Hydra's KEY=VALUE."""
@@ -50,7 +52,7 @@ class Command:
         return f"{self.bare_word}='{quoted}'"
 
 
-TRAINING = Command("config", help_text, training_job, saved_task)
+TRAINING = Command("config", help_text, training_job, saved_task, after_sweep=sweep_compared)
 
 
 def main(argv: Sequence[str] | None = None, command: Command = TRAINING) -> int:
@@ -78,14 +80,16 @@ def main(argv: Sequence[str] | None = None, command: Command = TRAINING) -> int:
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:
         code = _tell(explain(error, args.overrides, args.config_dir, command.config_name), 1)
-    return max(code, _conclude(jobs))
+    return max(code, _conclude(jobs, command))
 
 
-def _conclude(jobs: list[Job]) -> int:
+def _conclude(jobs: list[Job], command: Command) -> int:
     """Tell how the jobs ended; 0 if all ended well, 1 if one failed, 128 + its number if a signal stopped one."""
     errors = [job.error for job in jobs if job.error]
     if any(job.of_sweep for job in jobs):
         print(f"\njobs in {jobs[0].folder.parent}", *jobs, sep="\n  ")  # noqa: T201
+        if told := command.after_sweep(jobs):
+            print(told)  # noqa: T201
         if errors:
             _tell(f"{len(errors)} of {len(jobs)} jobs did not finish", 1)
     else:

@@ -7,7 +7,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ import pandas as pd
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 
 from sliceformer_lab.context import RunContext
+from sliceformer_lab.report.collect import SWEEP
 
 SERVER = "api.wandb.ai"
-STEP = "trainer/global_step"  # the x axis of every metric on W&B
+STEP, EPOCH = "trainer/global_step", "epoch"
+# The x axis of each metric on W&B. No two may match one name: the server takes either.
+X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
 
 
 def csv_logger(folder: Path) -> CSVLogger:
@@ -47,48 +50,89 @@ def wandb_logger(
     group: str | None = None,
 ) -> WandbLogger:
     """A W&B run named as its folder; offline by itself without a key or network. Keys never come from a config."""
-    import wandb
-
-    if offline is None:
-        offline = must_be_offline()
     names, folder = config["names"], context.folder
-    sweep = folder.parent.name if folder.parent.parent.name == "sweeps" else None
-    run = wandb.init(
+    in_sweep = (folder.parent / SWEEP).is_file()
+    run = open_run(
+        folder,
+        run_name(names, folder),
+        job_type="train",
         project=project,
         entity=entity,
-        mode="offline" if offline else "online",
+        offline=offline,
+        group=group or (folder.parent.name if in_sweep else names["task"]),
+        tags=[names["task"], names["attention"], names["experiment"], *config["tags"]],
+        config=config,
+    )
+    for names_of_metrics, axis in X_AXES.items():
+        run.define_metric(names_of_metrics, step_metric=axis)
+    if context.monitor is not None:
+        run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
+    return WandbLogger(experiment=run)
+
+
+def open_run(
+    folder: Path,
+    name: str,
+    *,
+    job_type: str,
+    project: str,
+    entity: str | None,
+    offline: bool | None,
+    group: str,
+    tags: Iterable[str | None],
+    config: Mapping[str, Any],
+) -> Any:
+    """A W&B run whose files go below `folder`; `offline` None: where there is no key or no network."""
+    import wandb
+
+    return wandb.init(
+        project=project,
+        entity=entity,
+        mode="offline" if (must_be_offline() if offline is None else offline) else "online",
         dir=str(folder),
-        name=run_name(names, folder),
-        group=group or sweep or names["task"],
-        tags=[names["task"], names["attention"], *config["tags"]],
+        name=name,
+        group=group,
+        job_type=job_type,
+        tags=list(dict.fromkeys(filter(None, tags))),
         config=dict(config),
         settings=wandb.Settings(silent=True),
     )
-    run.define_metric(STEP)
-    run.define_metric("*", step_metric=STEP)
-    if context.monitor is not None:
-        run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=STEP)
-    return WandbLogger(experiment=run)
 
 
 def must_be_offline() -> bool:
     """Whether there is no key for the server, or no way to it."""
-    return not (_has_key() and _server_answers())
+    return not (has_key() and server_answers())
 
 
-def publish(loggers: Sequence[Logger], pictures: Sequence[Path], summary: Mapping[str, Any]) -> None:
-    """Send a run's pictures and its summary's figures to W&B, where it is used."""
+def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], figures: Mapping[str, Any]) -> None:
+    """Send a run's pictures, its spectra and the figures of its summary to W&B, where it is used."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             for picture in pictures:
-                logger.log_image(picture.stem, [str(picture)])
-            logger.experiment.summary.update(dict(summary))
+                logger.log_image(f"pictures/{picture.stem}", [str(picture)])
+            if (folder / "spectrum.npz").is_file():
+                _publish_spectra(logger, folder / "spectrum.npz")
+            logger.experiment.summary.update(dict(figures))
 
 
-def close_wandb(failed: bool) -> None:
-    """End the open W&B run, so that the next job of a multirun gets its own."""
-    if "wandb" in sys.modules:  # else nothing was opened, and the import is slow
-        sys.modules["wandb"].finish(exit_code=int(failed))
+def _publish_spectra(logger: WandbLogger, file: Path) -> None:
+    from sliceformer_lab.analysis.probe import ProbeRecord
+    from sliceformer_lab.dashboard.charts import HEATMAPS, heatmap_images, spectrum_charts
+
+    record = ProbeRecord.load(file)
+    logger.experiment.log(spectrum_charts(record))
+    if images := heatmap_images(record):
+        logger.log_image(HEATMAPS, images)
+
+
+def close_wandb(status: str) -> None:
+    """End the open W&B run with its status, so that the next job of a multirun gets its own."""
+    if "wandb" not in sys.modules:  # else nothing was opened, and the import is slow
+        return
+    wandb = sys.modules["wandb"]
+    if wandb.run is not None:
+        wandb.run.summary["status"] = status
+        wandb.finish(exit_code=int(status != "ok"))
 
 
 def run_name(names: Mapping[str, Any], folder: Path) -> str:
@@ -97,12 +141,13 @@ def run_name(names: Mapping[str, Any], folder: Path) -> str:
 
 
 def sync_command(folder: Path) -> str | None:
-    """What uploads the offline W&B runs of a folder later; None if there is none."""
-    runs = sorted(str(run) for run in (folder / "wandb").glob("offline-run-*"))
+    """What uploads the offline W&B runs of a run's or a sweep's own later; None if there is none."""
+    runs = sorted(str(run) for place in ("wandb", ".wandb") for run in (folder / place).glob("offline-run-*"))
     return f"wandb sync {shlex.join(runs)}" if runs else None
 
 
-def _has_key() -> bool:
+def has_key() -> bool:
+    """Whether the environment or netrc holds a key for the server."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
@@ -111,7 +156,8 @@ def _has_key() -> bool:
         return False
 
 
-def _server_answers() -> bool:
+def server_answers() -> bool:
+    """Whether there is a way to the server."""
     try:
         with socket.create_connection((SERVER, 443), timeout=3):
             return True

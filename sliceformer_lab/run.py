@@ -93,7 +93,7 @@ def _recorded(config: Config, folder: Path) -> float | None:
         summary.fail(error)
         raise
     finally:
-        close_wandb(failed=summary.content["status"] != "ok")
+        close_wandb(summary.content["status"])
         if command := sync_command(folder):
             log.info(f"upload to W&B with: {command}")
 
@@ -118,7 +118,7 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
             plot_curves(read_metrics(folder), folder / "curves.png")
         summary.update(status="ok", **results(config, folder, data, task, scored, metrics, predictions))
         pictures = summary.pictures()
-        publish(loggers, pictures, summary.figures())
+        publish(loggers, folder, pictures, summary.figures())
         print_summary(summary.content, folder, pictures)
     return metrics.get(f"val/{task.monitor}")
 

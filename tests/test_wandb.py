@@ -1,21 +1,42 @@
-"""An offline W&B run holds what a dashboard needs, read back from its file."""
+"""Offline W&B runs hold what a dashboard needs, read back from their files; a workspace reads only what they hold."""
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import wandb
+from omegaconf import OmegaConf
+from run_folders import write_run
 from runs import SMALL
+from test_options import as_yaml
 from wandb.proto.wandb_internal_pb2 import Record
 
 from sliceformer_lab import loggers
+from sliceformer_lab.analysis.probe import ProbeRecord
 from sliceformer_lab.cli import main
+from sliceformer_lab.compose import CONF_DIR, compose_root
+from sliceformer_lab.config import schema
+from sliceformer_lab.context import RunContext
+from sliceformer_lab.dashboard import run as dashboard_run
+from sliceformer_lab.dashboard.charts import heatmap_images, spectrum_charts
+from sliceformer_lab.dashboard.command import DASHBOARD, EXAMPLES, help_text
+from sliceformer_lab.dashboard.comparison import job_records, log_comparison
+from sliceformer_lab.dashboard.options import DashboardOptions
+from sliceformer_lab.dashboard.sweep import sweep_compared
+from sliceformer_lab.dashboard.workspace import definition
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.jobs import Job
 from sliceformer_lab.record import read_summary
+from sliceformer_lab.report.collect import collect
+from sliceformer_lab.report.groups import tables
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 
@@ -45,6 +66,7 @@ class Offline:
         self.history: list[dict[str, Any]] = []
         self.summary: dict[str, Any] = {}
         self.metrics: dict[str, Any] = {}
+        self.charts: dict[str, Any] = {}  # key: its Vega preset, fields and strings
         for data in log_records(file.read_bytes()):
             self._take(Record.FromString(data))
 
@@ -52,6 +74,9 @@ class Offline:
         match record.WhichOneof("record_type"):
             case "run":
                 self.run = record.run
+            case "config":
+                visualized = _values(record.config.update).get("_wandb", {}).get("visualize", {})
+                self.charts |= {key: chart["panel_config"] for key, chart in visualized.items()}
             case "history":
                 self.history.append(_values(record.history.item))
             case "summary":
@@ -61,21 +86,54 @@ class Offline:
             case "exit":
                 self.exit_code = record.exit.exit_code
 
+    @property
+    def logged(self) -> set[str]:
+        """Every key of the history."""
+        return {key for row in self.history for key in row}
+
+    def table(self, key: str) -> list[dict[str, Any]]:
+        """The rows of a table of the history, from its file."""
+        (entry,) = [row[key] for row in self.history if key in row]
+        assert entry["_type"] == "table-file"
+        content = json.loads((self.file.parent / "files" / entry["path"]).read_text())
+        return [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
+
 
 def _values(items: Any) -> dict[str, Any]:
-    return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+    """Key and value, the parts of a nested one put together."""
+    found: dict[str, Any] = {}
+    for item in items:
+        *parts, last = [item.key] if item.key else item.nested_key
+        place = found
+        for part in parts:
+            place = place.setdefault(part, {})
+        place[last] = json.loads(item.value_json)
+    return found
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
-    """Two jobs of one multirun, the second of which fails; a key in the environment, no network."""
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
+    """Two jobs of one multirun, the second of which fails, and their comparison; a key is set, there is no network."""
     outputs = tmp_path_factory.mktemp("outputs")
-    options = ("logger=wandb", "callbacks=default", "tags=[trial]", "optim.epochs=3", "trainer.log_every_n_steps=1")
+    options = ("logger=wandb", "callbacks=default", "tags=[trial]", "optim.epochs=2", "trainer.log_every_n_steps=1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", SECRET)
-        patch.setattr(loggers, "_server_answers", lambda: False)
-        main(["-m", *SMALL, *options, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
-    return [Offline(file) for file in sorted(outputs.rglob("run-*.wandb"))]
+        patch.setenv("WANDB_DATA_DIR", str(outputs / "staging"))
+        patch.setattr(loggers, "server_answers", lambda: False)
+        measured = "callbacks.throughput.warmup_batches=0"
+        assert main(["-m", *SMALL, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"]) == 1
+    return [Offline(file) for file in sorted(outputs.rglob("run-*.wandb"), key=lambda file: file.parents[2].name)]
+
+
+@pytest.fixture(scope="module")
+def jobs(sweep: list[Offline]) -> list[Offline]:
+    return [one for one in sweep if one.run.job_type == "train"]
+
+
+@pytest.fixture(scope="module")
+def comparison(sweep: list[Offline]) -> Offline:
+    (one,) = [one for one in sweep if one.run.job_type == "comparison"]
+    return one
 
 
 def test_each_job_has_a_closed_run_of_its_own(jobs: list[Offline]) -> None:
@@ -83,6 +141,7 @@ def test_each_job_has_a_closed_run_of_its_own(jobs: list[Offline]) -> None:
     assert [job.exit_code for job in jobs] == [0, 1]
     assert len({job.run.run_id for job in jobs}) == 2
     assert [read_summary(job.folder)["status"] for job in jobs] == ["ok", "diverged"]
+    assert [job.summary["status"] for job in jobs] == ["ok", "diverged"]
 
 
 def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
@@ -91,59 +150,272 @@ def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
         assert job.run.run_group == job.folder.parent.name and list(job.run.tags) == ["digits", "mha", "trial"]
 
 
-def test_configuration_is_whole_and_without_secrets(jobs: list[Offline]) -> None:
+def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_experiment(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        opened: dict[str, Any] = {}
+        patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
+        patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
+        patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
+        context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
+        names = {"task": "imdb", "attention": "csp", "experiment": "sequences/imdb_quick"}
+        loggers.wandb_logger(context, {"names": names, "tags": ["imdb", "mine"]})
+    assert opened["group"] == "imdb" and opened["job_type"] == "train"
+    assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
+
+
+def test_configuration_is_whole_and_without_secrets(sweep: list[Offline], jobs: list[Offline]) -> None:
     config = _values(jobs[0].run.config.update)
-    assert config["optim"]["epochs"] == 3 and config["attention"] == {
+    assert config["optim"]["epochs"] == 2 and config["attention"] == {
         "_target_": "sliceformer_lab.attention.mha.MHA",
         "qk_norm": False,
         "gate": False,
         "times_tokens": False,
     }
-    for job in jobs:
-        for file in (job.file, *job.folder.rglob("*.log"), *job.folder.rglob("*.yaml"), *job.folder.rglob("*.json")):
+    for one in sweep:
+        for file in (one.file, *one.folder.rglob("*.log"), *one.folder.rglob("*.yaml"), *one.folder.rglob("*.json")):
             assert SECRET.encode() not in file.read_bytes()
 
 
-def test_history_has_every_metric_over_the_step(jobs: list[Offline]) -> None:
-    steps = [row["trainer/global_step"] for row in jobs[0].history if "train/batch_loss" in row]
-    assert steps == list(range(6))
-    assert len([row for row in jobs[0].history if "val/accuracy" in row]) == 3
-    assert jobs[0].metrics["*"].step_metric == "trainer/global_step"
-    assert jobs[0].metrics["val/accuracy"].summary.max
+def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offline]) -> None:
+    job = jobs[0]
+    steps = [row["trainer/global_step"] for row in job.history if "train/batch_loss" in row]
+    assert steps == list(range(4))
+    assert [row["epoch"] for row in job.history if "val/accuracy" in row] == [0, 1]
+    assert [row["epoch"] for row in job.history if "spectrum/output_stable_rank_mean" in row] == [-1, 1]
+    axes = {name: metric.step_metric for name, metric in job.metrics.items()}
+    assert axes == {
+        "train/*": "trainer/global_step",
+        **dict.fromkeys(["val/*", "test_curve/*", "spectrum/*", "val/accuracy"], "epoch"),
+    }
+    assert [name for name, metric in job.metrics.items() if metric.summary.max or metric.summary.min] == [
+        "val/accuracy"
+    ]
+    globs = [name.removesuffix("*") for name in axes if name.endswith("*")]
+    assert not [(a, b) for a in globs for b in globs if a != b and a.startswith(b)]  # the server would take either
+    scalars = {key for key in job.logged if not key.startswith(("_", "charts/", "pictures/"))}
+    assert not [key for key in scalars - {"epoch", "trainer/global_step"} if not key.startswith(tuple(globs))]
 
 
 def test_pictures_and_figures_are_there(jobs: list[Offline]) -> None:
-    pictures = {key for row in jobs[0].history for key in row if key.split("/")[0] in ("curves", "spectrum")}
-    assert {"curves", "spectrum"} <= {key.split("/")[0] for key in pictures}
-    images = jobs[0].file.parent / "files" / "media" / "images"
-    assert {file.name.split("_")[0] for file in images.glob("*.png")} == {"curves", "spectrum"}
+    assert {"pictures/curves", "pictures/spectrum", "pictures/heatmaps"} <= jobs[0].logged
+    images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
+    names = [file.name.split("_")[0] for file in images.glob("*.png")]
+    assert sorted(names) == ["curves", "heatmaps", "heatmaps", "spectrum"]  # two layers
     recorded = read_summary(jobs[0].folder)
     assert jobs[0].summary["test/accuracy"] == recorded["metrics"]["test/accuracy"]
-    assert jobs[0].summary["parameters"] == recorded["parameters"] and jobs[0].summary["status"] == "ok"
+    assert jobs[0].summary["val/accuracy"] == recorded["best"]["value"]
+    assert jobs[0].summary["parameters"] == recorded["parameters"]
+    assert jobs[0].summary["samples_per_second"] == recorded["samples_per_second"] > 0
+
+
+def test_spectra_are_charts_of_what_the_run_folder_holds(jobs: list[Offline]) -> None:
+    job = jobs[0]
+    assert len(job.charts) == 6 and {f"{key}_table" for key in job.charts} <= job.logged
+    for key, chart in job.charts.items():
+        assert chart["panelDefId"] == "wandb/lineseries/v0"
+        assert set(job.table(f"{key}_table")[0]) == set(chart["fieldSettings"].values())
+    record = ProbeRecord.load(job.folder / "spectrum.npz")
+    second = [r["lineVal"] for r in job.table("charts/spectrum_by_layer_table") if r["lineKey"] == "layer 2"]
+    np.testing.assert_allclose(10 ** np.array(second), record.at("spectrum", "output", "raw")[1], rtol=1e-6)
+    rows = job.table("charts/residual_by_depth_table")
+    first = [(r["step"], r["lineVal"]) for r in rows if r["lineKey"] == "Operator output, before training"]
+    assert first == [(i + 1, v) for i, v in enumerate(record.at("residual", "output", "raw", moment=0))]
+    assert {r["lineKey"] for r in job.table("charts/spectrum_over_training_table")} == {
+        "before training",
+        "after epoch 2",
+    }
+
+
+def test_charts_leave_out_what_is_not_a_number_and_thin_long_runs(jobs: list[Offline]) -> None:
+    record = ProbeRecord.load(jobs[0].folder / "spectrum.npz")
+    for _ in range(3):
+        record = record.followed_by(record)
+    record = replace(record, epochs=np.arange(-1, 15))
+    record.mean["residual"][-1, 0] = np.nan
+    heatmaps = np.full((2, 4, 3), np.nan, dtype=np.float32)
+    heatmaps[0, :, :2], heatmaps[1] = 0.0, np.arange(12).reshape(4, 3)
+    charts = spectrum_charts(replace(record, heatmaps=heatmaps))
+    values = [value for chart in charts.values() for _, _, value in chart.table.data]
+    assert np.isfinite(values).all()
+    assert [
+        x for x, name, _ in charts["charts/residual_by_depth"].table.data if name.startswith("Block output, a")
+    ] == [2]
+    moments = [name for x, name, _ in charts["charts/spectrum_over_training"].table.data if x == 1]
+    assert len(set(moments)) == 6 and {moments[0], moments[-1]} == {"before training", "after epoch 15"}
+    narrow, wide = (np.asarray(image.image) for image in heatmap_images(replace(record, heatmaps=heatmaps)))
+    assert narrow.shape == (256, 128, 3) and wide.shape == (256, 192, 3)
+    assert (narrow == wide[0, 0]).all()  # one colour scale: 0 is the smallest value of both
+    assert heatmap_images(replace(record, heatmaps=None)) == []
+
+
+def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], comparison: Offline) -> None:
+    assert comparison.run.display_name == "comparison" and comparison.exit_code == 0
+    assert comparison.run.run_group == jobs[0].run.run_group == comparison.folder.name
+    ok, diverged = comparison.table("comparison/jobs")
+    recorded = read_summary(jobs[0].folder)
+    for key in ("job", "status", "optim.lr", "error"):
+        assert ok[key] != diverged[key]
+    assert (ok["attention"], ok["seed"], ok["status"], diverged["status"]) == ("mha", 0, "ok", "diverged")
+    assert ok["test/accuracy"] == recorded["metrics"]["test/accuracy"] and diverged["test/accuracy"] is None
+    assert ok["multiply_adds"] == recorded["cost_per_sample"]["multiply_adds"]
+    for key in ("parameters", "samples_per_second", "peak_memory_gb", "wall_seconds"):
+        assert ok[key] == recorded[key]
+    assert "loss became nan" in diverged["error"]
+    assert comparison.summary["jobs"] == 2 and comparison.summary["jobs_diverged"] == 1
+    assert [row["statuses"] for row in comparison.table("comparison/rows")] == ["1 ok", "1 diverged"]
+    (bar,) = comparison.table("comparison/metric_by_attention_table")
+    assert bar == {"attention": "mha (1 of 1)", "test/accuracy": recorded["metrics"]["test/accuracy"]}
+    assert comparison.charts["comparison/metric_by_attention"]["panelDefId"] == "wandb/bar/v0"
+
+
+def test_the_comparison_is_no_run_of_the_report(jobs: list[Offline]) -> None:
+    found = collect(jobs[0].folder.parent)
+    assert len(found.runs) == 2 and not found.unreadable and not found.missing
+
+
+def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
+    write_run(tmp_path / "10-csp", "csp", options={"encoder.depth": 8})
+    write_run(tmp_path / "2-csp", "csp", seed=1)
+    (write_run(tmp_path / "3-mha", "mha") / "summary.json").write_text("{")
+    config = {"hydra": {"job": {"config_name": "config"}, "overrides": {"task": ["attention=csp", "seed=0,1,2,3,4"]}}}
+    OmegaConf.save(OmegaConf.create(config), tmp_path / "multirun.yaml")
+    found = collect(tmp_path)
+    records = job_records(found, [(table, []) for table in tables(found, (), None)])
+    assert [record["job"] for record in records] == ["0", "1", "2-csp", "3", "3-mha", "4", "10-csp"]
+    assert [record["status"] for record in records].count("missing") == 4
+    by_job = {record["job"]: record for record in records}
+    assert by_job["3-mha"]["status"] == "unreadable" and "cannot be read" in by_job["3-mha"]["error"]
+    assert (by_job["10-csp"]["encoder.depth"], by_job["2-csp"]["encoder.depth"]) == ("8", "4")
+    assert len({tuple(record) for record in records}) == 1
+
+
+def test_a_stopped_sweep_is_not_compared_and_a_refusing_server_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folders: list[Path]) -> str:
+        raise ValueError("no")
+
+    monkeypatch.setattr("sliceformer_lab.dashboard.comparison.log_comparison", refuse)
+    done = Job(Path("a"), of_sweep=True, value=1.0)
+    stopped = Job(Path("b"), of_sweep=True, error=InterruptedRunError("stopped", 15))
+    assert sweep_compared([done, stopped]) is None
+    assert sweep_compared([done]) == "the comparison of the sweep could not be sent to W&B (ValueError: no)"
+
+
+def test_a_sweep_without_wandb_is_not_compared(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "sweep" / "0-csp")
+    assert log_comparison([folder, tmp_path / "refused"]) is None
+    assert sorted(file.name for file in (tmp_path / "sweep").iterdir()) == ["0-csp"]
+
+
+def read_by(panel: dict[str, Any]) -> set[str]:
+    """The keys of runs that a panel of a workspace reads."""
+    config = panel["config"]
+    match panel["viewType"]:
+        case "Run History Line Plot":
+            return {config["xAxis"], *config["metrics"]}
+        case "Bar Chart":
+            return set(config["metrics"])
+        case "Scatter Plot":
+            return {config["xAxis"], config["yAxis"]}
+        case "Media Browser":
+            return set(config["mediaKeys"])
+        case "Vega2":
+            (sets,) = config["userQuery"]["queryFields"]
+            return {arg["value"] for query in sets["fields"] for arg in query.get("args") or []}
+        case "Weave":
+            return {config["panel2Config"]["exp"]["fromOp"]["inputs"]["key"]["val"]}
+        case kind:
+            assert kind == "Markdown Panel"
+            return set()
+
+
+def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: Offline) -> None:
+    view = definition(DashboardOptions(group="one"), "me")._to_model()
+    content = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))["section"]
+    sections = {section["name"]: section["panels"] for section in content["panelBankConfig"]["sections"]}
+    wanted = ["Metric by attention", "Accuracy against speed", "Spectra", "Residual and rank against depth"]
+    assert {*wanted, "Parameters and cost"} <= set(sections)
+    summaries = set(jobs[0].summary) | set(comparison.summary)
+    there = jobs[0].logged | comparison.logged | summaries
+    for panel in (panel for panels in sections.values() for panel in panels):
+        for key in read_by(panel):
+            name = key.removeprefix("summary:").removeprefix("summary_metrics.")
+            assert name in (summaries if name != key else there), f"{panel['viewType']} reads {key}"
+        if grouped := panel["config"].get("groupBy"):
+            top, _, inner = grouped.partition(".value.")
+            assert inner in _values(jobs[0].run.config.update)[top]
+        if panel["viewType"] == "Vega2":
+            (table,) = read_by(panel)
+            source = next(one for one in (jobs[0], comparison) if table in one.logged)
+            chart = source.charts[table.removesuffix("_table")]
+            assert panel["config"]["panelDefId"] == chart["panelDefId"]
+            assert panel["config"]["fieldSettings"] == chart["fieldSettings"]
+            assert set(panel["config"]["stringSettings"]) == set(chart["stringSettings"])
+    (runs,) = content["runSets"]
+    assert [(f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "one")]
+    assert not definition(DashboardOptions(), "me").runset_settings.filters
 
 
 @pytest.mark.parametrize(("key", "answers", "offline"), [(True, True, False), (True, False, True), (False, True, True)])
 def test_offline_by_itself_without_key_or_network(
     key: bool, answers: bool, offline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "_has_key", lambda: key)
-    monkeypatch.setattr(loggers, "_server_answers", lambda: answers)
+    monkeypatch.setattr(loggers, "has_key", lambda: key)
+    monkeypatch.setattr(loggers, "server_answers", lambda: answers)
     assert loggers.must_be_offline() is offline
 
 
 def test_key_is_found_in_environment_and_netrc_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not loggers._has_key()
+    assert not loggers.has_key()
     (tmp_path / ".netrc").write_text(f"machine api.wandb.ai login user password {SECRET}\n")
     (tmp_path / ".netrc").chmod(0o600)
-    assert loggers._has_key()
+    assert loggers.has_key()
     (tmp_path / ".netrc").unlink()
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    assert loggers._has_key()
+    assert loggers.has_key()
 
 
 def test_upload_command_is_printed(jobs: list[Offline]) -> None:
     for job in jobs:
         log = (job.folder / "sliceformer_lab.log").read_text()
         assert f"upload to W&B with: wandb sync {job.file.parent}" in log
+    sweep = jobs[0].folder.parent
+    (place,) = (sweep / ".wandb").glob("offline-run-*")
+    assert loggers.sync_command(sweep) == f"wandb sync {place}"
+
+
+def dashboard(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capfd.readouterr()
+    code = main([*arguments], DASHBOARD)
+    return code, capfd.readouterr().err
+
+
+def test_a_workspace_that_cannot_be_saved_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = f"paths.outputs={tmp_path}"
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(dashboard_run, "server_answers", lambda: False)
+    code, err = dashboard(capfd, place)
+    assert (code, err.count("\n")) == (1, 1) and "no key" in err and "WANDB_API_KEY" in err
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    code, err = dashboard(capfd, place)
+    assert (code, err.count("\n")) == (1, 1) and "does not answer" in err
+    code, err = dashboard(capfd, place, "entty=me")
+    assert (code, err.count("\n")) == (1, 1) and "did you mean entity" in err
+    monkeypatch.setattr(dashboard_run, "find_spec", lambda name: None)
+    code, err = dashboard(capfd, place)
+    assert (code, err.count("\n")) == (1, 1) and "pip install 'sliceformer-lab[dashboard]'" in err
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
+    root = compose_root([], "dashboard")
+    options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
+    assert options == {name: as_yaml(default) for name, (_, default) in schema(DashboardOptions).items()}
+    written = (CONF_DIR / "dashboard.yaml").read_text(encoding="utf-8")
+    for option in options:
+        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", help_text(), re.M)
+    assert all(example in help_text() for example in EXAMPLES)
