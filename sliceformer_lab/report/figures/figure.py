@@ -171,9 +171,11 @@ def gradient_panel(
 def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:
     """The specification of panels in a wrapping row, rows of the table told apart alike in all of them."""
     parts = [panel.to_dict(validate=False) for panel in panels]  # the tests validate; it takes seconds
+    of_the_whole = ("$schema", "config", "datasets")
     return {
         "$schema": alt.SCHEMA_URL,
-        "concat": [{key: part for key, part in panel.items() if key not in ("$schema", "config")} for panel in parts],
+        "datasets": {name: rows for part in parts for name, rows in part["datasets"].items()},
+        "concat": [{key: value for key, value in part.items() if key not in of_the_whole} for part in parts],
         "columns": min(columns, len(parts)),
         "resolve": {"scale": {"color": "shared", "shape": "shared", "strokeDash": "shared"}},
     }
