@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run report test test-fast lint types docs clean
+.PHONY: help install backends run report study test test-fast lint types docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=sliceformer" (defa
 
 report: $(STAMP) ## tables of finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
 	$(BIN)/python -m sliceformer_lab.report $(or $(FOLDER),outputs) $(ARGS)
+
+study: $(STAMP) ## a table of a paper, then its report: make study STUDY=csp_table1 SCALE=small ONLY=WORD ARGS="seed=0,1,2"
+	$(BIN)/python -m sliceformer_lab.study $(STUDY) $(if $(SCALE),scale=$(SCALE)) $(if $(ONLY),only=$(ONLY)) $(ARGS)
 
 test: $(STAMP) ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)

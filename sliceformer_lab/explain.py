@@ -15,6 +15,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from sliceformer_lab.compose import CONF_DIR, compose_root, no_such_option, option_names
 from sliceformer_lab.config import nearest
 from sliceformer_lab.errors import LabError
+from sliceformer_lab.study.plan import BENCHMARKS
 
 
 def explain(
@@ -50,8 +51,10 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
     if not group:
         return f"--config-name={missing}: there is no such file in {CONF_DIR}"
-    known = {*option_names(group), *(error.options or [])}
-    return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
+    known, name = {*option_names(group), *(error.options or [])}, missing.removeprefix(f"{group}/")
+    if group == "study" and name in BENCHMARKS:
+        return f"study={name} measures speeds and trains nothing: python -m sliceformer_lab.study {name}"
+    return no_such_option(group, name, sorted(known))
 
 
 def _jobs(overrides: Sequence[str]) -> list[list[str]]:

@@ -14,14 +14,14 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.compose import plain_values
 from sliceformer_lab.config import ConfigError, allow_targets, check_config
 from sliceformer_lab.distributed import is_first_process
 from sliceformer_lab.errors import InterruptedRunError, LabError
-from sliceformer_lab.record import CONFIG
-from sliceformer_lab.resume import resumed_config
+from sliceformer_lab.record import CONFIG, read_config
+from sliceformer_lab.resume import resumed_config, what_differs
 from sliceformer_lab.signals import interrupted
 
 log = logging.getLogger(__name__)
@@ -95,12 +95,21 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
         config = _meant(config, overrides)
         check_config(config)
         if not config["resume"] and (folder / CONFIG).exists():
-            raise ConfigError(f"{folder} holds a run already; go on with resume={folder} or choose another folder")
+            _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.run import run
 
     return run(config, folder)
+
+
+def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
+    """A sweep started again goes on with its own runs. Raises ConfigError for any other run that a folder holds."""
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        raise ConfigError(f"{folder} holds a run already; go on with resume={folder} or choose another folder")
+    saved = read_config(folder)
+    if changed := what_differs(saved, config):
+        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another hydra.sweep.dir")
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -110,6 +119,11 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
         return plain_values(cfg)
+    except MissingMandatoryValue as error:
+        scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
+        raise ConfigError(
+            f"scale={scale}: nothing says how large task={task} is then; write conf/scale/_of_task/{scale}/{task}.yaml"
+        ) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
 

@@ -13,6 +13,7 @@ EXAMPLES = {
     "sliceformer-lab task=mnist encoder=small attention.group_size=4": "change options; any key of --cfg job",
     "sliceformer-lab experiment=csp/table3_cifar10_csp": "a published setting, its number set beside yours",
     "sliceformer-lab -m attention=mha,csp,identity seed=0,1,2": "every combination, one after the other",
+    "sliceformer-lab study=csp_table1 scale=small": "a paper's table in minutes a run, every run below outputs/sweeps",
     "sliceformer-lab resume=FOLDER": "go on with a run that was stopped",
     "sliceformer-lab mode=eval resume=FOLDER": "score a finished run again",
     "sliceformer-lab debug=fast": "one batch of everything: does it run?",
@@ -28,6 +29,8 @@ def help_text() -> str:
         "Tasks (task=)": columns(explained("task")),
         "Attentions (attention=)": columns(explained("attention")),
         "Other groups": columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
+        "Studies (study=), multiruns of experiments": columns(explained("study")),
+        "Scales (scale=)": columns(explained("scale")),
         "Experiments (experiment=)": columns(_by_table(option_names("experiment"))),
     }
     lines = [

@@ -40,6 +40,17 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     return plain_values(merged)
 
 
+def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """The keys of the top level in which two configurations would give different runs."""
+
+    def result_of(whole: Mapping[str, Any], key: str) -> Any:
+        place = [name.removeprefix("data.") for name in WHERE_DATA_LIES]
+        return {k: v for k, v in whole["data"].items() if k not in place} if key == "data" else whole.get(key)
+
+    keys = {*saved, *config} - {*NODES, *OF_THE_COMMAND}
+    return sorted(key for key in keys if result_of(saved, key) != result_of(config, key))
+
+
 def _allowed_key(override: str) -> str:
     key = override.lstrip("+~").partition("=")[0]
     if key.split(".")[0] not in NODES and key not in (*WHERE_DATA_LIES, *OF_THE_COMMAND):

@@ -101,7 +101,7 @@ def arena(**changes: Any) -> dict[str, Any]:
 def test_runs_counted_in_steps_are_compared_by_steps_and_length() -> None:
     assert str(compare(arena())).endswith("equal protocol")
     assert str(compare(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
-    assert str(compare(arena(steps=None, epochs=200))).endswith("None steps, the paper 46800")
+    assert str(compare(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
     assert str(compare(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
 
 

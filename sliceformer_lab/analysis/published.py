@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
+FULL = "full"  # the scale of the published recipe
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 
 
@@ -167,7 +168,9 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     lasted, theirs_lasted, length = run.get(unit), getattr(recipe, unit), run.get("sequence_length")
     chosen, task, trained_on = run.get("selection"), summary.get("task"), run.get("num_train")
     parameters, size = summary.get("parameters"), _published_size(cell)
+    scale = summary.get("scale") or FULL
     reasons = {
+        f"scale={scale}: not the paper's data, lengths and steps": scale != FULL,
         f"this run's task is {task}": task != cell.task,
         f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
         f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
@@ -175,7 +178,7 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
             run.get(f"limit_{part}") is not None for part in ("train", "val", "test")
         ),
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
-        f"{lasted} {unit}, the paper {theirs_lasted}": lasted != theirs_lasted,
+        f"{_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted != theirs_lasted,
         f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
         f"{parameters} parameters, the benchmark allows {recipe.max_parameters}": not _within(
             parameters, recipe.max_parameters
@@ -193,6 +196,12 @@ def _protocol(cell: Cell) -> Protocol | None:
 def _same_length(length: int | None, published: int | None) -> bool:
     """Equal but for a CLS or an end token."""
     return published is None or (length is not None and length - published in (0, 1))
+
+
+def _length(run: Mapping[str, Any], unit: str) -> str:
+    """How long a run was, in the paper's unit if it was counted in that."""
+    counted = [name for name in (unit, "epochs", "steps") if run.get(name) is not None]
+    return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
 
 
 def _within(parameters: int | None, limit: int | None) -> bool:

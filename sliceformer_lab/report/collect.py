@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sliceformer_lab.analysis.published import FULL
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.record import CONFIG, SUMMARY, read_config, read_summary
+from sliceformer_lab.study.plan import planned_jobs
 
 NEEDED = ("task", "attention", "status")
 REPLICATES = ("seed", "data.split_seed")  # what runs of one row differ in
@@ -45,6 +45,11 @@ class RunRecord:
     def attention(self) -> str:
         """Its attention's name."""
         return str(self.summary["attention"])
+
+    @property
+    def scale(self) -> str:
+        """How large it was meant to be; runs of older versions are full."""
+        return str(self.summary.get("scale") or FULL)
 
     @property
     def unit(self) -> Unit:
@@ -181,10 +186,7 @@ def _add_missing(found: Collection, sweep: Path) -> None:
         hydra = content["hydra"]
         if hydra["job"]["config_name"] != CONFIG.removesuffix(".yaml"):
             return  # a sweep of benchmarks or reports
-        swept = (hydra.get("sweeper") or {}).get("params") or {}  # of a study; the command line goes before it
-        words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]
-        parsed = OverridesParser.create().parse_overrides(words)
-        jobs = [tuple(job) for job in BasicSweeper.split_arguments(parsed, None)[0]]
+        jobs = planned_jobs(hydra)
     except (OSError, KeyError, TypeError, ValueError, HydraException, OmegaConfBaseException) as error:
         found.unreadable[f"{name}/{SWEEP}"] = f"what this sweep planned is unknown ({type(error).__name__})"
         return

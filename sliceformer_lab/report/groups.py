@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sliceformer_lab.analysis.published import FULL
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.report.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
 
@@ -106,7 +107,7 @@ def _key(run: RunRecord) -> str | None:
     if not run.protocol:
         return None
     same = {name: run.protocol.get(name) for name in SAME_DATA} | {name: run.options.get(name) for name in CUT_SHORT}
-    return _text([run.task, run.selection, same])
+    return _text([run.task, run.scale, run.selection, same])
 
 
 def _data_options(run: RunRecord) -> str:
@@ -114,7 +115,7 @@ def _data_options(run: RunRecord) -> str:
     apart = {*OF_THE_MACHINE, *REPLICATES, "data.batch_size"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in CUT_SHORT}
-    return _text([run.task, run.selection, data, cut])
+    return _text([run.task, run.scale, run.selection, data, cut])
 
 
 def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
@@ -197,7 +198,7 @@ def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
 def _title(runs: Sequence[RunRecord]) -> str:
     finished = next((run for run in runs if run.protocol), None)
     if finished is None:
-        return f"{runs[0].task}: no run has ended"
+        return f"{runs[0].task}{at_scale(runs)}: no run has ended"
     facts = finished.protocol
     sizes = ", ".join(
         f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")
@@ -205,7 +206,15 @@ def _title(runs: Sequence[RunRecord]) -> str:
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in CUT_SHORT) else ""
     unofficial = "" if facts.get("official") else ", not the official set"
     selection = f", epoch by {finished.selection}" if finished.selection else ""
-    return f"{finished.task}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{trial}"
+    return (
+        f"{finished.task}{at_scale(runs)}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{trial}"
+    )
+
+
+def at_scale(runs: Iterable[RunRecord]) -> str:
+    """', scale small' of runs that were made small; '' of full ones, which go without saying."""
+    scales = sorted({run.scale for run in runs})
+    return "" if scales in ([], [FULL]) else f", scale {' and '.join(scales)}"
 
 
 def _without(row: Row, by: Sequence[str]) -> tuple[str, Options]:

@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from sliceformer_lab.analysis.statistics import Interval
 from sliceformer_lab.report.collect import Collection
 from sliceformer_lab.report.coverage import Coverage
-from sliceformer_lab.report.groups import Table, plain
+from sliceformer_lab.report.groups import Table, at_scale, plain
 from sliceformer_lab.report.lines import SAME_COST, Cost, Line, Published
 
 Section = tuple[Table, list[Line]]
@@ -121,8 +121,8 @@ def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
 
 
 def heading(found: Collection) -> str:
-    """What the report is of."""
-    return f"Runs below {found.folder.name or found.folder}"
+    """What the report is of, and the scale of runs that were made small."""
+    return f"Runs below {found.folder.name or found.folder}{at_scale(found.runs)}"
 
 
 def counts(found: Collection) -> str:
@@ -263,6 +263,7 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
     span = published.span if published else None
     return {
         "table": table.title,
+        "scale": line.row.runs[0].scale,
         "attention": line.row.attention,
         "options": line.row.label.removeprefix(line.row.attention).strip(),
         **dict(zip(table.by, line.row.factors, strict=True)),
