@@ -10,6 +10,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -55,6 +56,8 @@ class RootConfig(BaseModel):
     allow_targets: list[str]
     tags: list[str]
     published: dict[str, Any] | None
+    budget: str | None = None  # runs of older versions have none
+    budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None = None
     names: dict[str, str | None]
     task: dict[str, Any]
     data: dict[str, Any]
@@ -120,6 +123,7 @@ def locate(target: str, where: str = "_target_") -> Any:
     return found
 
 
+@cache
 def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     """What a node may set of a class or function: name -> (type, default or ...).
 
@@ -137,17 +141,21 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     }
 
 
+@cache
+def _model(target: Any) -> type[BaseModel]:
+    """What checks the options of a target: numbered fields, since an option may be called what pydantic reserves."""
+    numbered: dict[str, Any] = {f"field_{i}": hint_default for i, hint_default in enumerate(schema(target).values())}
+    rules = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    return create_model("Options", __config__=rules, **numbered)
+
+
 def check_options(node: Node, where: str) -> Any:
     """The target of a node whose options all fit its signature. Raises ConfigError with every fault at once."""
     if "_target_" not in node:
         raise ConfigError(f"{where}: has no _target_, so nothing says what to build")
     target = locate(str(node["_target_"]), f"{where}._target_")
-    fields = schema(target)
+    fields, model = schema(target), _model(target)
     options = {k: v for k, v in node.items() if k != "_target_"}
-    # numbered fields: an option may be called what pydantic reserves
-    numbered: dict[str, Any] = {f"field_{i}": hint_default for i, hint_default in enumerate(fields.values())}
-    rules = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
-    model = create_model("Options", __config__=rules, **numbered)
     names = {f"field_{i}": name for i, name in enumerate(fields)}
     keys = {name: key for key, name in names.items()}
     try:

@@ -49,7 +49,7 @@ def results(
         "best": {**best, "metric": metric, "value": metrics.get(metric)},
         "metrics": dict(metrics),
         "chance": task.chance(predictions["test"]["targets"]) if "test" in predictions else None,
-        "parameters": sum(p.numel() for p in task.parameters() if p.requires_grad),
+        "parameters": num_parameters(task),
         "cost_per_sample": cost_per_sample(task),
         "samples_per_second": _last(history, "train/samples_per_second"),
         "peak_memory_gb": _last(history, "train/peak_memory_gb"),
@@ -73,6 +73,11 @@ def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
         "limit_val": config["trainer"]["limit_val_batches"] if limit_eval is None else limit_eval,
         "limit_test": limit_eval,
     }
+
+
+def num_parameters(task: Any) -> int:
+    """How many numbers are trained."""
+    return sum(p.numel() for p in task.parameters() if p.requires_grad)
 
 
 def cost_per_sample(task: Any) -> dict[str, int]:

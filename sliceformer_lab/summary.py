@@ -44,6 +44,7 @@ class Summary:
             "split_seed": config["data"].get("split_seed"),
             "tags": config["tags"],
             "published": config["published"],
+            "budget": config.get("budget"),
             "options": {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes},
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": {package: version(package) for package in PACKAGES},

@@ -70,13 +70,13 @@ class Attention(nn.Module, ABC):
     source: ClassVar[str]  # paper and equation
     deviation: ClassVar[str] = ""  # what the published code is known to do otherwise
 
-    def __init__(self, spec: LayerSpec, inner_mult: int = 1, qk_width: int | None = None) -> None:
+    def __init__(self, spec: LayerSpec, inner_mult: float = 1, qk_width: int | None = None) -> None:
         super().__init__()
         if spec.rope and not self.needs_qk:
             raise ValueError("rope turns queries and keys, but this attention has none; choose another position")
         self.spec = spec
-        self.width = inner_mult * spec.width  # channels that `mix` sees, H * D
-        self.head_dim = self.width // spec.num_heads
+        self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))
+        self.width = spec.num_heads * self.head_dim  # channels that `mix` sees, H * D
         self.qk_width = (qk_width or self.width) if self.needs_qk else 0  # channels of queries, and of keys
         self.value = self._projection(spec.dim, self.width, spec.value_bias)
         self.query = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None

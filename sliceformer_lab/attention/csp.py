@@ -44,7 +44,7 @@ class CSP(PermutationAttention):
         groups: Annotated[int, Field(ge=1)] | None = None,
         order: Order = "ascend",
         reference: Reference = "none",
-        inner_mult: Annotated[int, Field(ge=1)] = 1,
+        inner_mult: Annotated[float, Field(gt=0)] = 1,
         bias_formula: BiasFormula = "mix_plus_sort",
         padding: PaddingRule = "exact",
     ) -> None:

@@ -33,7 +33,7 @@ class PermutationAttention(Attention):
         spec: LayerSpec,
         *,
         reference: Reference,
-        inner_mult: int,
+        inner_mult: float,
         bias_formula: BiasFormula,
         padding: PaddingRule,
     ) -> None:

@@ -41,7 +41,7 @@ class Sliceformer(PermutationAttention):
         interleave_scope: Literal["head", "full"] = "head",
         layer_order: Literal["high_first", "low_first"] = "high_first",
         reference: Reference = "none",
-        inner_mult: Annotated[int, Field(ge=1)] = 1,
+        inner_mult: Annotated[float, Field(gt=0)] = 1,
         bias_formula: BiasFormula = "mix_plus_sort",
         padding: PaddingRule = "exact",
     ) -> None:

@@ -97,6 +97,7 @@ class Line:
     over_examples: Interval | None
     mean_with_failures: float | None  # failed and diverged runs at chance; None where there are none
     test: Test | None
+    budget: str  # that the width of its runs was solved for
     parameters: Cost
     multiply_adds: Cost
     speed: Cost
@@ -127,6 +128,7 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> 
         over_examples=over_examples,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
+        budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),
         parameters=_cost(row, base, "parameters"),
         multiply_adds=_cost(row, base, "cost_per_sample", "multiply_adds"),
         speed=_speed(row, base),
@@ -230,9 +232,9 @@ def _speed(row: Row, base: Row | None) -> Cost:
     ours = _typical([run.number("samples_per_second") for run in row.runs])
     if base is None:
         return Cost(ours, None)
-    for machine in dict.fromkeys(map(_machine, row.runs)):
+    for place in dict.fromkeys(map(machine, row.runs)):
         here, there = (
-            _typical([run.number("samples_per_second") for run in of.runs if _machine(run) == machine])
+            _typical([run.number("samples_per_second") for run in of.runs if machine(run) == place])
             for of in (row, base)
         )
         if here is not None and there:
@@ -240,7 +242,8 @@ def _speed(row: Row, base: Row | None) -> Cost:
     return Cost(ours, None)
 
 
-def _machine(run: RunRecord) -> str:
+def machine(run: RunRecord) -> str:
+    """What two runs must have in common for their speeds to be compared."""
     return str([run.summary.get("machine"), *(run.options.get(name) for name in MACHINE_OPTIONS)])
 
 

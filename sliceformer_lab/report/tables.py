@@ -28,6 +28,7 @@ LEGEND = (
     "pairs would find in 80 % of repetitions. "
     "`significant` is an exact sign-flip test of at least six pairs, adjusted by Holm for the table. "
     f"`*` marks a cost more than {100 * SAME_COST:.0f} % away from the reference attention; speed is of training. "
+    "`budget` is what a row's width was solved for. "
     "`≠` marks a published number under another protocol, and the notes say what differs."
 )
 COVERAGE = "What the papers print, and what was run"
@@ -150,6 +151,7 @@ def _columns(metric: str, brief: bool) -> dict[str, Column]:
         "difference": lambda line, scale: _difference(line, scale),
         "could show": lambda line, scale: _number(line.test.smallest, scale) if line.test else "",
         "verdict": lambda line, _: _verdict(line),
+        "budget": lambda line, _: line.budget,
         "parameters": lambda line, _: _cost(line.parameters),
         "multiply-adds": lambda line, _: _cost(line.multiply_adds),
         "samples/s": lambda line, _: _cost(line.speed),
@@ -281,6 +283,7 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
         "smallest_difference": test.smallest if test else None,
         "p_holm": test.p if test else None,
         "verdict": test.verdict if test else None,
+        "budget": line.budget,
         **{f"{name}{suffix}": value for name, cost in _costs(line) for suffix, value in _cost_record(cost)},
         "published": published.value if published else None,
         "published_low": span[0] if span else None,
