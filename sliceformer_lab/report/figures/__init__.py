@@ -8,12 +8,13 @@ from sliceformer_lab.report.figures.curves import learning_curves
 from sliceformer_lab.report.figures.figure import Figure
 from sliceformer_lab.report.figures.files import write_figures
 from sliceformer_lab.report.figures.rows import subjects
+from sliceformer_lab.report.figures.scores import score_figures
 from sliceformer_lab.report.figures.spectra import spectral_figures
 from sliceformer_lab.report.tables import Section
 
 __all__ = ["Figure", "figures", "write_figures"]
 
-KINDS = (learning_curves, spectral_figures)
+KINDS = (score_figures, learning_curves, spectral_figures)
 
 
 def figures(sections: Sequence[Section]) -> list[Figure]:

@@ -79,7 +79,7 @@ def inline(table: pd.DataFrame) -> alt.InlineData:
     return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
 
 
-def row_channels(looks: Mapping[str, Look]) -> dict[str, Any]:
+def row_channels(looks: Mapping[str, Look], with_legend: bool = True) -> dict[str, Any]:
     """Colour, shape and dash of rows; one legend for the three, in the order of the table."""
     names = list(looks)
 
@@ -88,8 +88,8 @@ def row_channels(looks: Mapping[str, Look]) -> dict[str, Any]:
 
     colours, shapes, dashes = zip(*((look.colour, look.shape, list(look.dash)) for look in looks.values()), strict=True)
     return {
-        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend()),
-        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend()),
+        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend() if with_legend else None),
+        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend() if with_legend else None),
         "strokeDash": alt.StrokeDash(f"{ROW}:N", scale=scale(list(dashes)), legend=None),
     }
 
@@ -160,7 +160,7 @@ def gradient_panel(
         .encode(
             x=alt.X("x:Q", axis=_whole_numbers(reach), scale=across).title("index i"),
             y=alt.Y("mean:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=LOG_AXIS).title(None),
-            color=alt.Color("epoch:Q", scale=early_to_late, legend=legend()),
+            color=alt.Color("epoch:Q", scale=early_to_late, legend=alt.Legend(title="epoch")),
             detail=alt.Detail("epoch:N"),
             tooltip=list(map(alt.Tooltip, ("epoch:Q", "x:Q", "mean:Q", "n:Q"))),
         )

@@ -64,7 +64,7 @@ def subjects(sections: Sequence[Section]) -> list[Subject]:
         rows = tuple(Drawn(name, line, looks[name]) for name, line in zip(shown, lines, strict=True))
         ended = tuple(row for row in rows if row.runs)
         suffix = f"_{number}" if len(sections) > 1 else ""
-        found.append(Subject(suffix, table.title, table.metric, ended, _telling(ended)))
+        found.append(Subject(suffix, table.title, table.metric, ended, tuple(chosen(ended, MOST_ROWS))))
     return found
 
 
@@ -102,13 +102,13 @@ def _look(place: int, control: bool) -> Look:
     return Look(colours[colour], shape, DOTS if control else (WHOLE, LONG)[turn % 2])
 
 
-def _telling(rows: Sequence[Drawn]) -> tuple[Drawn, ...]:
-    """The controls, and of the others those that are farthest from chance."""
+def chosen(rows: Sequence[Drawn], most: int) -> list[Drawn]:
+    """At most so many rows in their order: the controls, and of the others those that are farthest from chance."""
 
     def rank(row: Drawn) -> tuple[bool, float]:
         chance, mean = row.line.row.runs[0].number("chance"), row.line.mean
         far = abs(mean - chance) if mean is not None and chance is not None else 0.0
         return (not is_control(row.line.row.attention), -far)
 
-    chosen = sorted(rows, key=rank)[:MOST_ROWS]
-    return tuple(row for row in rows if row in chosen)
+    names = {row.name for row in sorted(rows, key=rank)[:most]}
+    return [row for row in rows if row.name in names]
