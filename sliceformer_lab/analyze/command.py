@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,6 +12,7 @@ from sliceformer_lab.analyze.options import AnalyzeOptions
 from sliceformer_lab.cli import Command
 from sliceformer_lab.compose import CONF_DIR
 from sliceformer_lab.config import construct
+from sliceformer_lab.errors import LabError
 from sliceformer_lab.jobs import resolved
 from sliceformer_lab.overview import columns, explained
 
@@ -59,7 +61,13 @@ def job(cfg: DictConfig, folder: Path) -> None:
     name = str(HydraConfig.get().runtime.choices["analysis"])
     from sliceformer_lab.analyze.run import run
 
-    run(name, node, options, folder)
+    try:
+        run(name, node, options, folder)
+    except LabError:
+        with suppress(OSError):  # nothing was written: leave no empty folders among the runs
+            folder.rmdir()
+            folder.parent.rmdir()
+        raise
 
 
 ANALYZE = Command(CONFIG_NAME, help_text, job, bare_word="analysis")

@@ -19,8 +19,10 @@ from sliceformer_lab.analysis.probe import FORMS, MEASURES, PLACES, mean_and_std
 from sliceformer_lab.analyze.base import Analysis, Findings
 from sliceformer_lab.analyze.figures import (
     CHECKPOINT_TITLES,
+    caption,
     legend_below,
     line_with_band,
+    over_runs,
     panels,
     styles,
     whole_numbers,
@@ -123,15 +125,6 @@ def _cat(values: Sequence[Tensor]) -> Tensor:
     return torch.cat([pad(value, (0, longest - value.shape[-1]), value=torch.nan) for value in values])
 
 
-def over_seeds(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """`mean` over the runs of equal `by`, and `spread`: their standard deviation, of one run that over its samples."""
-    grouped = table.groupby(list(by), sort=False)
-    found = grouped.agg(
-        mean=("mean", "mean"), std=("mean", "std"), over_samples=("std_over_samples", "mean"), runs=("mean", "size")
-    )
-    return found.assign(spread=found["std"].fillna(found["over_samples"])).reset_index()
-
-
 def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
     drawn = {f"{group.name}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
     return drawn | {f"{group.name}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
@@ -142,16 +135,15 @@ def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
     checkpoints, layers = chosen["checkpoint"].unique(), sorted(chosen["layer"].unique())
     looks = styles(table)
-    means = over_seeds(chosen.dropna(subset="mean"), ["attention", "checkpoint", "layer", "index"])
-    figure, grid = panels(len(checkpoints), len(layers))
+    figure, grid = panels(len(checkpoints), len(layers), sharey="all")
     for (row, checkpoint), (column, layer) in (
         (place, other) for place in enumerate(checkpoints) for other in enumerate(layers)
     ):
         axes = grid[row, column]
-        here = means[(means["checkpoint"] == checkpoint) & (means["layer"] == layer)]
-        for attention, line in here.groupby("attention", sort=False):
-            line = line[line["mean"] > FLOOR]
-            style = looks[str(attention)] | {"markevery": max(1, len(line) // 8)}
+        here = chosen[(chosen["checkpoint"] == checkpoint) & (chosen["layer"] == layer)]
+        for attention, whole in over_runs(here, ["index"]):
+            line = whole[whole["mean"] > FLOOR]
+            style = looks[attention] | {"markevery": max(1, len(line) // 8)}
             low = line["spread"].where(line["spread"] < line["mean"])  # a log axis has no place for less than 0
             line_with_band(axes, line["index"].to_numpy(), line["mean"].to_numpy(), low.to_numpy(), style)
         axes.set(yscale="log", title=f"layer {layer}, {CHECKPOINT_TITLES[checkpoint]}")
@@ -161,10 +153,8 @@ def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
         axes.set_xlabel("index i of the singular value")
     for axes in grid[:, 0]:
         axes.set_ylabel("$s_i / s_1$")
-    legend_below(figure, looks.values())
-    figure.suptitle(
-        f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {_caption(table)}", fontsize=11
-    )
+    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
+    figure.suptitle(f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {caption(table)}", fontsize=11)
     return figure
 
 
@@ -173,20 +163,19 @@ def _depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
     chosen = table[table["measure"] == measure]
     columns = [(checkpoint, place) for checkpoint in chosen["checkpoint"].unique() for place in PLACES]
     looks = styles(table)
-    means = over_seeds(chosen, ["attention", "checkpoint", "place", "form", "layer"])
     figure, grid = panels(len(FORMS), len(columns))
     for (row, form), (column, (checkpoint, place)) in (
         (left, right) for left in enumerate(FORMS) for right in enumerate(columns)
     ):
         axes = grid[row, column]
-        here = means[(means["checkpoint"] == checkpoint) & (means["place"] == place) & (means["form"] == form)]
-        for attention, line in here.groupby("attention", sort=False):
+        here = chosen[(chosen["checkpoint"] == checkpoint) & (chosen["place"] == place) & (chosen["form"] == form)]
+        for attention, line in over_runs(here, ["layer"]):
             line_with_band(
                 axes,
                 line["layer"].to_numpy(),
                 line["mean"].to_numpy(),
                 line["spread"].to_numpy(),
-                looks[str(attention)],
+                looks[attention],
             )
         if row == 0:
             axes.set_title(f"{PLACES_SHOWN[place]}\n{CHECKPOINT_TITLES[checkpoint]}", fontsize=10)
@@ -196,21 +185,11 @@ def _depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
         axes.set_xlabel("layer")
     for axes, form in zip(grid[:, 0], FORMS, strict=True):
         axes.set_ylabel(FORM_TITLES[form])
-    legend_below(figure, looks.values())
+    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
     figure.suptitle(
-        f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {_caption(table)}", fontsize=11
+        f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {caption(table)}", fontsize=11
     )
     return figure
-
-
-def _caption(table: pd.DataFrame) -> str:
-    """What a line and its band are."""
-    runs = table.groupby("attention")["seed"].nunique()
-    samples = int(table["samples"].max())
-    if runs.max() == 1:
-        return f"mean and standard deviation over {samples} samples"
-    seeds = f"{runs.min()} to {runs.max()}" if runs.min() < runs.max() else f"{runs.max()}"
-    return f"mean over {samples} samples and {seeds} seeds, band: standard deviation over seeds"
 
 
 def _summary(group: Group, table: pd.DataFrame) -> Table:

@@ -166,20 +166,15 @@ class Study:
     checkpoints: tuple[Checkpoint, ...]
     left_out: dict[str, str] = field(default_factory=dict)  # run: why
 
-    def opened(self, group: Group, console: Console | None = None) -> Iterator[Opened]:
-        """Every model of a group at every checkpoint, one after the other, with a progress bar.
+    def opened(self, group: Group, sources: Sequence[Source] | None = None) -> Iterator[Opened]:
+        """The models of `sources` (None: of all the group has) at every checkpoint, in turn, with a progress bar.
 
         A source that cannot be opened is left out altogether, and noted with the reason. Untrained controls have
         `init` only.
         """
-        console = console or Console(stderr=True)
-        for source in track(
-            group.sources,
-            group.title.partition(":")[0],
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        ):
+        console = Console(stderr=True)
+        chosen = group.sources if sources is None else sources
+        for source in track(chosen, group.task, console=console, transient=True, disable=not console.is_terminal):
             wanted = self.checkpoints if source.folder is not None else ("init",)
             try:
                 models = [Opened(source, checkpoint, source.model(checkpoint)) for checkpoint in wanted]
@@ -234,9 +229,9 @@ def _how_it_ended(run: RunRecord) -> str:
 
 def _group(table: Table, sources: Sequence[Source], options: AnalyzeOptions) -> Group:
     first = sources[0]
-    controls = list(_controls(sources)) if options.controls and "init" in options.checkpoints else []
-    split_seed = first.config["data"].get("split_seed")
-    return Group(table.title, first.config["names"]["task"], [*sources, *controls], split_seed)
+    controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
+    ordered = sorted([*sources, *controls], key=lambda source: source.is_control)  # controls last, else as in the table
+    return Group(table.title, first.config["names"]["task"], ordered, first.config["data"].get("split_seed"))
 
 
 def _controls(sources: Sequence[Source]) -> Iterator[Source]:

@@ -1,0 +1,84 @@
+"""Blocks with some of their parts taken away for a while: what Dong et al. (2021) study, on the models as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.encoder.block import Block
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a block has beside its attention."""
+
+    skip: bool
+    mlp: bool
+    norm: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is taken away."""
+        return self.skip and self.mlp and self.norm
+
+    def __str__(self) -> str:
+        named = {"skip": self.skip, "MLP": self.mlp, "norm": self.norm}
+        return " + ".join(["attention", *(name for name, is_there in named.items() if is_there)])
+
+
+WHOLE = Parts(skip=True, mlp=True, norm=True)
+ALL_PARTS = [Parts(skip=s, mlp=m, norm=n) for s, m, n in product((False, True), repeat=3)]
+
+
+def can_be_taken_apart(blocks: Sequence[nn.Module]) -> bool:
+    """Whether these are transformer blocks; others (MEGA, Set Transformer, GPS) have no such parts."""
+    return all(type(block) is Block for block in blocks)
+
+
+@contextmanager
+def only(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
+    """The blocks with these parts and no others, afterwards as they were.
+
+    Where any part is missing, biases are 0 as well: without a skip connection they would drown the tokens and make any
+    operator look like a collapse. The norm before or after an MLP goes with it; without skip connections a missing MLP
+    passes tokens on.
+    """
+    if parts.is_whole:
+        yield
+        return
+    kept = [(block.norm1, block.norm2, block.mlp) for block in blocks]
+    biases = [p for block in blocks for name, p in block.named_parameters() if name.endswith("bias")]
+    values = [bias.detach().clone() for bias in biases]
+    try:
+        with torch.no_grad():
+            for bias in biases:
+                bias.zero_()
+        for block in blocks:
+            block.has_skips = parts.skip
+            if not parts.norm:
+                block.norm1 = nn.Identity()
+            if not (parts.norm and parts.mlp):
+                block.norm2 = nn.Identity()
+            if not parts.mlp:
+                block.mlp = _Zero() if parts.skip or block.parallel else nn.Identity()
+        yield
+    finally:
+        with torch.no_grad():
+            for bias, value in zip(biases, values, strict=True):
+                bias.copy_(value)
+        for block, (norm1, norm2, mlp) in zip(blocks, kept, strict=True):
+            del block.has_skips
+            block.norm1, block.norm2, block.mlp = norm1, norm2, mlp
+
+
+class _Zero(nn.Module):
+    """Nothing to add. (B, N, C) -> (B, N, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
