@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pandas as pd
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
@@ -17,7 +18,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 from sliceformer_lab.context import RunContext
 from sliceformer_lab.report.collect import SWEEP
 
-SERVER = "api.wandb.ai"
+SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 STEP, EPOCH = "trainer/global_step", "epoch"
 # The x axis of each metric on W&B. No two may match one name: the server takes either.
 X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
@@ -151,7 +152,7 @@ def has_key() -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
-        return netrc.netrc().authenticators(SERVER) is not None
+        return netrc.netrc().authenticators(server_address()[0]) is not None
     except (OSError, netrc.NetrcParseError):
         return False
 
@@ -159,7 +160,13 @@ def has_key() -> bool:
 def server_answers() -> bool:
     """Whether there is a way to the server."""
     try:
-        with socket.create_connection((SERVER, 443), timeout=3):
+        with socket.create_connection(server_address(), timeout=3):
             return True
     except OSError:
         return False
+
+
+def server_address() -> tuple[str, int]:
+    """Host and port of the W&B server that is in use."""
+    url = urlsplit(os.environ.get("WANDB_BASE_URL") or SERVER)
+    return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)

@@ -6,8 +6,11 @@ import json
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,7 @@ from sliceformer_lab.dashboard.comparison import job_records, log_comparison
 from sliceformer_lab.dashboard.options import DashboardOptions
 from sliceformer_lab.dashboard.sweep import sweep_compared
 from sliceformer_lab.dashboard.workspace import definition
-from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.jobs import Job
 from sliceformer_lab.record import read_summary
 from sliceformer_lab.report.collect import collect
@@ -245,6 +248,7 @@ def test_charts_leave_out_what_is_not_a_number_and_thin_long_runs(jobs: list[Off
     narrow, wide = (np.asarray(image.image) for image in heatmap_images(replace(record, heatmaps=heatmaps)))
     assert narrow.shape == (256, 128, 3) and wide.shape == (256, 192, 3)
     assert (narrow == wide[0, 0]).all()  # one colour scale: 0 is the smallest value of both
+    assert len(np.unique(wide.reshape(-1, 3), axis=0)) == 12
     assert heatmap_images(replace(record, heatmaps=None)) == []
 
 
@@ -328,9 +332,19 @@ def read_by(panel: dict[str, Any]) -> set[str]:
             return set()
 
 
+def specification(workspace: Any) -> dict[str, Any]:
+    """What is sent to the server."""
+    return json.loads(workspace._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def panel_keys(content: dict[str, Any]) -> list[set[str]]:
+    """What each panel of a workspace reads."""
+    sections = content["section"]["panelBankConfig"]["sections"]
+    return [read_by(panel) for section in sections for panel in section["panels"]]
+
+
 def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: Offline) -> None:
-    view = definition(DashboardOptions(group="one"), "me")._to_model()
-    content = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))["section"]
+    content = specification(definition(DashboardOptions(group="one"), "me"))["section"]
     sections = {section["name"]: section["panels"] for section in content["panelBankConfig"]["sections"]}
     wanted = ["Metric by attention", "Accuracy against speed", "Spectra", "Residual and rank against depth"]
     assert {*wanted, "Parameters and cost"} <= set(sections)
@@ -376,6 +390,74 @@ def test_key_is_found_in_environment_and_netrc_only(tmp_path: Path, monkeypatch:
     assert loggers.has_key()
 
 
+def test_another_server_is_asked_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
+    assert loggers.server_address() == ("api.wandb.ai", 443)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert not loggers.has_key()
+    with graphql_server() as (address, _):
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        assert loggers.has_key() and loggers.server_answers()
+    assert not loggers.server_answers()
+
+
+@contextmanager
+def graphql_server(refuses: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server on this machine that has one user and takes views, or `refuses`: its address, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            answer: dict[str, Any] = {}
+            if self.path == "/graphql":
+                asked.append(json.loads(body))
+                answer = {"data": {"viewer": {"id": "1", "entity": "me", "username": "me", "teams": {"edges": []}}}}
+                if "upsertView" in asked[-1]["query"]:
+                    view = {"upsertView": {"view": {"id": "2", "name": "nw-abc-v"}, "inserted": True}}
+                    answer = {"errors": [{"message": refuses}]} if refuses else {"data": view}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    with graphql_server() as (address, asked):
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        dashboard_run.run(DashboardOptions(project="ranks", name="mine"), tmp_path)
+    (sent,) = [request["variables"] for request in asked if "upsertView" in request["query"]]
+    assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
+    expected = definition(DashboardOptions(project="ranks", name="mine"), "me")
+    assert panel_keys(json.loads(sent["spec"])) == panel_keys(specification(expected))
+    assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{address}/me/ranks?nw=abc")
+
+
+def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    with graphql_server(refuses="project not found") as (address, _):
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        with pytest.raises(LabError, match=r"in team/lost \(.*project not found\); the project must exist") as told:
+            dashboard_run.run(DashboardOptions(entity="team", project="lost"), tmp_path)
+    assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
+
+
 def test_upload_command_is_printed(jobs: list[Offline]) -> None:
     for job in jobs:
         log = (job.folder / "sliceformer_lab.log").read_text()
@@ -400,14 +482,14 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     monkeypatch.setattr(dashboard_run, "server_answers", lambda: False)
     code, err = dashboard(capfd, place)
     assert (code, err.count("\n")) == (1, 1) and "no key" in err and "WANDB_API_KEY" in err
-    monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    code, err = dashboard(capfd, place)
-    assert (code, err.count("\n")) == (1, 1) and "does not answer" in err
     code, err = dashboard(capfd, place, "entty=me")
     assert (code, err.count("\n")) == (1, 1) and "did you mean entity" in err
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    with pytest.raises(LabError, match="does not answer: workspaces live on the server"):
+        dashboard_run.run(DashboardOptions(), tmp_path)
     monkeypatch.setattr(dashboard_run, "find_spec", lambda name: None)
-    code, err = dashboard(capfd, place)
-    assert (code, err.count("\n")) == (1, 1) and "pip install 'sliceformer-lab[dashboard]'" in err
+    with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
+        dashboard_run.run(DashboardOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
 
 

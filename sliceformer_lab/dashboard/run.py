@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sliceformer_lab.dashboard.options import DashboardOptions
 from sliceformer_lab.errors import ConfigError, LabError
-from sliceformer_lab.loggers import SERVER, has_key, server_answers
+from sliceformer_lab.loggers import has_key, server_address, server_answers
 from sliceformer_lab.record import write_json
 
 log = logging.getLogger(__name__)
@@ -21,10 +21,11 @@ def run(options: DashboardOptions, folder: Path) -> None:
     """Save the workspace on the server and its address in `folder`. Raises LabError."""
     if find_spec("wandb_workspaces") is None:
         raise LabError("saved workspaces need wandb-workspaces: pip install 'sliceformer-lab[dashboard]'")
+    server = server_address()[0]
     if not has_key():
-        raise LabError(f"there is no key for {SERVER}: set WANDB_API_KEY, or say `wandb login` once")
+        raise LabError(f"there is no key for {server}: set WANDB_API_KEY, or say `wandb login` once")
     if not server_answers():
-        raise LabError(f"{SERVER} does not answer: workspaces live on the server and cannot be saved offline")
+        raise LabError(f"{server} does not answer: workspaces live on the server and cannot be saved offline")
     import wandb
 
     from sliceformer_lab.dashboard.workspace import definition
@@ -41,7 +42,7 @@ def run(options: DashboardOptions, folder: Path) -> None:
     except Exception as error:  # the client raises errors of several HTTP libraries
         place = f"{options.entity or 'the own entity'}/{options.project}"
         raise LabError(
-            f"W&B would not save the workspace in {place} ({type(error).__name__}: {error}); "
+            f"W&B would not save the workspace in {place} ({' '.join(str(error).split())}); "
             "the project must exist, and the key may write to it"
         ) from error
     write_json(folder / "workspace.json", {"url": workspace.url, **asdict(options), "entity": entity})

@@ -18,5 +18,5 @@ def sweep_compared(jobs: Sequence[Job]) -> str | None:
 
     try:
         return log_comparison([job.folder for job in jobs])
-    except Exception as error:  # a server's refusal is no reason for finished jobs to fail
+    except (Exception, KeyboardInterrupt) as error:  # no reason for finished jobs to fail
         return f"the comparison of the sweep could not be sent to W&B ({type(error).__name__}: {error})"
