@@ -31,6 +31,7 @@ def help_text() -> str:
         "Written to FOLDER/report": {
             "report.html": "all of it in one file for a browser, with figures and the options of any two runs compared",
             "report.md, report.csv, report.tex": "a row for each attention and its options, and what is behind it",
+            "figures/*.png, *.pdf": "each figure of report.html, for papers",
             "coverage.md": "every number the papers print, the command that repeats it, and its runs here",
         },
         "Options, and what they are by default": dict(options),

@@ -14,6 +14,7 @@ class ReportOptions:
     by: str | tuple[str, ...] = ()  # options with a column of their own; rows that differ in them alone are compared
     reference: str = "mha"  # the attention that the others are compared with where `by` names nothing
     metric: str | None = None  # None: the one that picked the epoch, on the test set
+    figures: bool = True  # PNG and PDF of each figure
     resamples: Annotated[int, Field(ge=100)] = 2000  # of seeds and of examples, for the intervals
     seed: Annotated[int, Field(ge=0)] = 0  # of the resampling
 

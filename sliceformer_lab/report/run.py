@@ -9,7 +9,7 @@ from rich.console import Console
 from sliceformer_lab.record import write_text
 from sliceformer_lab.report.collect import collect
 from sliceformer_lab.report.coverage import coverage
-from sliceformer_lab.report.figures import figures
+from sliceformer_lab.report.figures import figures, write_figures
 from sliceformer_lab.report.groups import tables
 from sliceformer_lab.report.lines import lines
 from sliceformer_lab.report.options import ReportOptions
@@ -20,14 +20,18 @@ WIDTH = 200  # of tables that go into a file or a pipe
 
 
 def run(options: ReportOptions, folder: Path) -> None:
-    """Write report.html, .md, .csv, .tex and coverage.md into `folder`, and print the tables. Raises LabError."""
+    """Write report.html, .md, .csv, .tex, coverage.md and figures into `folder`, and print the tables.
+
+    Raises LabError.
+    """
     found = collect(Path(options.folder).expanduser().resolve())
     sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
     covered = coverage(found.runs, found.folder)
     drawn = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
+    pictures = write_figures(drawn, folder) if options.figures else []
     texts = {
-        "report.html": page(found, sections, drawn, covered),
+        "report.html": page(found, sections, drawn, covered, [path.relative_to(folder) for path in pictures]),
         "report.md": markdown(found, sections),
         "report.csv": frame(sections).to_csv(index=False),
         "report.tex": latex(sections),
@@ -39,5 +43,5 @@ def run(options: ReportOptions, folder: Path) -> None:
     if not console.is_terminal:
         console.width = WIDTH
     show(console, found, sections)
-    for name in texts:
+    for name in [*texts, *(["figures"] if pictures else [])]:
         console.print(str(folder / name), markup=False, soft_wrap=True)

@@ -61,15 +61,17 @@ def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     enough = kept["count"] >= FEWEST_IN_BAND
     half = student_half_width(kept["std"].where(enough).to_numpy(), kept["count"].where(enough).to_numpy())
     means = kept["mean"]
-    return kept.drop(columns=["std", "count"]).assign(low=means - half, high=means + half, n=kept["count"])
+    alike: pd.DataFrame = kept.drop(columns=["std", "count"])
+    return alike.assign(low=means - half, high=means + half, n=kept["count"])
 
 
 def thinned(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
     """At most so many of the positions, spread evenly, with the first and the last."""
-    known = np.unique(positions)
+    known: np.ndarray = np.unique(positions)
     if len(known) <= most:
         return known
-    return known[np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))]
+    kept: np.ndarray = known[np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))]
+    return kept
 
 
 def inline(table: pd.DataFrame) -> alt.InlineData:
@@ -145,7 +147,7 @@ def line_panel(
         .mark_point(filled=True, opacity=1, size=34)
         .encode(y=at, color=channels["color"], shape=channels["shape"], tooltip=tooltip)
     )
-    return alt.layer(band, line, point).properties(width=WIDTH, height=HEIGHT, title=title)
+    return alt.LayerChart(layer=[band, line, point], width=WIDTH, height=HEIGHT, title=title)
 
 
 def gradient_panel(
@@ -154,7 +156,7 @@ def gradient_panel(
     """Spectra over the index x (columns epoch, x, mean, n), a line for each epoch in the colours of its time."""
     early_to_late = alt.Scale(scheme="viridis", domain=list(epochs))
     across = alt.Scale(domain=list(reach), nice=False, zero=False)
-    return (
+    panel: alt.Chart = (
         alt.Chart(inline(table))
         .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14))
         .encode(
@@ -166,6 +168,7 @@ def gradient_panel(
         )
         .properties(width=WIDTH, height=HEIGHT, title=title)
     )
+    return panel
 
 
 def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:

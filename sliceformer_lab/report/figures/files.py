@@ -32,10 +32,8 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     place.mkdir(parents=True, exist_ok=True)
     written = []
     for figure in figures:
-        pictures = {
-            ".png": vl_convert.vegalite_to_png(figure.spec, scale=SCALE, config=STYLE),
-            ".pdf": vl_convert.vegalite_to_pdf(figure.spec, config=STYLE),
-        }
+        drawing = vl_convert.vegalite_to_svg(figure.spec, config=STYLE)
+        pictures = {".png": vl_convert.svg_to_png(drawing, scale=SCALE), ".pdf": vl_convert.svg_to_pdf(drawing)}
         for suffix, picture in pictures.items():
             path = place / f"{figure.name}{suffix}"
             path.write_bytes(picture)

@@ -62,7 +62,7 @@ def _panel(values: NDArray[np.float32], title: list[str]) -> alt.Chart:
     )
     down = alt.Scale(domain=[0, num_tokens], reverse=True, nice=False)
     axis = alt.Axis(tickCount=3, tickMinStep=1, grid=False)
-    return (
+    panel: alt.Chart = (
         alt.Chart(inline(place))
         .mark_image(aspect=False, smooth=False)
         .encode(
@@ -74,11 +74,12 @@ def _panel(values: NDArray[np.float32], title: list[str]) -> alt.Chart:
         )
         .properties(width=SIDE, height=SIDE, title=alt.TitleParams(title))
     )
+    return panel
 
 
 def _picture(values: NDArray[np.float32]) -> str:
     """The matrix as the address of a PNG, white at 0."""
-    largest = max(float(np.nanmax(np.abs(values))), np.finfo(np.float32).tiny)
+    largest = max(float(np.nanmax(np.abs(values))), 1e-30)
     colours = MAP(np.nan_to_num(0.5 + 0.5 * values / largest, nan=0.5))[..., :3]
     pixels = Image.fromarray((255 * colours).round().astype(np.uint8))
     zoom = max(1, -(-SMALLEST // min(pixels.size)))

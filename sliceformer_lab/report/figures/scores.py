@@ -76,9 +76,9 @@ def _scores(subject: Subject) -> list[Figure]:
             title="Scores",
             caption=(
                 f"{subject.metric}: mean over the runs that ended well with its 95 % interval "
-                f"({' or '.join(ways) or 'of no row, for want of runs'}), and every run as a stroke. An interval may go "
-                "beyond the panel. Overlapping "
-                f"intervals do not say that rows are alike, as the table compares equal seeds.{told}"
+                f"({' or '.join(ways) or 'of no row, for want of runs'}), and every run as a stroke. An "
+                "interval may go beyond the panel. Overlapping intervals do not say that rows are alike, as the table "
+                f"compares equal seeds.{told}"
                 f"{subject.told(rows)}"
             ),
             alt=f"{headed(subject.metric)}: "
@@ -105,7 +105,7 @@ def _bubbles(subject: Subject) -> list[Figure]:
             "memory": memory,
         }
     )
-    known = table["memory"].notna().all()
+    known = bool(table["memory"].notna().all())
     machines = len({machine(run) for row in rows for run in row.runs})
     return [
         Figure(
@@ -165,7 +165,7 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[Drawn], metric: str, with_
         size=size if with_memory else alt.value(160),
         tooltip=list(map(alt.Tooltip, fields)),
     )
-    return alt.layer(spans, bubbles).properties(width=WIDE, height=HIGH)
+    return alt.LayerChart(layer=[spans, bubbles], width=WIDE, height=HIGH)
 
 
 def _costs(subject: Subject) -> list[Figure]:
@@ -239,7 +239,7 @@ def _dots(table: pd.DataFrame, rows: Sequence[Drawn], *, domain: tuple[float, fl
 def _ticks(runs: pd.DataFrame, rows: Sequence[Drawn], domain: tuple[float, float]) -> alt.Chart:
     """Every run (columns row, value, seed) as a small stroke."""
     channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
-    return (
+    ticks: alt.Chart = (
         alt.Chart(inline(runs))
         .mark_tick(thickness=1.2, size=12, opacity=0.55, yOffset=6)
         .encode(
@@ -249,20 +249,22 @@ def _ticks(runs: pd.DataFrame, rows: Sequence[Drawn], domain: tuple[float, float
             tooltip=list(map(alt.Tooltip, (f"{ROW}:N", "seed:N", "value:Q"))),
         )
     )
+    return ticks
 
 
 def _rule(value: float, domain: tuple[float, float]) -> alt.Chart:
     """A dashed line across all rows."""
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
-    return (
+    rule: alt.Chart = (
         alt.Chart(inline(pd.DataFrame({"at": [value]})))
         .mark_rule(strokeDash=[4, 4], color="#767676")
         .encode(x=alt.X("at:Q", scale=scale))
     )
+    return rule
 
 
 def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) -> alt.LayerChart:
-    return alt.layer(*layers).properties(width=width, height=STEP * count + 8, title=title)
+    return alt.LayerChart(layer=list(layers), width=width, height=STEP * count + 8, title=title)
 
 
 def _line_of(names: pd.Series) -> alt.Y:
