@@ -228,11 +228,13 @@ function runLink(number) {
 }
 
 function runList() {
+  const lastOf = ({ name }) => name.split("/").at(-1);
+  const counts = new Map();
+  for (const run of runs) counts.set(lastOf(run), (counts.get(lastOf(run)) ?? 0) + 1);
   const rows = runs.map((run, number) => ({
     ...run,
     id: `run-${number}`,
-    name: run.name.split("/").at(-1),
-    beside: [make("span", { class: "sub" }, ...breakable(run.name.split("/").slice(0, -1).join("/")))],
+    name: counts.get(lastOf(run)) > 1 ? run.name : lastOf(run),
     statuses: [run.status],
     search: [...run.cells, run.error, run.command].join(" "),
     open: () => terms([
@@ -286,7 +288,7 @@ function filters() {
         && wanted.every((word) => row.search.includes(word)));
     }
     const shown = (some) => `${some.reduce((sum, sheet) => sum + sheet.shown, 0)} of ${some.reduce((sum, sheet) => sum + sheet.rows.length, 0)}`;
-    byId("matches").textContent = `${shown(sheets.slice(0, -1))} rows, ${shown(sheets.slice(-1))} runs`;
+    byId("remaining").textContent = `${shown(sheets.slice(0, -1))} rows, ${shown(sheets.slice(-1))} runs`;
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", later(apply));
