@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -212,9 +213,12 @@ def test_scale_alone_keeps_a_run_from_standing_beside_a_published_number() -> No
         {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
     )
     assert obstacles(run_of_paper, printed) == obstacles({**run_of_paper, "scale": "full"}, printed) == []
-    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [
-        "scale=small: not the paper's data, lengths and steps"
-    ]
+    told = "scale=small: not the paper's data, lengths and steps"
+    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [told]
+    unknown = find(
+        {**asdict(printed.cell), "paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna"}
+    )
+    assert told in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
 
 
 def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path) -> None:

@@ -162,15 +162,15 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     """Why a run's figure may not stand beside a published one; empty if it may."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
     recipe = _protocol(cell)
+    scale = summary.get("scale") or FULL
+    small = [] if scale == FULL else [f"scale={scale}: not the paper's data, lengths and steps"]
     if recipe is None:
-        return [f"how the papers trained on {cell.task} is not known here"]
+        return [*small, f"how the papers trained on {cell.task} is not known here"]
     unit = "epochs" if recipe.steps is None else "steps"
     lasted, theirs_lasted, length = run.get(unit), getattr(recipe, unit), run.get("sequence_length")
     chosen, task, trained_on = run.get("selection"), summary.get("task"), run.get("num_train")
     parameters, size = summary.get("parameters"), _published_size(cell)
-    scale = summary.get("scale") or FULL
     reasons = {
-        f"scale={scale}: not the paper's data, lengths and steps": scale != FULL,
         f"this run's task is {task}": task != cell.task,
         f"the data are {run.get('data', 'unknown')}, not the official set": run.get("official") is not True,
         f"{trained_on} training examples, the paper {recipe.num_train}": trained_on != recipe.num_train,
@@ -185,7 +185,7 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
         ),
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
     }
-    return [reason for reason, holds in reasons.items() if holds]
+    return [*small, *(reason for reason, holds in reasons.items() if holds)]
 
 
 def _protocol(cell: Cell) -> Protocol | None:
