@@ -55,8 +55,7 @@ class Spectrum(Analysis):
 
     def findings(self, study: Study) -> Findings:
         """One table over all tasks, and figures for each task."""
-        rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
-        table = pd.DataFrame(rows)
+        table = self.measurements(study)
         figures: dict[str, Figure] = {}
         summary = []
         for group in study.groups:
@@ -65,6 +64,11 @@ class Spectrum(Analysis):
                 figures |= _figures(group, ours)
                 summary.append(_summary(group, ours))
         return Findings(table, figures, summary)
+
+    def measurements(self, study: Study) -> pd.DataFrame:
+        """A row for every measure of every model, layer, place and form; of a spectrum one for each value."""
+        rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
+        return pd.DataFrame(rows)
 
     def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         layers = self.measured(group, opened)
