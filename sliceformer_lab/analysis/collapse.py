@@ -55,7 +55,7 @@ def correlated_tokens(
     if not 1 <= window <= num_tokens:
         raise ValueError(f"window must be within 1..{num_tokens} tokens, got {window}")
     noise = white_tokens(num_tokens, channels, generator)
-    smooth = sum(noise.roll(step, dims=0) for step in range(window)) / window**0.5
+    smooth: Tensor = torch.stack([noise.roll(step, dims=0) for step in range(window)]).sum(0) / window**0.5
     return smooth + mean * white_tokens(1, channels, generator)
 
 
@@ -97,7 +97,8 @@ def distances(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gaussian(size: int, generator: torch.Generator) -> Tensor:
-    return white_tokens(size, size, generator) / size**0.5
+    weight: Tensor = white_tokens(size, size, generator) / size**0.5
+    return weight
 
 
 def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
