@@ -81,6 +81,7 @@ def _curve(run: RunRecord, name: str) -> pd.DataFrame:
     found = []
     for panel, column in columns.items():
         if column in logged and not (panel != "metric" and columns["metric"] == column):
-            curve = pd.DataFrame({"x": epochs, "value": pd.to_numeric(logged[column], errors="coerce")}).dropna()
-            found.append(curve.groupby("x", as_index=False).last().assign(panel=panel))
-    return pd.concat(found, ignore_index=True) if found else empty
+            values = pd.to_numeric(logged[column], errors="coerce")
+            curve = dict(zip(epochs[values.notna()], values[values.notna()], strict=True))  # the last of each epoch
+            found += [(panel, epoch, value) for epoch, value in curve.items()]
+    return pd.DataFrame(found, columns=["panel", "x", "value"]).dropna()

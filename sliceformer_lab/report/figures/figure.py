@@ -54,7 +54,7 @@ def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
     What fewer than half of a row's runs have (those that stopped late, the longest texts) is left out.
     """
-    known = values[np.isfinite(values["value"])]
+    known = values[np.isfinite(values["value"].astype(float))]
     grouped = known.groupby(list(keys), sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     most = grouped.groupby(ROW)["count"].transform("max")
     kept = grouped[2 * grouped["count"] >= most]
@@ -158,7 +158,7 @@ def gradient_panel(
     across = alt.Scale(domain=list(reach), nice=False, zero=False)
     panel: alt.Chart = (
         alt.Chart(inline(table))
-        .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14))
+        .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14, clip=False))
         .encode(
             x=alt.X("x:Q", axis=_whole_numbers(reach), scale=across).title("index i"),
             y=alt.Y("mean:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=LOG_AXIS).title(None),

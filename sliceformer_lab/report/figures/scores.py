@@ -165,7 +165,7 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[Drawn], metric: str, with_
         size=size if with_memory else alt.value(160),
         tooltip=list(map(alt.Tooltip, fields)),
     )
-    return alt.LayerChart(layer=[spans, bubbles], width=WIDE, height=HIGH)
+    return alt.LayerChart(layer=[spans, bubbles], width=3 * WIDTH, height=HIGH)
 
 
 def _costs(subject: Subject) -> list[Figure]:

@@ -18,6 +18,7 @@ from sliceformer_lab.report.figures.figure import (
     AFTER,
     BEFORE,
     MOMENT,
+    MOST_POINTS,
     ROW,
     Figure,
     Look,
@@ -35,7 +36,13 @@ SPECTRUM = "spectrum.npz"
 FORMS = {"raw": "", "mean_removed": ", token mean removed"}
 MOST_LAYERS = 4  # shown one by one
 MOST_EPOCHS = 6  # of spectra over training
-INDICES = np.unique(np.geomspace(1, 4096, 56).round().astype(int))  # of singular values that lines go through
+INDICES = set(np.geomspace(1, 4096, 56).round().astype(int).tolist())  # of singular values that lines go through
+COLUMNS = {  # what tells the values of a run apart, for each table of `Probed`
+    "spectra": ("form", "layer", "x"),  # layer of MOST_LAYERS, x the index
+    "growth": ("epoch", "x"),  # of the last layer, raw; x the index
+    "depth": ("measure", MOMENT, "x"),  # x the layer
+    "training": ("measure", "x"),  # mean over the layers; x the epoch
+}
 TOLD = DEPTH_PANELS[2][2]  # the residual, in the text alternatives
 OF_WHAT = "The operator's output (what it hands to its last linear layer), of one fixed set of validation samples. "
 BANDS = (
@@ -46,12 +53,12 @@ BANDS = (
 
 @dataclass(frozen=True)
 class Probed:
-    """What the spectrum files of a table say; columns row and value, and what tells the values of a run apart."""
+    """What the spectrum files of a table say: tables with the columns row and value, and COLUMNS between them."""
 
-    spectra: pd.DataFrame  # form, layer (of MOST_LAYERS), x the index
-    growth: pd.DataFrame  # epoch, x the index: the last layer, raw
-    depth: pd.DataFrame  # measure, moment, x the layer
-    training: pd.DataFrame  # measure, x the epoch: mean over the layers
+    spectra: pd.DataFrame
+    growth: pd.DataFrame
+    depth: pd.DataFrame
+    training: pd.DataFrame
     layers: Sequence[str]  # what the layers of `spectra` are
     first: Mapping[str, tuple[RunRecord, ProbeRecord]]  # the first run of each row that has heatmaps
     without: int  # runs that have no such file, or half of one
@@ -101,8 +108,8 @@ def _spectra(subject: Subject, found: Probed) -> Figure | None:
 
 def _growth(subject: Subject, found: Probed) -> Figure | None:
     """The last layer's spectrum at several epochs, a panel for each row."""
-    table = rows_alike(found.growth, [ROW, "epoch", "x"]) if len(found.growth) else found.growth
-    table = table[table["mean"] > FLOOR] if len(table) else table
+    table = rows_alike(found.growth, [ROW, "epoch", "x"])
+    table = table[table["mean"] > FLOOR]
     if table.empty or table["epoch"].nunique() < 2:
         return None
     domain, epochs = fitting(table["mean"], log=True), (int(table["epoch"].min()), int(table["epoch"].max()))
@@ -181,7 +188,7 @@ def _left_out(subject: Subject, found: Probed) -> str:
 
 def _probed(subject: Subject) -> Probed | None:
     """Everything that figures need of a table's files, one file after the other."""
-    parts: dict[str, list[pd.DataFrame]] = {"spectra": [], "growth": [], "depth": [], "training": []}
+    parts: dict[str, list[tuple[object, ...]]] = {name: [] for name in COLUMNS}
     depths: dict[int, None] = {}
     first: dict[str, tuple[RunRecord, ProbeRecord]] = {}
     without = 0
@@ -189,83 +196,69 @@ def _probed(subject: Subject) -> Probed | None:
         for run in row.runs:
             try:
                 record = ProbeRecord.load(run.folder / SPECTRUM)
-                tables = dict(_tables(record))
+                found = {name: list(values) for name, values in _values(record).items()}
             except (OSError, EOFError, KeyError, ValueError, IndexError, zipfile.BadZipFile, zlib.error):
                 without += 1
                 continue
             depths[len(record.attentions)] = None
             if record.heatmaps is not None:
                 first.setdefault(row.name, (run, record))
-            for name, table in tables.items():
-                parts[name].append(table.assign(**{ROW: row.name}))
+            for name, values in found.items():
+                parts[name] += [(row.name, *value) for value in values]
     if not depths:
         return None
-    whole = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+    whole = {name: pd.DataFrame(parts[name], columns=[ROW, *columns, "value"]) for name, columns in COLUMNS.items()}
     return Probed(**whole, layers=_layer_titles(list(depths)), first=first, without=without)
 
 
-def _tables(record: ProbeRecord) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The values of one run for each figure."""
-    depth = len(record.attentions)
-    chosen = _chosen_layers(depth)
-    yield (
-        "spectra",
-        pd.concat(
-            [
-                _spectrum(record.at("spectrum", "output", form)[layer]).assign(form=form, layer=place)
-                for form in FORMS
-                for place, layer in enumerate(chosen)
-            ]
-        ),
-    )
-    moments = [list(record.epochs).index(epoch) for epoch in thinned(record.epochs, MOST_EPOCHS)]
-    yield (
-        "growth",
-        pd.concat(
-            [
-                _spectrum(record.at("spectrum", "output", "raw", moment=moment)[-1]).assign(
-                    epoch=record.epochs[moment] + 1
-                )
-                for moment in moments
-            ]
-        ),
-    )
+def _values(record: ProbeRecord) -> dict[str, Iterator[tuple[object, ...]]]:
+    """What one run adds to each of COLUMNS, its value last."""
+    return {
+        "spectra": _spectra_of(record),
+        "growth": _growth_of(record),
+        "depth": _depth_of(record),
+        "training": _training_of(record),
+    }
+
+
+def _spectra_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
+    for form in FORMS:
+        layers = record.at("spectrum", "output", form)
+        for place, layer in enumerate(_chosen_layers(len(layers))):
+            yield from ((form, place, *point) for point in _points(layers[layer]))
+
+
+def _growth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
+    for moment in _moments(record, MOST_EPOCHS):
+        last = record.at("spectrum", "output", "raw", moment=moment)[-1]
+        yield from ((int(record.epochs[moment]) + 1, *point) for point in _points(last))
+
+
+def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     ends = {AFTER: -1} | ({BEFORE: 0} if record.epochs[0] == -1 and len(record.epochs) > 1 else {})
-    layers = np.arange(1, depth + 1)
-    yield (
-        "depth",
-        pd.concat(
-            [
-                pd.DataFrame(
-                    {"measure": title, MOMENT: words, "x": layers, "value": record.at(name, "output", form, moment=at)}
-                )
-                for name, form, title in DEPTH_PANELS
-                for words, at in ends.items()
-            ]
-        ),
-    )
-    yield (
-        "training",
-        pd.DataFrame(
-            [
-                {
-                    "measure": title,
-                    "x": record.epochs[moment] + 1,
-                    "value": record.at(name, "output", form, moment=moment).mean(),
-                }
-                for name, form, title in DEPTH_PANELS
-                for moment in (list(record.epochs).index(epoch) for epoch in thinned(record.epochs))
-            ]
-        ),
-    )
+    for name, form, title in DEPTH_PANELS:
+        for words, moment in ends.items():
+            layers = record.at(name, "output", form, moment=moment)
+            yield from ((title, words, layer, float(value)) for layer, value in enumerate(layers, start=1))
 
 
-def _spectrum(values: np.ndarray) -> pd.DataFrame:
+def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
+    for name, form, title in DEPTH_PANELS:
+        for moment in _moments(record, MOST_POINTS):
+            value = float(record.at(name, "output", form, moment=moment).mean())
+            yield title, int(record.epochs[moment]) + 1, value
+
+
+def _moments(record: ProbeRecord, most: int) -> list[int]:
+    """At most so many records, the first and the last among them."""
+    return [int(moment) for moment in thinned(np.arange(len(record.epochs)), most)]
+
+
+def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
     """Singular values of INDICES and the last two (of which the mean takes one), by their index from 1."""
     known = values[np.isfinite(values)]
     count = len(known)
-    indices = np.array([i for i in range(1, count + 1) if i in INDICES or i >= count - 1], dtype=int)
-    return pd.DataFrame({"x": indices, "value": known[indices - 1]})
+    return ((i, float(known[i - 1])) for i in range(1, count + 1) if i in INDICES or i >= count - 1)
 
 
 def _chosen_layers(depth: int) -> list[int]:
