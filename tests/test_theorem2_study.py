@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sliceformer_lab.analysis.theorem2 import grouped_sinkhorn
+from sliceformer_lab.analyze.base import Findings
 from sliceformer_lab.analyze.study import Study
 from sliceformer_lab.analyze.theorem2 import CONTROLS, SINKHORN, VALUES, Theorem2
 from sliceformer_lab.config import ConfigError
@@ -20,8 +21,13 @@ def analysis() -> Theorem2:
 
 
 @pytest.fixture(scope="module")
-def table(analysis: Theorem2) -> pd.DataFrame:
-    return analysis.findings(Study([], ())).table
+def findings(analysis: Theorem2) -> Findings:
+    return analysis.findings(Study([], ()))
+
+
+@pytest.fixture(scope="module")
+def table(findings: Findings) -> pd.DataFrame:
+    return findings.table
 
 
 def errors(table: pd.DataFrame, values: str, size: int, iterations: int) -> list[float]:
@@ -83,13 +89,12 @@ def test_verdict_follows_from_the_errors(analysis: Theorem2, curve: list[float],
     assert analysis.verdict(pd.DataFrame(rows), "spaced", 2) == verdict
 
 
-def test_findings_show_every_setting_and_every_control(analysis: Theorem2) -> None:
-    found = analysis.findings(Study([], ()))
-    assert list(found.figures) == ["theorem2"]
-    panels = found.figures["theorem2"].axes
+def test_findings_show_every_setting_and_every_control(findings: Findings) -> None:
+    assert list(findings.figures) == ["theorem2"]
+    panels = findings.figures["theorem2"].axes
     assert [len(axes.lines) for axes in panels] == [2 + len(CONTROLS)] * 4
-    assert found.summary[0].row_count == 4 and len(found.facts["verdicts"]) == 4
-    assert len(found.table) == 2 * 2 * (3 * 2 + len(CONTROLS)) and (found.table["draws"] == 2).all()
+    assert findings.summary[0].row_count == 4 and len(findings.facts["verdicts"]) == 4
+    assert len(findings.table) == 2 * 2 * (3 * 2 + len(CONTROLS)) and (findings.table["draws"] == 2).all()
 
 
 def test_group_that_does_not_divide_the_tokens_is_refused() -> None:

@@ -73,6 +73,7 @@ class Theorem2(Analysis):
         self.tokens, self.channels, self.group_sizes = tokens, channels, tuple(sorted(group_sizes))
         self.taus, self.iterations = tuple(sorted(taus, reverse=True)), tuple(sorted(iterations))
         self.draws, self.seed = draws, seed
+        self._options = load_option("attention", "csp")
 
     def findings(self, study: Study) -> Findings:
         """Needs no runs; the study is not looked at."""
@@ -123,9 +124,9 @@ class Theorem2(Analysis):
                     yield where | setting | {"error": _error(output, limit)}
 
     def _csp(self, group_size: int, reference: str, v: Tensor) -> Tensor:
-        options = ["shift=none", f"group_size={group_size}", f"reference={reference}"]
+        options = self._options | {"shift": "none", "group_size": group_size, "reference": reference}
         spec = LayerSpec(dim=self.channels, num_heads=1, max_len=self.tokens, project=False)
-        return build_attention(load_option("attention", "csp", options), spec).mix(v)
+        return build_attention(options, spec).mix(v)
 
     def verdict(self, table: pd.DataFrame, values: str, group_size: int) -> str:
         """Whether the error falls with every lower temperature and ends below CLOSE, in words."""
