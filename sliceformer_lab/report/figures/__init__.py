@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sliceformer_lab.report.figures.curves import learning_curves
 from sliceformer_lab.report.figures.figure import Figure
@@ -19,4 +20,9 @@ KINDS = (score_figures, learning_curves, spectral_figures)
 
 def figures(sections: Sequence[Section]) -> list[Figure]:
     """Every figure of every table that has something to show."""
-    return [figure for subject in subjects(sections) for kind in KINDS for figure in kind(subject)]
+    return [
+        replace(figure, table=subject.title)
+        for subject in subjects(sections)
+        for kind in KINDS
+        for figure in kind(subject)
+    ]

@@ -38,6 +38,7 @@ class Figure:
     caption: str  # what is drawn, of how many runs, and what it cannot show
     alt: str  # the main numbers in a sentence or two
     spec: dict[str, Any]
+    table: str = ""  # the title of what it is a picture of
 
 
 @dataclass(frozen=True)
