@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -215,9 +214,8 @@ def test_scale_alone_keeps_a_run_from_standing_beside_a_published_number() -> No
     assert obstacles(run_of_paper, printed) == obstacles({**run_of_paper, "scale": "full"}, printed) == []
     told = "scale=small: not the paper's data, lengths and steps"
     assert obstacles({**run_of_paper, "scale": "small"}, printed) == [told]
-    unknown = find(
-        {**asdict(printed.cell), "paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna"}
-    )
+    luna = {"paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna", "variant": "256"}
+    unknown = find({**luna, "metric": "test/accuracy"})
     assert told in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
 
 
@@ -290,7 +288,7 @@ def test_a_killed_study_shows_what_is_missing_and_goes_on_with_the_rest(
     assert experiments == ["head_block_shift", "mha", "mha", "unit_shift"]
     assert command.reported == [str(tmp_path / "sweep")]  # type: ignore[attr-defined]
     told = capsys.readouterr().out
-    assert "where 1 have finished" in told and "failed  RuntimeError: no data" in told
+    assert "1 of them have finished there" in told and "failed  RuntimeError: no data" in told
     found = collect(tmp_path / "sweep")
     assert sorted(run.status for run in found.runs) == ["failed", "ok", "ok"] and not found.missing
 

@@ -180,7 +180,7 @@ def _is_held(folder: Path) -> bool:
 
 def _add_missing(found: Collection, sweep: Path) -> None:
     """The jobs of a sweep of runs without a readable summary."""
-    name = sweep.relative_to(found.folder).as_posix()
+    name = sweep.name if sweep == found.folder else sweep.relative_to(found.folder).as_posix()
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(sweep / SWEEP))
         hydra = content["hydra"]

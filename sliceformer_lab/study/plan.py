@@ -59,7 +59,7 @@ def _told(config: DictConfig) -> list[str]:
     return [
         f"{named} at scale {choices.scale}: {len(jobs)} jobs, one after the other",
         *(f"  {key}: {', '.join(values)}" for key, values in _swept(jobs).items()),
-        f"  in {folder}" + (f", where {done} have finished" if done else ""),
+        f"  in {folder}" + (f"; {done} of them have finished there" if done else ""),
         f"  if it is stopped, {SKIPPED.format(folder=folder)}",
     ]
 
