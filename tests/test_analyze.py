@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import task_modules
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
@@ -27,7 +29,8 @@ from sliceformer_lab.analyze.oversmoothing import Oversmoothing
 from sliceformer_lab.analyze.parts import ALL_PARTS, WHOLE, only
 from sliceformer_lab.analyze.residual import ALONE, Residual, bound_factors
 from sliceformer_lab.analyze.spectrum import Spectrum
-from sliceformer_lab.analyze.study import CONTROLS, Opened, Study, open_study
+from sliceformer_lab.analyze.study import CONTROLS, Group, Opened, Source, Study, open_study
+from sliceformer_lab.batch import Batch
 from sliceformer_lab.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.compose import CONF_DIR, compose_root, load_option, option_names
 from sliceformer_lab.config import locate, schema
@@ -260,6 +263,40 @@ def rows_of(figure: Figure) -> list[list[Any]]:
         if axes.images and axes.get_subplotspec() is not None:
             rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)  # type: ignore[union-attr]
     return list(rows.values())
+
+
+@pytest.mark.parametrize("task", ["text_csv", "zinc", "modelnet40"])
+def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
+    """Padding, a graph token and its bias, points: real tokens only, and finite."""
+    data = task_modules.ready(task, tmp_path)
+    composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}"}
+    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    group, study = Group(task, task, [source], 0), Study([], ("init",))
+    study.groups.append(group)
+    for analysis in (Spectrum(samples=3), Residual(samples=3), Heatmaps(layers=(1,), sample=1)):
+        (opened,) = study.opened(group)
+        assert not study.left_out
+        lengths = {int(n) for batch in group.batches(source, opened.model, 3) for n in real_tokens(opened.model, batch)}
+        if isinstance(analysis, Spectrum):
+            measured = analysis.measurements(study)
+            assert np.isfinite(measured[measured["measure"] != "spectrum"]["mean"]).all()
+        elif isinstance(analysis, Residual):
+            assert {len(x) for stream in analysis._streams(group, opened) for x in stream} == lengths
+        else:
+            (shown,) = analysis.outputs(group, opened).values()
+            assert len(shown) in lengths and np.isfinite(shown).all()
+
+
+def real_tokens(model: Any, batch: Batch) -> list[int]:
+    """Tokens of each row that the encoder takes for real, as its first block is told."""
+    with undisturbed(model), captured(blocks_of(model)) as taken:
+        model(batch)
+    seen = taken[0]
+    assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))
+    found: list[int] = seen["lengths"].tolist()
+    return found
 
 
 def test_a_head_or_layer_that_no_model_has_is_told(study: Study) -> None:

@@ -67,7 +67,7 @@ def softmax_stds(generator: np.random.Generator, num_tokens: int, trials: int) -
 
 
 def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights: NDArray[np.float64] = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     return weights
 

@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=1)]
 
 ALONE = Parts(skip=False, mlp=False, norm=False)
 PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel: what Theorem 1 needs
-LARGEST_PROGRAM = 4096  # values of a matrix whose best centre is found in seconds
+LARGEST_PROGRAM = 2048  # values of a matrix whose best centre is found in seconds
 SHOWN_FROM = 1e-8  # below is the rounding of float32; drawn at this value, a mean of 0 too
 CAVEAT = (
     "it holds for operators that permute within channels, without biases, skip connections, norms; "

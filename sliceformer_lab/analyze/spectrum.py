@@ -200,14 +200,14 @@ def _summary(group: Group, table: pd.DataFrame) -> Table:
     """The operator output, mean over the layers and seeds."""
     chosen = table[(table["place"] == "output") & (table["measure"] != "spectrum")]
     shown = [(measure, form) for measure in MEASURE_TITLES for form in FORMS]
-    means = chosen.groupby(["attention", "checkpoint", "measure", "form"], sort=False)["mean"].mean()
     printed = Table(title=f"{group.title}\noperator output, mean over layers, samples and seeds", title_justify="left")
     for heading in ("attention", "weights", "seeds"):
         printed.add_column(heading)
     for measure, form in shown:
         printed.add_column(f"{measure.replace('_', ' ')}\n{form.replace('_', ' ')}", justify="right")
     for (attention, checkpoint), here in chosen.groupby(["attention", "checkpoint"], sort=False):
-        values = [f"{means[attention, checkpoint, measure, form]:.3f}" for measure, form in shown]
+        means = here.groupby(["measure", "form"])["mean"].mean().to_dict()
+        values = [f"{means[measure, form]:.3f}" for measure, form in shown]
         control = " (control)" if here["control"].any() else ""
         printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
     return printed
