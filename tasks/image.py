@@ -55,7 +55,9 @@ class ImageClassification(Classification):
         if spec.image_size is None:
             raise ValueError(f"{spec.name} has no images; choose another task for it")
         dim = int(config.encoder["dim"])
-        self.embedding = ImageEmbedding(spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls")
+        self.embedding = ImageEmbedding(
+            spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls", order=spec.token_order
+        )
         self.encoder = build_encoder(
             config.encoder,
             config.block,
@@ -63,6 +65,7 @@ class ImageClassification(Classification):
             self.num_tokens(),
             num_prefix=int(pool == "cls"),
             grid=self.embedding.grid,
+            order=self.embedding.order,
         )
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)

@@ -21,7 +21,7 @@ from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.build import build_data, build_task
 from sliceformer_lab.compose import compose_root, load_option, option_names, resolve_hybrid
-from sliceformer_lab.data.clouds import along_curve, farthest_points, read_cloud
+from sliceformer_lab.data.clouds import curve_order, farthest_points, read_cloud
 from sliceformer_lab.data.points import CloudOptions, PointFolder
 from sliceformer_lab.data.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
@@ -54,11 +54,11 @@ def test_hilbert_visits_neighbours_and_morton_jumps() -> None:
     points = grid(8)
     steps = {}
     for order in ("morton", "hilbert"):
-        path = points[0][along_curve(points, order)[0]]  # type: ignore[arg-type]
+        path = points[0][curve_order(points, order)[0]]  # type: ignore[arg-type]
         assert len(path.unique(dim=0)) == 512
         steps[order] = (path[1:] - path[:-1]).abs().sum(dim=1)
     assert steps["hilbert"].max() == 1 and steps["morton"].max() > 1
-    assert along_curve(points, "none")[0].tolist() == list(range(512))
+    assert curve_order(points, "none")[0].tolist() == list(range(512))
 
 
 @pytest.mark.parametrize("order", ["morton", "hilbert"])

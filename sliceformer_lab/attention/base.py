@@ -28,6 +28,7 @@ class LayerSpec:
     head_dim: int | None = None  # None: dim / num_heads (Dogs-vs-Cats has 128 -> 8 x 64)
     num_prefix: int = 0  # tokens in front of the data's own: CLS, graph token
     grid: tuple[int, int] | None = None  # patches of an image (rows, columns), prefix tokens not counted
+    token_order: tuple[int, ...] | None = None  # which patch, row by row, each token is; None: in this order
     rope: bool = False  # rotate queries and keys by position
     attention_dropout: float = 0.0  # on the attention's own weights; residual dropout is the block's
     value_bias: bool = True  # of value, and of query and key where they exist
@@ -109,7 +110,8 @@ class Attention(nn.Module, ABC):
         """Queries or keys (B, N, H*D), turned by position where the spec asks for rope."""
         if not self.spec.rope:
             return x
-        return rotate(x, self.spec.num_heads, grid=self.spec.grid, num_prefix=self.spec.num_prefix)
+        spec = self.spec
+        return rotate(x, spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""

@@ -17,11 +17,14 @@ class DepthwiseConv(LinearMix):
     """Depthwise convolution over tokens; over rows and columns of patches where the layer has a grid.
 
     Padding and everything outside count as zero. On a grid the prefix tokens (CLS) neither give nor receive, so pool
-    by the mean there. Raises ValueError for an even `kernel_size`, which has no middle.
+    by the mean there; patches meet their neighbours in the image, in whatever order they stand in the sequence.
+    Raises ValueError for an even `kernel_size`, which has no middle.
     """
 
     complexity = "N C k (on a grid k^2)"
     source = "control"
+    order: Tensor | None  # (N,) which patch, row by row, each token is
+    places: Tensor | None  # (N,) which token each patch is
 
     def __init__(self, spec: LayerSpec, *, kernel_size: Annotated[int, Field(ge=1)] = 3) -> None:
         super().__init__(spec)
@@ -29,6 +32,9 @@ class DepthwiseConv(LinearMix):
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         kind = nn.Conv1d if spec.grid is None else nn.Conv2d
         self.conv = kind(self.width, self.width, kernel_size, padding="same", groups=self.width, bias=False)
+        order = None if spec.token_order is None else torch.tensor(spec.token_order)
+        self.register_buffer("order", order, persistent=False)
+        self.register_buffer("places", None if order is None else order.argsort(), persistent=False)
 
     def mix(
         self,
@@ -44,5 +50,10 @@ class DepthwiseConv(LinearMix):
         if padding is not None:
             v = v.masked_fill(~padding.mask[:, :, None], 0)
         prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :].transpose(1, 2)
+        if self.places is not None:
+            tokens = tokens[:, :, self.places]
         image = tokens if self.spec.grid is None else torch.unflatten(tokens, 2, self.spec.grid)
-        return torch.cat([prefix, self.conv(image).flatten(2).transpose(1, 2)], dim=1)
+        mixed = self.conv(image).flatten(2)
+        if self.order is not None:
+            mixed = mixed[:, :, self.order]
+        return torch.cat([prefix, mixed.transpose(1, 2)], dim=1)

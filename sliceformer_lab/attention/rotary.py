@@ -6,11 +6,19 @@ import torch
 from torch import Tensor
 
 
-def rotate(x: Tensor, num_heads: int, *, grid: tuple[int, int] | None = None, num_prefix: int = 0) -> Tensor:
+def rotate(
+    x: Tensor,
+    num_heads: int,
+    *,
+    grid: tuple[int, int] | None = None,
+    num_prefix: int = 0,
+    order: tuple[int, ...] | None = None,
+) -> Tensor:
     """Queries or keys (B, N, H*D), each pair of channels of a head turned by position. -> (B, N, H*D).
 
     Without a grid, position is the token's index. With one, half of a head's channel pairs turn with the row and
-    half with the column (axial), and the `num_prefix` tokens in front of the patches do not turn.
+    half with the column (axial), and the `num_prefix` tokens in front of the patches do not turn; `order` says which
+    patch, counted row by row, each token is, where that is not their order.
     Frequencies 10000^(-2i/D) (Su et al. 2021, RoFormer, section 3.2.2).
     Raises ValueError if the head width is not a multiple of 2 (with a grid, of 4).
     """
@@ -18,7 +26,7 @@ def rotate(x: Tensor, num_heads: int, *, grid: tuple[int, int] | None = None, nu
     axes = 1 if grid is None else 2
     if head_dim % (2 * axes):
         raise ValueError(f"rope needs a head width that is a multiple of {2 * axes}, got {head_dim}")
-    angles = _angles(x.shape[1], head_dim, grid, num_prefix, x.device)  # (N, D/2)
+    angles = _angles(x.shape[1], head_dim, grid, num_prefix, order, x.device)  # (N, D/2)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     even, odd = torch.unflatten(x, -1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
     turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
@@ -26,13 +34,20 @@ def rotate(x: Tensor, num_heads: int, *, grid: tuple[int, int] | None = None, nu
 
 
 def _angles(
-    num_tokens: int, head_dim: int, grid: tuple[int, int] | None, num_prefix: int, device: torch.device
+    num_tokens: int,
+    head_dim: int,
+    grid: tuple[int, int] | None,
+    num_prefix: int,
+    order: tuple[int, ...] | None,
+    device: torch.device,
 ) -> Tensor:
     token = torch.arange(num_tokens, device=device)
     if grid is None:
         coordinates = token[None]  # (1, N)
     else:
         patch = (token - num_prefix).clamp(min=0)  # the prefix stands at the origin, where nothing turns
+        if order is not None:
+            patch[num_prefix:] = torch.tensor(order, device=device)
         coordinates = torch.stack([patch // grid[1], patch % grid[1]])  # (2, N)
     pairs = head_dim // 2 // len(coordinates)
     frequency = 10000.0 ** (-torch.arange(pairs, device=device, dtype=torch.float32) / pairs)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
 SURFACE_POINTS = 10_000  # drawn from a mesh, as many as ModelNet40's clouds have
@@ -102,46 +103,14 @@ def thinned(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool
     return points[farthest_points(torch.from_numpy(points[:, :3]), count).numpy()], few
 
 
-def along_curve(points: Tensor, order: Order) -> Tensor:
+def curve_order(points: Tensor, order: Order) -> Tensor:
     """Positions of the points along a space-filling curve: (B, N, 3) -> (B, N) int64; `none` leaves them.
 
-    `morton` interleaves the bits of the coordinates, `hilbert` never jumps between cells that do not touch (Skilling
-    2004). Coordinates are taken in 2^10 cells of each cloud's own bounding cube.
+    Coordinates are taken in 2^10 cells of each cloud's own bounding cube.
     """
     if order == "none":
         return torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
     low = points.amin(dim=1, keepdim=True)
     extent = (points.amax(dim=1, keepdim=True) - low).amax(dim=2, keepdim=True).clamp_min(1e-12)
     cells = ((points - low) / extent * (2**_BITS - 1)).long()
-    if order == "hilbert":
-        cells = _hilbert_axes(cells)
-    place = torch.zeros_like(cells[..., 0])
-    for bit in reversed(range(_BITS)):
-        for axis in range(3):
-            place = place << 1 | (cells[..., axis] >> bit & 1)
-    return place.argsort(dim=1, stable=True)
-
-
-def _hilbert_axes(cells: Tensor) -> Tensor:
-    """Cells (B, N, 3) turned so that interleaving their bits gives the place on Hilbert's curve."""
-    x = list(cells.unbind(dim=2))
-    top = 1 << (_BITS - 1)
-    bit = top
-    while bit > 1:
-        below = bit - 1
-        for axis in range(3):
-            inside = (x[axis] & bit) != 0
-            swapped = (x[0] ^ x[axis]) & below
-            first = torch.where(inside, x[0] ^ below, x[0] ^ swapped)
-            x[axis] = torch.where(inside, x[axis], x[axis] ^ swapped) if axis else first
-            if axis:
-                x[0] = first
-        bit >>= 1
-    for axis in (1, 2):
-        x[axis] = x[axis] ^ x[axis - 1]
-    parity = torch.zeros_like(x[0])
-    bit = top
-    while bit > 1:
-        parity = torch.where((x[2] & bit) != 0, parity ^ (bit - 1), parity)
-        bit >>= 1
-    return torch.stack([axis ^ parity for axis in x], dim=2)
+    return along_curve(cells, _BITS, hilbert=order == "hilbert")

@@ -17,6 +17,7 @@ from sliceformer_lab.data.base import DataModule, Stage
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.order import TokenOrder
 
 Transform = Callable[[Any], Tensor]
 
@@ -102,6 +103,8 @@ class ImageData(DataModule, ABC):
 
     title: ClassVar[str]
     num_classes: ClassVar[int]
+    token_order: TokenOrder = "raster"
+
     sources: dict[Stage, Images] = field(init=False, default_factory=dict)
 
     @property
@@ -156,4 +159,10 @@ class ImageData(DataModule, ABC):
         return self.identified(sha256, official, note)
 
     def _spec(self, size: int, channels: int) -> DataSpec:
-        return DataSpec(name=self.title, num_classes=self.num_classes, image_size=(size, size), channels=channels)
+        return DataSpec(
+            name=self.title,
+            num_classes=self.num_classes,
+            image_size=(size, size),
+            channels=channels,
+            token_order=self.token_order,
+        )

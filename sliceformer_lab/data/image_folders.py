@@ -117,7 +117,13 @@ class ImageFolder(ImageNetLike):
     def spec(self) -> DataSpec:
         """Lists the class folders, so it raises DataError if there are none."""
         size = (self.image_size, self.image_size)
-        return DataSpec(name=self.title, num_classes=len(self._classes()), image_size=size, channels=3)
+        return DataSpec(
+            name=self.title,
+            num_classes=len(self._classes()),
+            image_size=size,
+            channels=3,
+            token_order=self.token_order,
+        )
 
     @property
     def test_share(self) -> float:

@@ -17,6 +17,7 @@ from sliceformer_lab.data.snakes import GENERATOR_VERSION, Difficulty, SnakeOpti
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.tables import stamps
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.order import TokenOrder, token_order
 
 PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "easy": "curv_baseline",
@@ -48,6 +49,7 @@ class LRAPathfinder(SequenceData):
     generator_seed: NonNegative = 0
     processes: Positive | None = None
     pixels: Literal["tokens", "values"] = "tokens"
+    token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
     batch_size: Positive = 512
 
@@ -140,7 +142,9 @@ class LRAPathfinder(SequenceData):
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         scale = None if self.pixels == "tokens" else (127.5, 127.5)
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale)
+        order = token_order(self.token_order, (self.size, self.size), first=self.max_len)
+        places = None if order is None else order.numpy()
+        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=places)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

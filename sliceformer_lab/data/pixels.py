@@ -15,6 +15,7 @@ from sliceformer_lab.data.image import ArrayImages
 from sliceformer_lab.data.sequence import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.tables import stamps
+from sliceformer_lab.order import TokenOrder, token_order
 
 WEIGHTS = (2989, 5870, 1140)  # of red, green and blue, in ten thousandths: tf.image.rgb_to_grayscale
 MEAN, STD = 0.48, 0.24  # of pixels in 0..1: MEGA's published code
@@ -39,6 +40,7 @@ class LRAImage(SequenceData):
     download: bool = True
     verify: bool = True
     pixels: Literal["tokens", "values"] = "tokens"
+    token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
     batch_size: Positive = 256
 
@@ -78,4 +80,6 @@ class LRAImage(SequenceData):
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         scale = None if self.pixels == "tokens" else (255 * MEAN, 255 * STD)
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale)
+        order = token_order(self.token_order, (CIFAR10.image_size, CIFAR10.image_size), first=self.max_len)
+        places = None if order is None else order.numpy()
+        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=places)

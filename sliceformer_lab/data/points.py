@@ -16,7 +16,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule, Fraction, Positive, Stage
 from sliceformer_lab.data.cache import cached, content_digest
-from sliceformer_lab.data.clouds import ENDINGS, Order, along_curve, read_cloud, thinned
+from sliceformer_lab.data.clouds import ENDINGS, Order, curve_order, read_cloud, thinned
 from sliceformer_lab.data.image import carve
 from sliceformer_lab.data.image_folders import class_names
 from sliceformer_lab.data.loader import Split
@@ -46,7 +46,7 @@ class CloudOptions:
         xyz = _scaled(xyz, self.scale)
         if training and self.augment != "none":
             xyz, normals = _augmented(xyz, normals, self.augment)
-        order = along_curve(xyz, self.order)
+        order = curve_order(xyz, self.order)
         features = torch.cat([xyz, normals], dim=2)
         return features.take_along_dim(order[..., None], dim=1), order
 

@@ -93,6 +93,7 @@ class SequenceSplit(Split):
     pad_to_max_len: bool = False
     scale: tuple[float, float] | None = None  # numbers become (x - mean) / std of these; None: token ids
     end: int | None = None
+    order: np.ndarray | None = None  # (max_len,) where in a sequence each token is taken from; None: as they stand
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -129,7 +130,7 @@ class SequenceSplit(Split):
         return inputs, Padding.from_lengths(lengths, width)
 
     def _cut(self, sequence: np.ndarray) -> np.ndarray:
-        kept = sequence[: self.max_len]
+        kept = sequence[: self.max_len] if self.order is None else sequence[self.order]
         return kept if self.end is None else np.append(kept, self.end)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sliceformer_lab.order import TokenOrder
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSpec:
@@ -13,6 +15,7 @@ class DataSpec:
     num_classes: int = 0  # of a sample, or of each token
     num_targets: int = 0  # numbers to predict for a sample, where there are no classes
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
+    token_order: TokenOrder = "raster"  # in which the patches of an image stand in the sequence
     channels: int = 0  # of an image, or features of a token that is no id
     max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers

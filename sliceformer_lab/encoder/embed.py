@@ -7,16 +7,29 @@ from timm.layers.patch_embed import PatchEmbed
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.order import TokenOrder, token_order
 
 
 class ImageEmbedding(nn.Module):
     """One token per patch, a learned CLS token in front if asked. (B, c, H, W) -> (B, N, dim).
 
     A convolution with the patch as kernel and stride: the linear map of the flattened patch of ViT
-    (Dosovitskiy et al. 2021, section 3.1). Raises ValueError if the patch does not tile the image.
+    (Dosovitskiy et al. 2021, section 3.1). The patches stand in the given order behind the CLS token. Raises ValueError
+    if the patch does not tile the image.
     """
 
-    def __init__(self, image_size: tuple[int, int], channels: int, patch_size: int, dim: int, cls: bool) -> None:
+    order: Tensor | None  # (patches,) which patch, row by row, each token is; None: in this order
+
+    def __init__(
+        self,
+        image_size: tuple[int, int],
+        channels: int,
+        patch_size: int,
+        dim: int,
+        *,
+        cls: bool,
+        order: TokenOrder = "raster",
+    ) -> None:
         super().__init__()
         height, width = image_size
         if height % patch_size or width % patch_size:
@@ -26,11 +39,14 @@ class ImageEmbedding(nn.Module):
             )
         self.grid = (height // patch_size, width // patch_size)
         self.num_tokens = self.grid[0] * self.grid[1] + cls
+        self.register_buffer("order", token_order(order, self.grid), persistent=False)
         self.patches = PatchEmbed(image_size, patch_size, channels, dim)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if cls else None
 
     def forward(self, images: Tensor) -> Tensor:
         x: Tensor = self.patches(images)
+        if self.order is not None:
+            x = x[:, self.order]
         return x if self.cls is None else torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
 
 

@@ -93,18 +93,21 @@ def build_encoder(
     *,
     num_prefix: int = 0,
     grid: tuple[int, int] | None = None,
+    order: Tensor | None = None,
 ) -> Encoder:
     """The encoder of three nodes for sequences of at most `max_len` tokens, the first `num_prefix` of them not the
-    data's own (CLS, graph token), the others on an image's `grid` if there is one.
+    data's own (CLS, graph token), the others on an image's `grid` if there is one, in the `order` (N,) of its patches.
 
     Raises ConfigError if options do not fit their signatures, each other, or the length.
     """
     options: EncoderOptions = construct(encoder, where="encoder")
+    places = None if order is None else tuple(order.tolist())
     blocks = [
-        _build_block(options, block, attention, index, max_len, num_prefix, grid) for index in range(options.depth)
+        _build_block(options, block, attention, index, max_len, num_prefix, grid, places)
+        for index in range(options.depth)
     ]
     try:
-        position = build_position(options.position, max_len, options.dim, grid)
+        position = build_position(options.position, max_len, options.dim, grid, order)
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
     return Encoder(options, blocks, position, max_len)
@@ -118,6 +121,7 @@ def _build_block(
     max_len: int,
     num_prefix: int,
     grid: tuple[int, int] | None,
+    token_order: tuple[int, ...] | None,
 ) -> EncoderBlock:
     try:
         spec = LayerSpec(
@@ -129,6 +133,7 @@ def _build_block(
             head_dim=options.head_dim,
             num_prefix=num_prefix,
             grid=grid,
+            token_order=token_order,
             rope=options.position == "rope",
             attention_dropout=options.attention_dropout,
             value_bias=options.value_bias,

@@ -35,9 +35,13 @@ class SinCosPosition(Position):
         self.register_buffer("table", table[None], persistent=False)
 
 
-def build_position(kind: PositionKind, max_len: int, dim: int, grid: tuple[int, int] | None = None) -> Position | None:
+def build_position(
+    kind: PositionKind, max_len: int, dim: int, grid: tuple[int, int] | None = None, order: Tensor | None = None
+) -> Position | None:
     """What an option adds to the tokens; None for `none` and for `rope`, which turns queries and keys instead.
 
+    Where an `order` (N,) says which patch, row by row, each token is, `sincos2d` follows the patches, and `learned` and
+    `sincos` count tokens as they stand.
     Raises ValueError for `sincos2d` without a grid and for a width that the sines and cosines cannot share.
     """
     match kind:
@@ -48,7 +52,11 @@ def build_position(kind: PositionKind, max_len: int, dim: int, grid: tuple[int, 
         case "sincos2d":
             if grid is None:
                 raise ValueError("position=sincos2d needs the patch grid of an image; choose position=sincos")
-            return SinCosPosition(sincos_2d(grid, dim, num_prefix=max_len - grid[0] * grid[1]))
+            num_prefix = max_len - grid[0] * grid[1]
+            table = sincos_2d(grid, dim, num_prefix)
+            if order is not None:
+                table = torch.cat([table[:num_prefix], table[num_prefix:][order]])
+            return SinCosPosition(table)
         case "rope" | "none":
             return None
 

@@ -138,7 +138,9 @@ def _resampled(table: Tensor, has_cls: bool, embedding: ImageEmbedding) -> Tenso
     if has_cls and not needs_cls:
         table = table[:, 1:]
     new: Tensor = resample_abs_pos_embed(table, list(embedding.grid), num_prefix_tokens=int(needs_cls))
-    return new
+    if embedding.order is None:
+        return new
+    return torch.cat([new[:, : int(needs_cls)], new[:, int(needs_cls) :][:, embedding.order]], dim=1)
 
 
 def _check_fit(own: Weights, new: Weights) -> None:

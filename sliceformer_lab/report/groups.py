@@ -20,6 +20,7 @@ OF_THE_MACHINE = {
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val")
 CUT_SHORT = ("trainer.fast_dev_run", "trainer.overfit_batches")  # a trial is no result beside real runs
+COMPARED_WITH = {"data.token_order": "raster"}  # under `by`, where it is not the first value
 ABSENT = "absent"  # an option that the version of a run did not have
 
 Options = dict[str, Any]
@@ -112,7 +113,7 @@ def _key(run: RunRecord) -> str | None:
 
 def _data_options(run: RunRecord) -> str:
     """What decides, before any data is read, which table a run will belong to."""
-    apart = {*OF_THE_MACHINE, *REPLICATES, "data.batch_size"}
+    apart = {*OF_THE_MACHINE, *REPLICATES, "data.batch_size", "data.token_order"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in CUT_SHORT}
     return _text([run.task, run.scale, run.selection, data, cut])
@@ -140,7 +141,9 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
                 missing=tuple(job for job in missing if job.sibling in folders),
             )
         )
-    rows.sort(key=lambda row: (row.attention, row.label, [_in_order(factor) for factor in row.factors]))
+    rows.sort(
+        key=lambda row: (row.attention, row.label, [_in_order(*factor) for factor in zip(by, row.factors, strict=True)])
+    )
     told = {
         name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
     }
@@ -227,10 +230,11 @@ def _num_different(row: Row, other: Row) -> int:
     return sum(row.options.get(name, ABSENT) != other.options.get(name, ABSENT) for name in names)
 
 
-def _in_order(value: Any) -> tuple[bool, float, str]:
-    """Numbers by size, then everything else by its text."""
+def _in_order(option: str, value: Any) -> tuple[bool, bool, float, str]:
+    """What others are compared with, then numbers by size, then everything else by its text."""
     is_number = isinstance(value, int | float)
-    return (not is_number, float(value) if is_number else 0.0, str(value))
+    is_base = option in COMPARED_WITH and value == COMPARED_WITH[option]
+    return (not is_base, not is_number, float(value) if is_number else 0.0, str(value))
 
 
 def plain(value: Any) -> str:
