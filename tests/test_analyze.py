@@ -110,6 +110,9 @@ def test_all_runs_of_a_task_see_the_same_samples(study: Study) -> None:
     for batches in (first, *others):
         assert torch.equal(torch.cat([batch.inputs for batch in batches]), expected.inputs)
         assert torch.equal(torch.cat([batch.ids for batch in batches]), expected.ids)
+    other = group.sources[0].config | {"data": group.sources[0].config["data"] | {"split_seed": 7}}
+    (elsewhere,) = group.batches(Source("mha", "mha", other), group.sources[0].model("init"), SAMPLES)
+    assert torch.equal(elsewhere.inputs, expected.inputs)
 
 
 def test_long_samples_come_a_few_at_a_time(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
