@@ -206,7 +206,7 @@ class Collapse(Analysis):
                 axes.plot(x[-1], y[-1], color=style["color"], marker=style["marker"], markersize=9)
             axes.fill_between([0, 1.05], [0, 1.05], 1.05, color="0.93", linewidth=0)
             axes.text(0.3, 0.62, "impossible:\n$1x^T$ has rank one too", color="0.45", ha="center", fontsize=9)
-            axes.text(0.015, 0.05, "all tokens\nequal", fontsize=9, va="bottom")
+            axes.text(0.09, 0.01, "all tokens\nequal", fontsize=9, va="bottom")
             axes.text(1.02, 0.03, "one profile\nin every channel", fontsize=9, ha="right", va="bottom")
             axes.set(xlim=(0, 1.05), ylim=(0, 1.05), aspect="equal")
             axes.set(xlabel="distance from the nearest $1x^T$  (share of $|X|_F$)")
