@@ -205,6 +205,7 @@ def _figure(figure: Figure, written: Sequence[Path]) -> dict[str, Any]:
     return {
         "name": figure.name,
         "title": figure.title,
+        "table": figure.table,
         "caption": figure.caption,
         "alt": figure.alt,
         "spec": figure.spec,

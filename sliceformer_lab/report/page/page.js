@@ -72,7 +72,7 @@ class Sheet {
         make("table", {}, make("caption", { class: "unseen" }, title || kind),
           make("thead", {}, make("tr", {}, ...this.heads)), this.body)));
     this.order = rows;
-    this.filter(() => true);
+    this.show();
     place.append(this.element);
   }
 
@@ -82,7 +82,7 @@ class Sheet {
         const cell = i === 0 ? make("th", { scope: "row" }) : make("td", { class: this.numeric[i] ? "number" : "" });
         if (i === 0 && row.open) {
           row.button = make("button", { type: "button", class: "name", "aria-expanded": "false", onclick: () => this.toggle(row) },
-            make("span", {}, ...breakable(row.name)));
+            make("span", {}, ...row.label));
           cell.append(row.button, ...(row.beside ?? []));
         } else if (this.numeric[i]) {
           const [, main, colon, sub] = /^(.*?)(: )?((?<=: ).*|(?= to |[[(]).*)?$/s.exec(text);
@@ -187,7 +187,7 @@ function resultRow(table, row) {
   const ofRow = row.runs.map((number) => runs[number]);
   const made = {
     ...row,
-    name: row.attention,
+    label: breakable(row.attention),
     beside: [
       row.control ? make("span", { class: "tag" }, "control") : "",
       make("span", { class: "sub" }, " ", ...breakable(label.slice(row.attention.length).trim())),
@@ -234,7 +234,7 @@ function runList() {
   const rows = runs.map((run, number) => ({
     ...run,
     id: `run-${number}`,
-    name: counts.get(lastOf(run)) > 1 ? run.name : lastOf(run),
+    label: [counts.get(lastOf(run)) > 1 ? run.name : lastOf(run)],
     statuses: [run.status],
     search: [...run.cells, run.error, run.command].join(" "),
     open: () => terms([
@@ -250,10 +250,9 @@ function runList() {
       if (i > 0) cell.classList.add("short");
     },
   }));
+  rows.sort((a, b) => collator.compare(a.cells[0], b.cells[0]));
   const sheet = new Sheet(byId("runs"), { columns: content.run_columns, rows, kind: "runs" });
-  sheet.sort(0);
   sheets.push(sheet);
-  return sheet;
 }
 
 function commandLine(command) {
@@ -266,8 +265,11 @@ function commandLine(command) {
 
 function showRun(number) {
   const sheet = sheets.at(-1);
-  const row = sheet.rows[number];
-  if (row.hidden) byId("filter").reset();
+  const row = sheet.rows.find(({ id }) => id === `run-${number}`);
+  if (row.hidden) {
+    byId("filter").reset();
+    sheet.filter(() => true);
+  }
   sheet.toggle(row, true);
   row.element.scrollIntoView({ block: "center" });
   row.button.focus({ preventScroll: true });
@@ -280,6 +282,10 @@ function filters() {
   const options = (values) => [...new Set(values)].sort(collator.compare).map((value) => make("option", { value }, value));
   attention.append(...options(all.map((row) => row.attention)));
   status.append(...options(all.flatMap((row) => row.statuses)));
+  const count = () => {
+    const shown = (some) => `${some.reduce((sum, sheet) => sum + sheet.shown, 0)} of ${some.reduce((sum, sheet) => sum + sheet.rows.length, 0)}`;
+    byId("remaining").textContent = `${shown(sheets.slice(0, -1))} rows, ${shown(sheets.slice(-1))} runs`;
+  };
   const apply = () => {
     const wanted = wordsOf(words.value);
     for (const sheet of sheets) {
@@ -287,13 +293,12 @@ function filters() {
         && (!status.value || row.statuses.includes(status.value))
         && wanted.every((word) => row.search.includes(word)));
     }
-    const shown = (some) => `${some.reduce((sum, sheet) => sum + sheet.shown, 0)} of ${some.reduce((sum, sheet) => sum + sheet.rows.length, 0)}`;
-    byId("remaining").textContent = `${shown(sheets.slice(0, -1))} rows, ${shown(sheets.slice(-1))} runs`;
+    count();
   };
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", later(apply));
   form.addEventListener("reset", () => setTimeout(apply));
-  apply();
+  count();
 }
 
 /** A run's options and facts, from what most runs have and where it differs. */
@@ -404,7 +409,7 @@ const THEME = {
 };
 const ERRORS = 1; // of Vega's log levels
 const BESIDE_A_PANEL = 78; // pixels: its axis, and the room to the next
-const WIDEST_PANEL = 460;
+const WIDEST_PANEL = 520;
 
 /** Everything that a specification tells apart by colour, for the room that its legend needs. */
 function coloured(part) {
@@ -447,22 +452,36 @@ async function draw(figure, place) {
   }
 }
 
+/** A figure's place with its title, its caption and its files. */
+function framed(figure, plot, level) {
+  const files = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
+  const id = `title-${figure.name}`;
+  return make("figure", { id: `figure-${figure.name}`, "aria-labelledby": id, class: figure.spec.concat.length === 1 ? "narrow" : "" },
+    make(level, { id }, figure.title), plot,
+    make("figcaption", {}, make("p", {}, figure.caption), files.length ? make("p", {}, "For papers:", ...files) : null));
+}
+
 function figures() {
   const section = byId("figures");
   if (!content.figures.length) {
     section.hidden = true;
     return;
   }
-  const titled = content.figures.map((figure) => make("li", {}, make("a", { href: `#figure-${figure.name}` }, figure.title)));
-  if (titled.length > 1) section.append(make("nav", { "aria-label": "Figures" }, make("ul", { class: "links" }, ...titled)));
+  const contents = make("nav", { "aria-label": "Figures" });
+  section.append(contents);
+  const of = [...new Set(content.figures.map((figure) => figure.table))];
   const places = new Map();
-  for (const figure of content.figures) {
-    const plot = make("div", { class: "plot" });
-    const links = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
-    places.set(plot, figure);
-    section.append(make("figure", { id: `figure-${figure.name}`, "aria-labelledby": `title-${figure.name}` },
-      make("h3", { id: `title-${figure.name}` }, figure.title), plot,
-      make("figcaption", {}, make("p", {}, figure.caption), links.length ? make("p", {}, "For papers:", ...links) : null)));
+  for (const table of of) {
+    const here = content.figures.filter((figure) => figure.table === table);
+    const links = here.map((figure) => make("li", {}, make("a", { href: `#figure-${figure.name}` }, figure.title)));
+    const grid = make("div", { class: "charts" });
+    contents.append(make("ul", { class: "links" }, of.length > 1 ? make("li", {}, table) : null, ...links));
+    section.append(...(of.length > 1 ? [make("h3", {}, table)] : []), grid);
+    for (const figure of here) {
+      const plot = make("div", { class: "plot" });
+      places.set(plot, figure);
+      grid.append(framed(figure, plot, of.length > 1 ? "h4" : "h3"));
+    }
   }
   const near = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
@@ -472,7 +491,7 @@ function figures() {
       }
     }
   }, { rootMargin: "600px" });
-  for (const plot of places.keys()) near.observe(plot);
+  window.addEventListener("load", () => places.forEach((_, plot) => near.observe(plot))); // the tables go first
   new ResizeObserver(later(() => {
     for (const [plot, figure] of places) {
       if (plot.dataset.state === "drawn" && Math.abs(plot.clientWidth - plot.dataset.width) > 20) draw(figure, plot);
@@ -483,10 +502,9 @@ function figures() {
 
 results();
 figures();
-const listed = runList();
+runList();
 differences();
 coverage();
 header();
 filters();
-if (/^#run-\d+$/.test(location.hash) && listed.rows[Number(location.hash.slice(5))]) showRun(Number(location.hash.slice(5)));
 performance.mark("report-shown");
