@@ -216,7 +216,8 @@ def _figure(figure: Figure, written: Sequence[Path]) -> dict[str, Any]:
 @cache
 def _charts() -> str:
     """Vega, Vega-Lite and Vega-Embed, which the script starts when a figure comes near."""
-    return vl_convert.javascript_bundle().replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def _in_a_script(text: str) -> str:
