@@ -94,12 +94,12 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     if first:
         config = _meant(config, overrides)
         check_config(config)
-        if not config["resume"] and (folder / CONFIG).exists():
-            _check_unchanged(config, folder)
         if config.get("budget") and not config["resume"]:  # a saved configuration has its width already
             from sliceformer_lab.budget import within_budget
 
             config = within_budget(config)
+        if not config["resume"] and (folder / CONFIG).exists():
+            _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.run import run

@@ -304,6 +304,16 @@ def test_a_folder_with_other_runs_is_refused_job_by_job(
     assert "holds a run with another seed; choose another hydra.sweep.dir" in capsys.readouterr().out
 
 
+def test_a_study_of_models_of_one_size_goes_on_with_the_widths_it_solved(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("csp_table1", "only=unit_shift", "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
+    asked = train_in_turn(monkeypatch, None)
+    assert lab(*words) == 0
+    assert asked[0]["attention"]["inner_mult"] != 1
+    assert lab(*words) == 0, "the saved width is the solved one"
+
+
 def test_the_command_line_goes_before_what_a_study_sweeps_and_only_picks_experiments(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
