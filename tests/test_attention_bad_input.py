@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 import sliceformer_lab
 from sliceformer_lab import cli
@@ -80,12 +80,13 @@ def test_rope_without_queries_names_those_that_have_them(refusal: Callable[[str]
 
 
 def lower_bounds() -> list[tuple[str, str, int]]:
-    """(attention, option, one below the least value) for every option of a class that has one."""
+    """(attention, option, the nearest value that is too small) for every option of a class that has a least one."""
     found = []
     for name in option_names("attention"):
         for option, (hint, _) in schema(locate(node(name)["_target_"])).items():
-            bounds = [part.ge for part in _annotations(hint) if isinstance(part, Ge)]
-            found += [(name, option, bound - 1) for bound in bounds]
+            parts = _annotations(hint)
+            found += [(name, option, part.ge - 1) for part in parts if isinstance(part, Ge)]
+            found += [(name, option, part.gt) for part in parts if isinstance(part, Gt)]
     return found
 
 
@@ -102,7 +103,7 @@ def test_value_below_the_least_is_refused(name: str, option: str, value: int) ->
 
 
 def test_every_size_of_an_attention_has_a_least_value() -> None:
-    bounded = {(name, option) for name, option, _ in lower_bounds()} | {("sinkhorn", "temperature"), ("samsa", "tau")}
+    bounded = {(name, option) for name, option, _ in lower_bounds()}
     for name in option_names("attention"):
         for option, value in node(name).items():
             if isinstance(value, int | float) and not isinstance(value, bool):

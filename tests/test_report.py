@@ -360,7 +360,7 @@ def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: py
     code, out, err = lab_report(capfd, str(folder), "resamples=100")
     assert (code, err) == (0, "")
     written = sorted(file.name for file in (folder / "report").iterdir())
-    assert written == ["coverage.md", "report.csv", "report.html", "report.md", "report.tex"]
+    assert written == ["coverage.md", "figures", "report.csv", "report.html", "report.md", "report.tex"]
     assert "80.00 [55.16, 104.84]" in out and "report.md" in out
     assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
     before = (folder / "report" / "report.md").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,7 +126,16 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
         patch.setattr(loggers, "server_answers", lambda: False)
         measured = "callbacks.throughput.warmup_batches=0"
         assert main(["-m", *SMALL, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"]) == 1
-    return [Offline(file) for file in sorted(outputs.rglob("run-*.wandb"), key=lambda file: file.parents[2].name)]
+    return [closed(file) for file in sorted(outputs.rglob("run-*.wandb"), key=lambda file: file.parents[2].name)]
+
+
+def closed(file: Path) -> Offline:
+    """An offline run with its last record, which W&B's own process may write a moment after the run has ended."""
+    for _ in range(120):
+        if (one := Offline(file)).exit_code is not None:
+            return one
+        time.sleep(0.5)
+    raise AssertionError(f"{file.name} has no record of its end")
 
 
 @pytest.fixture(scope="module")
