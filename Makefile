@@ -47,7 +47,7 @@ lint: $(STAMP) ## ruff
 types: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
-docs: $(STAMP) ## README's table and picture again, from docs/results; docs/attentions.md from the classes
+docs: $(STAMP) ## README's table again, from docs/results; docs/attentions.md from the classes
 	$(BIN)/python docs/build.py
 	$(BIN)/python docs/attentions.py
 

@@ -1,4 +1,4 @@
-"""The README's table and picture and docs/results.md, made from the small results in docs/results.
+"""The README's table and docs/results.md, made from the small results in docs/results.
 
 usage: python docs/build.py                       write them again
        python docs/build.py collect RUN_FOLDER... take the results of finished runs into docs/results first
@@ -6,7 +6,6 @@ usage: python docs/build.py                       write them again
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections import defaultdict
@@ -15,25 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
-from sliceformer_lab.analysis.plots import plot_spectra_comparison
-from sliceformer_lab.analysis.probe import MEASURES, ProbeRecord
 from sliceformer_lab.record import load_run
 
 DOCS = Path(__file__).resolve().parent
-RESULTS, PICTURE, README = DOCS / "results", DOCS / "spectra.png", DOCS.parent / "README.md"
+RESULTS, README = DOCS / "results", DOCS.parent / "README.md"
 EVERY_RUN = DOCS / "results.md"
 BEGIN, END = "<!-- results: made by `make docs` -->", "<!-- end of results -->"
-COLUMNS = ("csp", "mha", "sliceformer", "samsa", "identity", "random_permutation", "mean")
+ROWS = (
+    *("mha", "sliceformer", "sliceformer_interleave", "csp", "csp_random_order", "csp_shift_only", "csp_sort_only"),
+    *("samsa", "identity", "mean", "random_permutation"),
+)
 METRICS = {  # of a task, the one shown: its name here, and what it is multiplied with
     "test/accuracy": ("accuracy, %", 100),
     "test/average_precision": ("average precision", 1),
     "test/mae": ("mean absolute error", 1),
 }
-IN_PICTURE = ("mha", "sliceformer", "csp", "identity", "random_permutation")
 KEPT = (
     *("task", "attention", "seed", "split_seed", "protocol", "metrics", "chance", "parameters", "cost_per_sample"),
     *("command", "git_commit", "wall_seconds"),
@@ -43,7 +40,7 @@ Result = Mapping[str, Any]
 
 
 def collect(folders: Iterable[str]) -> None:
-    """Write docs/results/TASK_ATTENTION_SEED.json of each finished run, the spectra of seed 0 included."""
+    """Write docs/results/TASK_ATTENTION_SEED.json of each finished run."""
     for folder in folders:
         run = load_run(folder)
         result = {key: run.summary[key] for key in KEPT} | {"versions": run.summary["versions"]}
@@ -51,26 +48,14 @@ def collect(folders: Iterable[str]) -> None:
         result["setting"] = " ".join(
             word for word in result["command"] if word.startswith("task.") and word != "task.bias=true"
         )
-        if run.summary["seed"] == 0 and run.summary["task"] == "digits" and run.summary["attention"] in IN_PICTURE:
-            result["spectrum"] = _plain_record(ProbeRecord.load(run.folder / "spectrum.npz"))
         setting = f"_{result['setting'].replace('=', '_')}" if result["setting"] else ""
         name = f"{result['task']}_{result['attention']}{setting}_{result['seed']}.json"
         (RESULTS / name).write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
 def build() -> None:
-    """Write picture and table."""
+    """Write table and page."""
     results = read_results()
-    records = {
-        name: _record(result["spectrum"])
-        for name in IN_PICTURE
-        for result in results
-        if result["attention"] == name and "spectrum" in result
-    }
-    plot_spectra_comparison(records, PICTURE)
-    note = PngInfo()
-    note.add_text("Results", results_digest())
-    Image.open(PICTURE).quantize(256).save(PICTURE, pnginfo=note, optimize=True)
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     README.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
@@ -82,24 +67,17 @@ def read_results() -> list[Result]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
 
 
-def results_digest() -> str:
-    """What the picture carries, so that a test can tell whether it is of these results."""
-    content = b"".join(file.read_bytes() for file in sorted(RESULTS.glob("*.json")))
-    return hashlib.sha256(content).hexdigest()
-
-
 def table(results: Iterable[Result]) -> str:
-    """A Markdown table, a row for each task: what each attention reaches on its test set, without further settings."""
+    """A Markdown table: what each attention reaches on each test set, without further settings."""
     groups: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         if not result.get("setting"):
-            groups[data_of(result)][result["attention"]].append(result)
-    shown = [name for name in COLUMNS if any(name in by_attention for by_attention in groups.values())]
-    lines = [f"| data | {' | '.join(shown)} |", "|---" * (1 + len(shown)) + "|"]
-    for data, by_attention in sorted(groups.items()):
-        cells = [interval(values_of(by_attention[name])) if name in by_attention else "" for name in shown]
-        metric = metric_of(next(iter(by_attention.values()))[0])
-        lines.append(f"| {data}: {METRICS[metric][0]} | {' | '.join(cells)} |")
+            groups[f"{data_of(result)}: {METRICS[metric_of(result)][0]}"][result["attention"]].append(result)
+    columns = [by_attention for _, by_attention in sorted(groups.items())]
+    lines = [f"| attention | {' | '.join(sorted(groups))} |", "|---" * (1 + len(groups)) + "|"]
+    for name in ROWS:
+        cells = [interval(values_of(column[name])) if name in column else "" for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -145,41 +123,6 @@ def interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
         return f"{values[0]:.4g}"
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return f"{values.mean():.4g} ± {half:.2g} ({len(values)})"
-
-
-def _plain_record(record: ProbeRecord) -> dict[str, Any]:
-    """The last measurement of a record as rounded lists, NaN as null."""
-    plain: dict[str, Any] = {
-        "epochs": record.epochs[-1:].tolist(),
-        "attentions": record.attentions.tolist(),
-        "sample_ids": record.sample_ids.tolist(),
-        "num_tokens": record.num_tokens.tolist(),
-        "note": record.note,
-    }
-    for moment, measures in (("mean", record.mean), ("std", record.std)):
-        plain[moment] = {name: _rounded(measures[name][-1:]) for name in MEASURES}
-    return plain
-
-
-def _record(plain: Mapping[str, Any]) -> ProbeRecord:
-    arrays = {
-        moment: {name: np.array(values, dtype=np.float64) for name, values in plain[moment].items()}
-        for moment in ("mean", "std")
-    }
-    return ProbeRecord(
-        epochs=np.array(plain["epochs"]),
-        attentions=np.array(plain["attentions"]),
-        sample_ids=np.array(plain["sample_ids"]),
-        num_tokens=np.array(plain["num_tokens"]),
-        note=plain["note"],
-        **arrays,
-    )
-
-
-def _rounded(values: Any) -> Any:
-    if isinstance(values, np.ndarray):
-        return [_rounded(part) for part in values]
-    return None if np.isnan(values) else float(f"{values:.4g}")
 
 
 if __name__ == "__main__":

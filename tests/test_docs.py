@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from attention_checks import CHECKS, Factory
-from PIL import Image
 
 from sliceformer_lab.compose import CONF_DIR, compose_root
 
@@ -41,11 +40,6 @@ def test_readme_table_is_made_from_the_committed_results(docs: ModuleType) -> No
     shown = README.partition(docs.BEGIN)[2].partition(docs.END)[0].strip()
     assert shown == docs.table(docs.read_results())
     assert shown.count("\n") > 5
-
-
-def test_picture_is_of_the_committed_results(docs: ModuleType) -> None:
-    with Image.open(docs.PICTURE) as picture:
-        assert picture.info["Results"] == docs.results_digest()
 
 
 def test_interval_is_students(docs: ModuleType) -> None:

@@ -63,13 +63,6 @@ def test_spectra_show_every_layer_at_start_and_end(drawn: list[Figure], depth: i
     assert ("after epoch" in spectra[-1].get_title()) == (epochs[-1] >= 0)
 
 
-def test_comparison_shows_more_attentions_than_there_are_colours(drawn: list[Figure]) -> None:
-    names = [f"attention {i}" for i in range(9)]
-    plots.plot_spectra_comparison({name: record(2, (-1, 3), name) for name in names}, Path("unused"))
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == names
-    assert [len(axes.lines) for axes in drawn[0].axes] == [9] * 4
-
-
 def test_curves_take_the_last_value_of_an_epoch_and_every_score(drawn: list[Figure]) -> None:
     table = pd.DataFrame(
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -68,27 +67,6 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     _legend_below(figure, below[0], columns=3)
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
     figure.suptitle(f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples")
-    _save(figure, path)
-
-
-def plot_spectra_comparison(records: Mapping[str, ProbeRecord], path: Path) -> None:
-    """Several attentions in one picture, at the end of each run: name -> its record."""
-    figure = Figure(figsize=(16, 4.8), layout="constrained")
-    raw, centred, rank, cosine = figure.subplots(1, 4)
-    for (name, record), colour, marker in zip(records.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
-        style = {"color": colour, "label": name, "marker": marker}
-        _spectrum(raw, record.at("spectrum", "output", "raw").mean(0), markevery=0.1, **style)
-        _spectrum(centred, record.at("spectrum", "output", "mean_removed").mean(0), markevery=0.1, **style)
-        _over_depth(rank, record.at("stable_rank", "output", "mean_removed"), **style)
-        _over_depth(cosine, record.at("cosine", "output", "raw"), **style)
-    _from_zero(rank)
-    _from_zero(cosine)
-    raw.set_title("Spectrum, mean over the layers")
-    centred.set_title("The same, token mean removed")
-    rank.set_title("Stable rank, token mean removed")
-    cosine.set_title("Mean cosine between tokens")
-    _legend_below(figure, rank, columns=len(records))
-    figure.suptitle("Operator output after training, mean over the samples")
     _save(figure, path)
 
 
