@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.compose import plain_values
-from sliceformer_lab.config import ConfigError, allow_targets, check_config
+from sliceformer_lab.config import ConfigError, allow_targets, check_config, construct
 from sliceformer_lab.distributed import is_first_process
 from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.record import CONFIG, read_config
@@ -25,6 +25,8 @@ from sliceformer_lab.resume import resumed_config, what_differs
 from sliceformer_lab.signals import interrupted
 
 log = logging.getLogger(__name__)
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,16 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
         ) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
+
+
+def command_options(cfg: DictConfig, kind: type[Options], where: str, apart: str | None = None) -> Options:
+    """The options of a command beside training, as its own class of them; `apart` is a node that is none of them.
+
+    Raises ConfigError.
+    """
+    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", apart)}
+    options: Options = construct({"_target_": f"{kind.__module__}.{kind.__name__}", **config}, where=where)
+    return options
 
 
 def _meant(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

@@ -25,22 +25,32 @@ OTHER_GROUPS = ("data", "encoder", "block", "optim", "trainer", "callbacks", "lo
 def help_text() -> str:
     """Example commands, then what can be chosen."""
     sections = {
-        "Examples": columns(EXAMPLES),
-        "Tasks (task=)": columns(explained("task")),
-        "Attentions (attention=)": columns(explained("attention")),
-        "Other groups": columns({f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS}),
-        "Studies (study=), multiruns of experiments": columns(explained("study")),
-        "Scales (scale=)": columns(explained("scale")),
-        "Experiments (experiment=)": columns(_by_table(option_names("experiment"))),
+        "Examples": EXAMPLES,
+        "Tasks (task=)": explained("task"),
+        "Attentions (attention=)": explained("attention"),
+        "Other groups": {f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS},
+        "Studies (study=), multiruns of experiments": explained("study"),
+        "Scales (scale=)": explained("scale"),
+        "Experiments (experiment=)": _by_table(option_names("experiment")),
     }
-    lines = [
-        "Train and compare replacements of multi-head attention.",
-        "",
-        "usage: sliceformer-lab [-m] [KEY=VALUE ...]",
-    ]
+    return page(
+        "Train and compare replacements of multi-head attention.", "sliceformer-lab [-m] [KEY=VALUE ...]", sections
+    )
+
+
+def page(said: str, usage: str, sections: Mapping[str, Mapping[str, str]]) -> str:
+    """The help of a command: what it does, how it is called, and titled lists in two columns."""
+    lines = [said, "", f"usage: {usage}"]
     for title, rows in sections.items():
-        lines += ["", title, *rows]
+        width = max(map(len, rows)) + 2
+        lines += ["", title, *(f"  {left:<{width}}{right}" for left, right in rows.items())]
     return "\n".join(lines)
+
+
+def root_options(config_name: str) -> dict[str, str]:
+    """The options at the root of conf/`config_name`.yaml, each with its default, and what their comments say."""
+    lines = (CONF_DIR / f"{config_name}.yaml").read_text(encoding="utf-8").splitlines()
+    return dict(line.partition(" # ")[::2] for line in lines if line and line[0].isalpha() and " # " in line)
 
 
 def _by_table(names: list[str]) -> dict[str, str]:
@@ -63,8 +73,3 @@ def explained(group: str) -> dict[str, str]:
 def _first_comment(file: Path) -> str:
     lines = file.read_text(encoding="utf-8").splitlines()
     return next((line[2:] for line in lines if line.startswith("# ") and not line.startswith("# @")), "")
-
-
-def columns(rows: Mapping[str, str]) -> list[str]:
-    width = max(map(len, rows)) + 2
-    return [f"  {left:<{width}}{right}" for left, right in rows.items()]

@@ -10,18 +10,18 @@ from omegaconf import DictConfig
 
 from sliceformer_lab.analyze.options import AnalyzeOptions
 from sliceformer_lab.cli import Command
-from sliceformer_lab.compose import CONF_DIR
-from sliceformer_lab.config import construct
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.jobs import resolved
-from sliceformer_lab.overview import columns, explained
+from sliceformer_lab.jobs import command_options, resolved
+from sliceformer_lab.overview import explained, page, root_options
 
 CONFIG_NAME = "analyze"
 EXAMPLES = {
     "spectrum runs=outputs/digits": "every run below a folder, untrained and trained",
     "residual runs=[outputs/a,outputs/b] checkpoint=best": "two run folders, at their scored checkpoints",
     "heatmaps runs=outputs/digits analysis.layers=[1,4]": "an option of one analysis",
-    "oversmoothing": "needs no runs",
+    "maps runs=outputs/digits": "what each operator brings together, and how far tokens travel",
+    "same_v runs=outputs/digits": "one model's values through every operator",
+    "collapse": "the two collapses on random tokens; needs no runs",
     "--cfg job": "print every option with its value",
 }
 
@@ -29,40 +29,28 @@ EXAMPLES = {
 def help_text() -> str:
     """Example commands, every analysis with a line on it, and the options that all of them have."""
     program = "python -m sliceformer_lab.analyze"
-    file = (CONF_DIR / f"{CONFIG_NAME}.yaml").read_text(encoding="utf-8")
-    options = [line.partition(" # ")[::2] for line in file.splitlines() if line and line[0].isalpha() and " # " in line]
     sections = {
         "Examples": {f"{program} {words}": said for words, said in EXAMPLES.items()},
         "Analyses": explained("analysis"),
-        "Options, and what they are by default": dict(options),
+        "Options, and what they are by default": root_options(CONFIG_NAME),
         "Written to FOLDER/analysis/ANALYSIS": {
             "ANALYSIS.csv": "every measured value in a row of its own",
             "ANALYSIS.json": "the runs, commits, seeds and samples behind it, and what was left out",
             "*.png, *.pdf": "the figures",
         },
     }
-    lines = [
-        "Show what the layers of finished runs do to their tokens.",
-        "",
-        f"usage: {program} [ANALYSIS] [runs=FOLDER] [KEY=VALUE ...]",
-    ]
-    for title, rows in sections.items():
-        lines += ["", title, *columns(rows)]
-    return "\n".join(lines)
+    said = "Show what the layers of finished runs do to their tokens."
+    return page(said, f"{program} [ANALYSIS] [runs=FOLDER] [KEY=VALUE ...]", sections)
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Check the options, open the runs and write the analysis into `folder`. Raises LabError."""
-    config = resolved(cfg)
-    config.pop("paths")
-    node = config.pop("analysis")
-    root = {"_target_": f"{AnalyzeOptions.__module__}.{AnalyzeOptions.__name__}", **config}
-    options: AnalyzeOptions = construct(root, where=CONFIG_NAME)
+    options = command_options(cfg, AnalyzeOptions, CONFIG_NAME, apart="analysis")
     name = str(HydraConfig.get().runtime.choices["analysis"])
     from sliceformer_lab.analyze.run import run
 
     try:
-        run(name, node, options, folder)
+        run(name, resolved(cfg)["analysis"], options, folder)
     except LabError:
         with suppress(OSError):  # nothing was written: leave no empty folders among the runs
             folder.rmdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from hydra.core.utils import env_override
@@ -10,9 +9,8 @@ from omegaconf import DictConfig
 
 from sliceformer_lab.benchmark.options import SUITES, BenchmarkOptions
 from sliceformer_lab.cli import Command
-from sliceformer_lab.compose import CONF_DIR
-from sliceformer_lab.config import construct
-from sliceformer_lab.jobs import resolved
+from sliceformer_lab.jobs import command_options
+from sliceformer_lab.overview import page, root_options
 
 CONFIG_NAME = "benchmark"
 EXAMPLES = {
@@ -29,30 +27,18 @@ EXAMPLES = {
 def help_text() -> str:
     """Example commands, suites, and every option with its default."""
     program = "python -m sliceformer_lab.benchmark"
-    file = (CONF_DIR / f"{CONFIG_NAME}.yaml").read_text(encoding="utf-8")
-    options = [line.partition(" # ")[::2] for line in file.splitlines() if line and line[0].isalpha() and " # " in line]
-    sections: dict[str, Mapping[str, str]] = {
+    sections = {
         "Examples": {f"{program} {words}": said for words, said in EXAMPLES.items()},
         "Suites (suite=)": {str(name): said for name, said in SUITES.items()},
-        "Options, and what they are by default": dict(options),
+        "Options, and what they are by default": root_options(CONFIG_NAME),
     }
-    lines = [
-        "Measure speed and memory of the permutation operators, of layers and of encoders, side by side.",
-        "",
-        f"usage: {program} [-m] [KEY=VALUE ...]",
-    ]
-    for title, rows in sections.items():
-        width = max(map(len, rows)) + 2
-        lines += ["", title, *(f"  {left:<{width}}{right}" for left, right in rows.items())]
-    return "\n".join(lines)
+    said = "Measure speed and memory of the permutation operators, of layers and of encoders, side by side."
+    return page(said, f"{program} [-m] [KEY=VALUE ...]", sections)
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Check the options, run the suite and write its files into `folder`. Raises ConfigError."""
-    config = resolved(cfg)
-    config.pop("paths")
-    node = {"_target_": f"{BenchmarkOptions.__module__}.{BenchmarkOptions.__name__}", **config}
-    options: BenchmarkOptions = construct(node, where=CONFIG_NAME)
+    options = command_options(cfg, BenchmarkOptions, CONFIG_NAME)
     threads = str(options.threads)
     with env_override({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}):  # read when torch is imported
         from sliceformer_lab.benchmark.run import run

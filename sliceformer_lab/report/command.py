@@ -7,9 +7,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli import Command
-from sliceformer_lab.compose import CONF_DIR
-from sliceformer_lab.config import construct
-from sliceformer_lab.jobs import resolved
+from sliceformer_lab.jobs import command_options
+from sliceformer_lab.overview import page, root_options
 from sliceformer_lab.report.options import ReportOptions
 
 CONFIG_NAME = "report"
@@ -24,8 +23,6 @@ EXAMPLES = {
 def help_text() -> str:
     """Example commands, what is written, and every option with its default."""
     program = "python -m sliceformer_lab.report"
-    file = (CONF_DIR / f"{CONFIG_NAME}.yaml").read_text(encoding="utf-8")
-    options = [line.partition(" # ")[::2] for line in file.splitlines() if line and line[0].isalpha() and " # " in line]
     sections = {
         "Examples": {f"{program} {words}": said for words, said in EXAMPLES.items()},
         "Written to FOLDER/report": {
@@ -34,21 +31,14 @@ def help_text() -> str:
             "figures/*.png, *.pdf": "each figure of report.html, for papers",
             "coverage.md": "every number the papers print, the command that repeats it, and its runs here",
         },
-        "Options, and what they are by default": dict(options),
+        "Options, and what they are by default": root_options(CONFIG_NAME),
     }
-    lines = ["Compare the runs below a folder.", "", f"usage: {program} [FOLDER] [KEY=VALUE ...]"]
-    for title, rows in sections.items():
-        width = max(map(len, rows)) + 2
-        lines += ["", title, *(f"  {left:<{width}}{right}" for left, right in rows.items())]
-    return "\n".join(lines)
+    return page("Compare the runs below a folder.", f"{program} [FOLDER] [KEY=VALUE ...]", sections)
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Check the options, read the runs and write the report into `folder`. Raises LabError."""
-    config = resolved(cfg)
-    config.pop("paths")
-    node = {"_target_": f"{ReportOptions.__module__}.{ReportOptions.__name__}", **config}
-    options: ReportOptions = construct(node, where=CONFIG_NAME)
+    options = command_options(cfg, ReportOptions, CONFIG_NAME)
     from sliceformer_lab.report.run import run
 
     run(options, folder)

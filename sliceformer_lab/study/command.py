@@ -14,7 +14,7 @@ from sliceformer_lab import cli
 from sliceformer_lab.benchmark.command import BENCHMARK
 from sliceformer_lab.compose import CONF_DIR, no_such_option, option_names
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.overview import columns, explained
+from sliceformer_lab.overview import explained, page
 from sliceformer_lab.report.command import REPORT
 from sliceformer_lab.study.plan import BENCHMARKS, SKIPPED, study_names
 
@@ -44,22 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def help_text() -> str:
     """What a study is, and every one with a line."""
     studies = explained("study") | {name: f"the benchmark suite={suite}" for name, suite in BENCHMARKS.items()}
-    return "\n".join(
-        [
-            "Run a study and report on it.",
-            "",
-            "usage: python -m sliceformer_lab.study NAME [scale=small] [only=WORD] [KEY=VALUE ...]",
-            "",
-            "scale=small makes minutes of each run, only=WORD keeps the experiments with this word in their names.",
-            f"Of a stopped study, {SKIPPED.format(folder='FOLDER')}.",
-            "",
-            "Studies",
-            *columns(dict(sorted(studies.items()))),
-            "",
-            "Scales (scale=)",
-            *columns(explained("scale")),
-        ]
+    said = (
+        "Run a study and report on it.\n"
+        "scale=small makes minutes of each run, only=WORD keeps the experiments with this word in their names.\n"
+        f"Of a stopped study, {SKIPPED.format(folder='FOLDER')}."
     )
+    sections = {"Studies": dict(sorted(studies.items())), "Scales (scale=)": explained("scale")}
+    return page(said, "python -m sliceformer_lab.study NAME [scale=small] [only=WORD] [KEY=VALUE ...]", sections)
 
 
 def _read(words: Sequence[str]) -> tuple[str, str, list[str]]:
