@@ -35,7 +35,7 @@ from sliceformer_lab.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.compose import CONF_DIR, compose_root, load_option, option_names
 from sliceformer_lab.config import locate, schema
 from sliceformer_lab.encoder.factory import build_encoder
-from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.record import CONFIG, SUMMARY, load_run, read_summary
 from sliceformer_lab.run import run
 
@@ -290,6 +290,19 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
         else:
             (shown,) = analysis.outputs(group, opened).values()
             assert len(shown) in lengths and np.isfinite(shown).all()
+
+
+def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) -> None:
+    data = task_modules.ready("zinc", tmp_path)
+    composed = compose_root(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}", "root": str(tmp_path / "gone")}
+    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    model = source.model("init")
+    with pytest.raises(DataError):
+        Group("zinc", "zinc", [source], 0).batches(source, model, 2)
+    (batch,) = Group("zinc", "zinc", [source], 0, data_root=str(data.root)).batches(source, model, 2)
+    assert len(batch) == 2
 
 
 def real_tokens(model: Any, batch: Batch) -> list[int]:

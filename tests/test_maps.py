@@ -210,3 +210,13 @@ def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> No
     opened: Opened = next(iter(asked.opened(asked.groups[0])))
     list(Maps(samples=2).measured(asked.groups[0], opened, {}))
     assert not [block for block in blocks_of(opened.model) if "mix" in vars(block.attention)]
+
+
+def test_distances_on_a_grid_follow_the_patches_wherever_they_stand() -> None:
+    grid, order = (2, 3), (5, 0, 3, 1, 4, 2)
+    row_by_row = functions.apart_on_grid(grid)
+    assert row_by_row[0].tolist() == pytest.approx([0, 1, 2, 1, 2**0.5, 5**0.5])
+    ordered = functions.apart_on_grid(grid, order)
+    for i in range(6):
+        for j in range(6):
+            assert ordered[i, j] == row_by_row[order[i], order[j]]

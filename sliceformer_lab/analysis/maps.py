@@ -70,10 +70,15 @@ def apart(num_tokens: int) -> Tensor:
     return (places[:, None] - places).abs()
 
 
-def apart_on_grid(grid: Sequence[int]) -> Tensor:
-    """Euclidean distance of the patches of a grid (rows, columns), counted row by row, (N, N)."""
+def apart_on_grid(grid: Sequence[int], token_order: Sequence[int] | None = None) -> Tensor:
+    """Euclidean distance of the patches of a grid (rows, columns), (N, N).
+
+    `token_order` says which patch, counted row by row, each token is; None: they stand in this order.
+    """
     rows, columns = grid
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
+    if token_order is not None:
+        places = places[list(token_order)]
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 

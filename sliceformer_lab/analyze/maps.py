@@ -176,7 +176,7 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
     if num_tokens > 1:
         distances = {"distance": apart(num_tokens) / (num_tokens - 1)}
         if spec.grid is not None and num_tokens == spec.grid[0] * spec.grid[1]:
-            distances["grid_distance"] = apart_on_grid(spec.grid)
+            distances["grid_distance"] = apart_on_grid(spec.grid, spec.token_order)
         for name, between in distances.items():
             values, shares = travelled(moved, between)
             found[f"{name}_mean", 0] = float(values @ shares)

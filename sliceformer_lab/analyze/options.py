@@ -13,6 +13,7 @@ class AnalyzeOptions:
     runs: str | tuple[str, ...] | None = "outputs"  # None: the analysis needs none
     checkpoint: Checkpoint | tuple[Checkpoint, ...] = ("init", "best")
     controls: bool = True  # untrained ones beside the runs of a task that lack them
+    data_root: str | None = None  # None: where the runs read them
     output: str | None = None  # None: analysis/<name> in the folder of the runs
 
     @property

@@ -115,6 +115,7 @@ class Group:
     task: str
     sources: list[Source]
     split_seed: int | None  # that of the first run, for all: another would make other validation samples
+    data_root: str | None = None  # where the data lie now, if not where the runs read them
     stage: str = "val"  # the split that the samples are of
     fingerprint: dict[str, Any] = field(default_factory=dict)
     _splits: dict[str, Any] = field(default_factory=dict)
@@ -145,6 +146,8 @@ class Group:
         node = dict(source.config["data"])
         if self.split_seed is not None and "split_seed" in node:
             node["split_seed"] = self.split_seed
+        if self.data_root is not None and "root" in node:
+            node["root"] = self.data_root
         if "download" in node:
             node["download"] = False  # gigabytes are no part of looking at a run
         data = build_data({**source.config, "data": node})
@@ -231,7 +234,8 @@ def _group(table: Table, sources: Sequence[Source], options: AnalyzeOptions) -> 
     first = sources[0]
     controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
     ordered = sorted([*sources, *controls], key=lambda source: source.is_control)  # controls last, else as in the table
-    return Group(table.title, first.config["names"]["task"], ordered, first.config["data"].get("split_seed"))
+    split_seed = first.config["data"].get("split_seed")
+    return Group(table.title, first.config["names"]["task"], ordered, split_seed, options.data_root)
 
 
 def _controls(sources: Sequence[Source]) -> Iterator[Source]:
