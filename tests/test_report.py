@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     assert set(found.unreadable) == {"half", "foreign", "list", "none"}
     assert "not the summary of a run" in found.unreadable["foreign"]
     assert [line.partition(" ")[0] for line in leftovers(found, [])] == ["foreign", "half", "list", "none"]
-    assert "1 runs: 1 ok, 4 unreadable." in markdown(found, report(tmp_path))
+    assert "1 run: 1 ok, 4 unreadable." in markdown(found, report(tmp_path))
 
 
 def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: Path) -> None:

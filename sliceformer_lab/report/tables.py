@@ -132,7 +132,9 @@ def counts(found: Collection) -> str:
     counts = {status: ended.count(status) for status in sorted(set(ended), key=lambda status: (status != "ok", status))}
     counts |= {"unreadable": len(found.unreadable), "planned and missing": len(found.missing)}
     words = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    return f"{len(found.runs)} runs: {words}." if found.runs else f"No run can be read: {words}."
+    if not found.runs:
+        return f"No run can be read: {words}."
+    return f"{len(found.runs)} run{'s' if len(found.runs) > 1 else ''}: {words}."
 
 
 def usual(table: Table) -> list[str]:
