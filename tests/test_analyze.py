@@ -29,11 +29,12 @@ from sliceformer_lab.analyze.oversmoothing import Oversmoothing
 from sliceformer_lab.analyze.parts import ALL_PARTS, WHOLE, only
 from sliceformer_lab.analyze.residual import ALONE, Residual, bound_factors
 from sliceformer_lab.analyze.spectrum import Spectrum
-from sliceformer_lab.analyze.study import CONTROLS, Group, Opened, Source, Study, open_study
+from sliceformer_lab.analyze.study import Group, Opened, Source, Study, open_study
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.compose import CONF_DIR, compose_root, load_option, option_names
 from sliceformer_lab.config import locate, schema
+from sliceformer_lab.controls import controls
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.record import CONFIG, SUMMARY, load_run, read_summary
@@ -85,13 +86,13 @@ def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_
 def test_every_attention_and_control_is_in_the_table_and_in_every_figure(runs: Path) -> None:
     found = Spectrum(samples=2).findings(open_study(AnalyzeOptions(runs=str(runs), checkpoint="init")))
     seeds = found.table.groupby("attention")["seed"].nunique().to_dict()
-    assert seeds == {"csp": 1, "mha": 2} | dict.fromkeys(CONTROLS, 1)
+    assert seeds == {"csp": 1, "mha": 2} | dict.fromkeys(controls(), 1)
     assert found.table.groupby("attention")["control"].first().to_dict() == {
         "csp": False,
         "mha": False,
-        **dict.fromkeys(CONTROLS, True),
+        **dict.fromkeys(controls(), True),
     }
-    labels = {"csp", "mha", *(f"{name} (control, only untrained)" for name in CONTROLS)}
+    labels = {"csp", "mha", *(f"{name} (control, only untrained)" for name in controls())}
     assert len(found.figures) == len(FORMS) + len(MEASURES) - 1
     for figure in found.figures.values():
         assert {text.get_text() for text in figure.legends[0].get_texts()} == labels
@@ -256,7 +257,7 @@ def test_heatmaps_show_the_operators_output_of_one_head_on_one_scale_a_row(study
     assert set(table["layer"]) == {1, 2} and set(table[table["attention"] == "mha"]["seed"]) == {0}
     (figure,) = found.figures.values()
     limits = [{image.get_clim() for axes in row for image in axes.images} for row in rows_of(figure)]
-    assert all(len(found) == 1 for found in limits) and len(limits) == 2 + len(CONTROLS)
+    assert all(len(found) == 1 for found in limits) and len(limits) == 2 + len(controls())
 
 
 def rows_of(figure: Figure) -> list[list[Any]]:

@@ -29,9 +29,10 @@ from sliceformer_lab.analysis.probe import measure
 from sliceformer_lab.analyze.base import Analysis, Findings
 from sliceformer_lab.analyze.figures import legend_below, panels, styles
 from sliceformer_lab.analyze.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
-from sliceformer_lab.analyze.study import CONTROLS, Study
+from sliceformer_lab.analyze.study import Study
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.config import ConfigError
+from sliceformer_lab.controls import is_control
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -230,7 +231,7 @@ FACTS = {
 
 
 def _rows(setting: str, name: str, layer: int, found: Mapping[str, Tensor]) -> Iterator[dict[str, Any]]:
-    where = {"setting": setting, "attention": name, "control": name in CONTROLS, "layer": layer}
+    where = {"setting": setting, "attention": name, "control": is_control(name), "layer": layer}
     for measured, values in found.items():
         yield where | {"measure": measured, "value": float(values[0])}
 
@@ -246,10 +247,10 @@ def _mixed(attention: Attention) -> Mix:
 
 
 def _marked(name: str) -> str:
-    return "\n(control)" if name in CONTROLS else "\n"
+    return "\n(control)" if is_control(name) else "\n"
 
 
 def _looked_up(names: Sequence[str]) -> pd.DataFrame:
     """What `styles` reads, for operators without runs."""
-    rows = [{"attention": shown_as(name), "control": name in CONTROLS, "run": "random"} for name in names]
+    rows = [{"attention": shown_as(name), "control": is_control(name), "run": "random"} for name in names]
     return pd.DataFrame(rows)

@@ -22,10 +22,11 @@ from sliceformer_lab.analyze.base import Analysis, Findings
 from sliceformer_lab.analyze.figures import CHECKPOINT_TITLES
 from sliceformer_lab.analyze.mixing import Mixed, mixing
 from sliceformer_lab.analyze.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
-from sliceformer_lab.analyze.study import CONTROLS, Group, Opened, Study
+from sliceformer_lab.analyze.study import Group, Opened, Study
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.capture import blocks_of, undisturbed
+from sliceformer_lab.controls import is_control
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -147,7 +148,7 @@ def _cells(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def _title(operator: str) -> str:
-    return f"{shown_as(operator)}{' (control)' if operator in CONTROLS else ''}"
+    return f"{shown_as(operator)}{' (control)' if is_control(operator) else ''}"
 
 
 def _picture(group: Group, table: pd.DataFrame) -> Figure:

@@ -19,12 +19,12 @@ from sliceformer_lab.analyze.options import AnalyzeOptions, Checkpoint
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.build import build_data, build_task
 from sliceformer_lab.compose import load_option
+from sliceformer_lab.controls import controls, is_control
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.record import checkpoint_file, load_weights, read_config, scored_checkpoint
 from sliceformer_lab.report.collect import Collection, RunRecord, collect
 from sliceformer_lab.report.groups import Table, tables
 
-CONTROLS = ("identity", "mean", "random_permutation", "depthwise_conv")
 UNUSABLE = (
     LabError,
     KeyError,
@@ -47,8 +47,8 @@ class Source:
 
     @property
     def is_control(self) -> bool:
-        """Whether its operator is one of CONTROLS, which only tell what another does beyond them."""
-        return self.attention in CONTROLS
+        """Whether its operator only tells what another does beyond it."""
+        return is_control(self.attention)
 
     @property
     def seed(self) -> int:
@@ -242,7 +242,7 @@ def _controls(sources: Sequence[Source]) -> Iterator[Source]:
     """Untrained controls where no run has them: those of the first attention's runs with another operator."""
     present = {source.attention for source in sources}
     alike = [source for source in sources if source.label == sources[0].label]
-    for name in CONTROLS:
+    for name in controls():
         if name not in present:
             for source in alike:
                 config = {**source.config, "attention": load_option("attention", name)}

@@ -20,11 +20,11 @@ from typing import Any
 
 import vl_convert
 
+from sliceformer_lab.controls import is_control
 from sliceformer_lab.overview import explained
 from sliceformer_lab.report.collect import Collection, RunRecord
 from sliceformer_lab.report.coverage import Coverage
 from sliceformer_lab.report.figures import Figure
-from sliceformer_lab.report.figures.rows import is_control
 from sliceformer_lab.report.groups import ABSENT, Table, plain
 from sliceformer_lab.report.lines import Line
 from sliceformer_lab.report.tables import (

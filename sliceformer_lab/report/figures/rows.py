@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
-from omegaconf import OmegaConf
 
 from sliceformer_lab.analysis.plots import COLOURS
-from sliceformer_lab.compose import CONF_DIR
-from sliceformer_lab.config import locate
+from sliceformer_lab.controls import is_control
 from sliceformer_lab.report.collect import RunRecord
 from sliceformer_lab.report.figures.figure import Look
 from sliceformer_lab.report.lines import Line
@@ -66,17 +61,6 @@ def subjects(sections: Sequence[Section]) -> list[Subject]:
         suffix = f"_{number}" if len(sections) > 1 else ""
         found.append(Subject(suffix, table.title, table.metric, ended, tuple(chosen(ended, MOST_ROWS))))
     return found
-
-
-@cache
-def is_control(attention: str) -> bool:
-    """Whether an attention of conf/attention only tells what the others do beyond it."""
-    file = CONF_DIR / "attention" / f"{attention}.yaml"
-    if not file.is_file():
-        return False  # of a user's own, or of another version
-    node: Any = OmegaConf.load(file)
-    target = node.get("_target_")  # presets of others have none
-    return target is not None and getattr(locate(str(target)), "source", None) == "control"
 
 
 def _name(line: Line) -> str:
