@@ -139,13 +139,12 @@ class SAMSA(Attention):
         tokens = torch.cat(
             [x.reshape(-1, self.head_dim).index_select(0, places).view(*index.shape, -1) for x in (k, v)], dim=-1
         )
-        is_token = (index < num_tokens)[..., None]
         if self.supports is None:
-            return tokens.masked_fill(~is_token, 0)
+            return tokens  # an empty candidate is any row: no query sees it, and it weighs exactly 0 as a rival
         number = self.supports.scores.shape[1]
         supports = torch.cat([self.supports.keys, self.supports.values], dim=-1).flatten(0, 1).to(tokens.dtype)
         places = (heads * number + (index - num_tokens).clamp(min=0)).flatten()
-        return torch.where(is_token, tokens, supports.index_select(0, places).view_as(tokens))
+        return torch.where((index < num_tokens)[..., None], tokens, supports.index_select(0, places).view_as(tokens))
 
     def _noisy(self, z: Tensor, num_tokens: int) -> Tensor:
         if not (self.training or self.gumbel_eval):
