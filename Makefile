@@ -22,10 +22,10 @@ run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=sliceformer" (defa
 	$(BIN)/python -m sliceformer_lab $(ARGS)
 
 report: $(STAMP) ## tables of finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
-	$(BIN)/python -m sliceformer_lab.report $(or $(FOLDER),outputs) $(ARGS)
+	$(BIN)/python -m sliceformer_lab report $(or $(FOLDER),outputs) $(ARGS)
 
 study: $(STAMP) ## a table of a paper, then its report: make study STUDY=csp_table1 SCALE=small ONLY=WORD ARGS="seed=0,1,2"
-	$(BIN)/python -m sliceformer_lab.study $(STUDY) $(if $(SCALE),scale=$(SCALE)) $(if $(ONLY),only=$(ONLY)) $(ARGS)
+	$(BIN)/python -m sliceformer_lab study $(STUDY) $(if $(SCALE),scale=$(SCALE)) $(if $(ONLY),only=$(ONLY)) $(ARGS)
 
 test: $(STAMP) ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
@@ -45,6 +45,8 @@ lint: $(STAMP) ## ruff
 	$(BIN)/ruff format --check .
 
 types: $(STAMP) ## mypy --strict
+	rm -rf build/types && mkdir -p build/types/sliceformer_lab
+	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
 	$(BIN)/mypy
 
 docs: $(STAMP) ## README's table again, from docs/results; docs/attentions.md from the classes

@@ -1,4 +1,4 @@
-"""Builds the optional CPU kernel of sliceformer_lab.permute; all else about the package is in pyproject.toml."""
+"""Lists the packages and builds the optional CPU kernel; everything else about the package is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
@@ -53,7 +53,11 @@ class BuildKernel(build_ext):
         self.compiler.link_shared_object(objects, path, extra_postargs=["-pthread"], target_lang="c++")
 
 
+OUTSIDE = ("tasks", "callbacks", "conf")  # folders at the top of the repository, sub-packages once installed
+
 setup(
+    packages=[*find_packages(include=["sliceformer_lab*"]), *(f"sliceformer_lab.{name}" for name in OUTSIDE)],
+    package_dir={f"sliceformer_lab.{name}": name for name in OUTSIDE},
     ext_modules=[
         Extension(
             "sliceformer_lab.permute._shift_sort",

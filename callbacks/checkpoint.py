@@ -7,8 +7,8 @@ from typing import Any
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 
-from sliceformer_lab.context import RunContext
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.training.context import RunContext
 
 
 class Checkpoints(Checkpoint):

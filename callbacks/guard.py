@@ -9,9 +9,9 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from sliceformer_lab.context import RunContext
 from sliceformer_lab.errors import DivergedError
-from sliceformer_lab.signals import SIGNALS, interrupted
+from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.signals import SIGNALS, interrupted
 
 
 class Guard(Callback):

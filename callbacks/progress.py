@@ -10,7 +10,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 from rich.console import Console
 
-from sliceformer_lab.context import RunContext
+from sliceformer_lab.training.context import RunContext
 
 SHOWN = ("train/loss", "val/", "test_curve/")  # how the names of printed metrics begin
 

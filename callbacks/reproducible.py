@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from sliceformer_lab.context import RunContext
+from sliceformer_lab.training.context import RunContext
 
 
 class EpochSeed(Callback):

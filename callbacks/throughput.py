@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from sliceformer_lab.context import RunContext
+from sliceformer_lab.training.context import RunContext
 
 
 class Throughput(Callback):

@@ -17,9 +17,9 @@ import growth
 import torch
 
 from sliceformer_lab.attention import Attention, LayerSpec, attention_class, build_attention
-from sliceformer_lab.build import build_data, build_task
-from sliceformer_lab.compose import compose_root, load_option, option_names, resolve_hybrid
-from sliceformer_lab.config import ConfigError
+from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.training.build import build_data, build_task
 
 PAGE = Path(__file__).with_name("attentions.md")
 ALSO_MEASURED = ("csp_complete", "mega_chunk")  # presets whose cost is another than their class's

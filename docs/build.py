@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from sliceformer_lab.record import load_run
+from sliceformer_lab.training.saved_run import load_run
 
 DOCS = Path(__file__).resolve().parent
 RESULTS, README = DOCS / "results", DOCS.parent / "README.md"

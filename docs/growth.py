@@ -26,9 +26,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch.profiler import ProfilerActivity, profile
 
-from sliceformer_lab.analysis.plots import COLOURS, MARKERS
 from sliceformer_lab.attention import Attention, LayerSpec, build_attention
-from sliceformer_lab.compose import load_option
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.measures.plots import COLOURS, MARKERS
 
 DOCS = Path(__file__).resolve().parent
 MEASURED, PICTURE = DOCS / "measurements" / "growth.json", DOCS / "growth.png"

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from rdkit.Chem import GetPeriodicTable
 
-from sliceformer_lab.analysis.probe import ProbeRecord
-from sliceformer_lab.data.smiles import ATOM_FEATURES
-from sliceformer_lab.record import load_run
+from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES
+from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.training.saved_run import load_run
 
 DOCS = Path(__file__).resolve().parent
 IN_RING = list(ATOM_FEATURES).index("in_ring")

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from sliceformer_lab import attention
     from sliceformer_lab.attention.base import Attention
     from sliceformer_lab.encoder.factory import build_encoder
-    from sliceformer_lab.library import swap_attention
-    from sliceformer_lab.record import load_run
+    from sliceformer_lab.encoder.timm_models import swap_attention
+    from sliceformer_lab.training.saved_run import load_run
 
 __all__ = ["attention", "build_encoder", "load_run", "swap_attention"]
 
 _MODULE_OF = {
     "build_encoder": "sliceformer_lab.encoder.factory",
-    "load_run": "sliceformer_lab.record",
-    "swap_attention": "sliceformer_lab.library",
+    "load_run": "sliceformer_lab.training.saved_run",
+    "swap_attention": "sliceformer_lab.encoder.timm_models",
 }
 
 
@@ -63,7 +63,7 @@ class _AttentionPackage(ModuleType):
         some attentions need them. Raises ConfigError for an unknown name and for options that do not fit.
         """
         from sliceformer_lab.attention.base import LayerSpec
-        from sliceformer_lab.library import attention_by_name
+        from sliceformer_lab.encoder.timm_models import attention_by_name
 
         num_prefix = max_len - grid[0] * grid[1] if max_len and grid else 0
         spec = LayerSpec(

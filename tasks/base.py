@@ -14,10 +14,10 @@ from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config import construct
+from sliceformer_lab.config.schema import construct
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.optim import OptimOptions
-from tasks.predictions import Predictions
+from sliceformer_lab.tasks.predictions import Predictions
+from sliceformer_lab.training.optim import OptimOptions
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from tasks.base import Task
+from sliceformer_lab.tasks.base import Task
 
 
 class Classification(Task):

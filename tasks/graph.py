@@ -17,7 +17,7 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.encoder.structure import FeatureEmbedding, GraphBias, GraphEmbedding, edges_among_tokens
-from tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.base import ModelConfig, Task
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):

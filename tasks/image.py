@@ -17,8 +17,8 @@ from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.encoder.pretrained import initialise
-from tasks.base import ModelConfig
-from tasks.classification import Classification
+from sliceformer_lab.tasks.base import ModelConfig
+from sliceformer_lab.tasks.classification import Classification
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Strength = Annotated[float, Field(ge=0)]

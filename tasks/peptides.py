@@ -18,8 +18,8 @@ from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.encoder.structure import GraphTokens
-from tasks.base import ModelConfig
-from tasks.graph import GraphTask, NumberTask
+from sliceformer_lab.tasks.base import ModelConfig
+from sliceformer_lab.tasks.graph import GraphTask, NumberTask
 
 UNKNOWN = -1  # a label that is missing
 

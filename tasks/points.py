@@ -18,8 +18,8 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import PoolMode
-from tasks.base import ModelConfig, Task
-from tasks.sequence import Head, SequenceClassification
+from sliceformer_lab.tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Padding
-from tasks.sequence import Head, SequenceClassification
+from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 
 
 class Retrieval(SequenceClassification):

@@ -15,8 +15,8 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from tasks.base import ModelConfig
-from tasks.classification import Classification
+from sliceformer_lab.tasks.base import ModelConfig
+from sliceformer_lab.tasks.classification import Classification
 
 Head = Literal["linear", "mlp", "mega"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]

@@ -1,102 +1,170 @@
-"""Who may import whom, read from the source, and no assert in what ships."""
+"""The map of the rooms: who may import whom, how files are named, and what the root holds."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-ROOTS = ("sliceformer_lab", "tasks", "callbacks", "conf")
-FILES = sorted(file for package in ROOTS for file in (ROOT / package).rglob("*.py"))
-MODULES = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES}
+ROOT = Path(__file__).parents[1]
+OUTSIDE = ("tasks", "callbacks", "conf")  # folders at the top of the repository, rooms of the package once installed
+BASIS = ("batch", "order", "errors")
 
-# A package may import the standard library, itself and these; whatever has no row may import anything but FORBIDDEN.
-ALLOWED = {
-    "sliceformer_lab.permute": ("torch", "numpy", "triton"),
-    "sliceformer_lab.analysis": ("torch", "numpy", "pandas", "scipy", "matplotlib", "sliceformer_lab.errors"),
-    "sliceformer_lab.attention": (
-        *("torch", "numpy", "pydantic"),
-        *(f"sliceformer_lab.{part}" for part in ("permute", "batch", "config", "errors")),
+# Each room may import itself, the standard library, BASIS, and these rooms and packages.
+# The order is the order of the floors: a room only names rooms above its own row.
+ROOMS: Mapping[str, tuple[str, ...]] = {
+    "errors": (),
+    "batch": ("torch",),
+    "order": ("torch", "numpy"),
+    "conf": (),
+    "permute": ("torch", "numpy", "triton"),
+    "config": ("conf", "hydra", "omegaconf", "pydantic"),
+    "measures": ("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
+    "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock"),
+    "attention": ("permute", "config", "torch", "numpy", "pydantic"),
+    "encoder": ("attention", "config", "torch", "pydantic", "timm", "torch_geometric"),
+    "data": (
+        *("torch", "numpy", "pandas", "scipy", "pydantic", "PIL", "tokenizers", "pytorch_lightning", "sklearn"),
+        *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock", "matplotlib"),
     ),
-    "sliceformer_lab.batch": ("torch",),
-    "sliceformer_lab.errors": (),
-    "sliceformer_lab.config": ("pydantic", "sliceformer_lab.errors"),
-    "sliceformer_lab.compose": ("conf", "hydra", "omegaconf", "sliceformer_lab.config"),
+    "training": (
+        *("measures", "runs", "config", "attention", "encoder", "data", "torch", "numpy", "pandas", "pydantic"),
+        *("pytorch_lightning", "lightning_fabric", "omegaconf", "hydra", "rich", "wandb"),
+    ),
+    "tasks": (
+        *("encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
+        *("pytorch_lightning", "torchmetrics"),
+    ),
+    "callbacks": ("measures", "training", "torch", "numpy", "pandas", "pydantic", "pytorch_lightning", "rich"),
+    "cli": ("config", "runs", "training", "hydra", "omegaconf", "rich"),
 }
-FORBIDDEN = {
-    "sliceformer_lab": ("tasks", "callbacks", "tests"),
-    "sliceformer_lab.encoder": ("sliceformer_lab.data", "hydra", "omegaconf", "pytorch_lightning"),
-    "sliceformer_lab.data": ("sliceformer_lab.encoder", "sliceformer_lab.attention", "hydra", "omegaconf"),
-    "tasks": ("callbacks", "tests"),
-    "callbacks": ("tasks", "tests", "sliceformer_lab.encoder", "sliceformer_lab.data"),
-    "conf": ("sliceformer_lab", "tasks", "callbacks", "torch"),
-}
-CALLABLE_PACKAGE = ("sliceformer_lab.attention", "sliceformer_lab.library")  # `sliceformer_lab.attention("csp", ...)`
+COMMAND = (
+    *("cli", "config", "runs", "training", "measures", "encoder", "attention", "permute"),
+    *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
+    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision"),
+)
+SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may have
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name, with its file."""
+    found = {}
+    for folder in ("sliceformer_lab", *OUTSIDE):
+        for file in (ROOT / folder).rglob("*.py"):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts if folder == "sliceformer_lab" else ("sliceformer_lab", *parts))
+            found[name.removesuffix(".__init__")] = file
+    return found
+
+
+MODULES = modules()
 
 
 def imports(source: str) -> set[str]:
-    """Every module that a source names, wherever in it: `from sliceformer_lab import data` is sliceformer_lab.data."""
+    """Every module or name that a source imports, wherever in it, by its dotted name."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            parts = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= set(parts) if node.module in ROOTS else {node.module or ""}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def within(module: str, packages: tuple[str, ...]) -> bool:
-    return any(module == package or module.startswith(package + ".") for package in packages)
+def room(name: str) -> str:
+    """The room of a dotted name: `attention`, or `commands.report`; of another package its own name."""
+    first, *rest = name.split(".")
+    if first != "sliceformer_lab" or not rest:
+        return first
+    return ".".join(rest[:2]) if rest[0] == "commands" and len(rest) > 1 else rest[0]
 
 
-def crossings(name: str, source: str) -> set[str]:
-    """The imports of module `name` that cross a layer."""
-    crossed = set()
-    for package, allowed in ALLOWED.items():
-        if within(name, (package,)):
-            outside = {m for m in imports(source) if m.split(".")[0] not in sys.stdlib_module_names}
-            crossed |= {m for m in outside if not within(m, (package, *allowed))}
-    for package, forbidden in FORBIDDEN.items():
-        if within(name, (package,)):
-            crossed |= {m for m in imports(source) if within(m, forbidden)}
-    return {module for module in crossed if (name, module) != CALLABLE_PACKAGE}
+def faults(name: str, source: str) -> list[str]:
+    """What module `name` imports and may not, one line each."""
+    own = room(name)
+    if own in ("sliceformer_lab", "__main__"):  # the door opens every room
+        return []
+    allowed = {own, *BASIS, *(COMMAND if own.startswith("commands") else ROOMS.get(own, ()))}
+    outside = {imported for imported in imports(source) if imported.split(".")[0] not in sys.stdlib_module_names}
+    return [f"{name} imports {imported}" for imported in sorted(outside) if room(imported) not in allowed]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_module_stays_within_its_layer(name: str) -> None:
-    assert crossings(name, MODULES[name].read_text()) == set()
+def test_every_import_is_in_the_table() -> None:
+    assert [fault for name, file in MODULES.items() for fault in faults(name, file.read_text())] == []
+
+
+def test_rooms_only_name_rooms_above_them() -> None:
+    names = list(ROOMS)
+    assert {room(name) for name in MODULES} - {"sliceformer_lab", "__main__", "commands"} <= {
+        *names,
+        *(room(name) for name in MODULES if room(name).startswith("commands.")),
+    }
+    upward = [
+        f"{name} names {other}" for floor, name in enumerate(names) for other in ROOMS[name] if other in names[floor:]
+    ]
+    assert upward == []
+
+
+def test_no_module_is_imported_in_a_circle() -> None:
+    graph = {name: set(edges(name, file.read_text())) for name, file in MODULES.items()}
+    while leaves := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert sorted(graph) == []
+
+
+def edges(name: str, source: str) -> Iterator[str]:
+    """The modules of ours that a module imports."""
+    for imported in imports(source):
+        while imported not in MODULES and "." in imported:
+            imported = imported.rpartition(".")[0]
+        if imported in MODULES and imported not in (name, "sliceformer_lab"):
+            yield imported
+
+
+def test_no_two_files_have_one_name() -> None:
+    names = Counter(file.name for file in MODULES.values() if file.name not in SAME_NAMES)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_root_holds_at_most_five_files() -> None:
+    assert len([file for file in MODULES.values() if file.parent == ROOT / "sliceformer_lab"]) <= 5
 
 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("sliceformer_lab.run", "from tasks import image"),
+        ("sliceformer_lab.training.run", "from sliceformer_lab.tasks import image"),
         ("sliceformer_lab.attention.csp", "def f():\n    from sliceformer_lab.encoder import block"),
         ("sliceformer_lab.attention.csp", "from sliceformer_lab import data"),
-        ("sliceformer_lab.attention.csp", "import hydra"),
         ("sliceformer_lab.attention.csp", "import pytorch_lightning as pl"),
         ("sliceformer_lab.permute.plain", "from sliceformer_lab.attention.base import Attention"),
-        ("sliceformer_lab.analysis.plots", "import seaborn"),
+        ("sliceformer_lab.measures.plots", "import seaborn"),
+        ("sliceformer_lab.cli.main", "from sliceformer_lab.commands.report import write"),
+        ("sliceformer_lab.commands.wandb.save", "from sliceformer_lab.commands.report import lines"),
     ],
 )
 def test_a_crossing_is_caught(name: str, source: str) -> None:
-    assert crossings(name, source)
+    assert faults(name, source)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_asserts_stand_in_tests_only(name: str) -> None:
-    assert not [node.lineno for node in ast.walk(ast.parse(MODULES[name].read_text())) if isinstance(node, ast.Assert)]
+def test_no_module_asserts() -> None:
+    found = {
+        name: [node.lineno for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Assert)]
+        for name, file in MODULES.items()
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_composing_options_does_not_import_torch() -> None:
     code = (
-        "import sys; from sliceformer_lab.compose import load_option, resolve_hybrid;"
+        "import sys; from sliceformer_lab.config.compose import load_option, resolve_hybrid;"
         "resolve_hybrid(load_option('attention', 'hybrid')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.hybrid import member
-from sliceformer_lab.config import Node, check_options, construct
+from sliceformer_lab.config.schema import Node, check_options, construct
 
 __all__ = ["Attention", "LayerSpec", "attention_class", "build_attention"]
 

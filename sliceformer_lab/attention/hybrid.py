@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.config import ConfigError, Node, check_options, construct
+from sliceformer_lab.config.schema import ConfigError, Node, check_options, construct
 
 
 def hybrid(
@@ -20,7 +20,7 @@ def hybrid(
 ) -> Attention:
     """The attention that `pattern` gives layer `spec.index`; the pattern repeats.
 
-    `members` holds the node of every name, `options` already merged in (`sliceformer_lab.compose.resolve_hybrid`).
+    `members` holds the node of every name with `options` merged in (`config.compose.resolve_hybrid`).
     Raises ConfigError if a name has no node and if a node does not fit its attention.
     """
     del options
@@ -42,5 +42,7 @@ def member(node: Node, index: int) -> tuple[Node, str]:
 def _choose(pattern: Sequence[str], members: Mapping[str, Node] | None, index: int) -> tuple[Node, str]:
     name = pattern[index % len(pattern)]
     if not members or name not in members:
-        raise ConfigError(f"attention: members has no node for {name}; sliceformer_lab.compose.resolve_hybrid fills it")
+        raise ConfigError(
+            f"attention: members has no node for {name}; sliceformer_lab.config.compose.resolve_hybrid fills it"
+        )
     return members[name], f"attention.options.{name}"

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
-from sliceformer_lab.encoder.options import EncoderOptions
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GELUTanh, "relu": nn.ReLU, "silu": nn.SiLU}
 

@@ -12,10 +12,10 @@ from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.stateful import carried_state
 from sliceformer_lab.batch import Edges, Padding
-from sliceformer_lab.config import Node, check_options, construct
+from sliceformer_lab.config.schema import Node, check_options, construct
 from sliceformer_lab.encoder.base import EncoderBlock
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.norm import normalise
-from sliceformer_lab.encoder.options import EncoderOptions
 from sliceformer_lab.encoder.pool import ReferenceSort
 from sliceformer_lab.encoder.position import Position, build_position
 from sliceformer_lab.errors import ConfigError

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.encoder.options import EncoderOptions
-from sliceformer_lab.encoder.set import PMA
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.set_block import PMA
 from sliceformer_lab.errors import ConfigError
 
 PoolMode = Literal["cls", "mean", "max", "pma", "ref_min", "ref_max"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.encoder.encoder_options import PositionKind
 from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.options import PositionKind
 
 
 class Position(nn.Module):

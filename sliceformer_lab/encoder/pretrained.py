@@ -14,8 +14,8 @@ from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import Encoder
-from sliceformer_lab.encoder.options import EncoderOptions
 from sliceformer_lab.errors import ConfigError
 
 Weights = Mapping[str, Tensor]

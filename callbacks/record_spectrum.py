@@ -1,0 +1,155 @@
+"""Watches the token matrices of every layer over a run: how far they collapse, and towards what."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.plots import plot_spectra
+from sliceformer_lab.measures.probe import (
+    MEASURES,
+    ProbeRecord,
+    chosen_tokens,
+    first_heads,
+    mean_and_std,
+    measure_places,
+)
+from sliceformer_lab.training.context import RunContext
+
+log = logging.getLogger(__name__)
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Spectrum(Callback):
+    """Measures one fixed probe batch of validation data before, during and after training.
+
+    Of every `encoder.blocks[i]`: the operator's input (what `attention.value` returns), its output (what
+    `attention.out` receives) and the block's output, each sample's matrix of real tokens by itself, without CLS and
+    padding; see `analysis.probe` for the measures. Writes `spectrum.npz` (`ProbeRecord`) after every measurement and
+    `spectrum.png` at the end into the run folder, and logs means over the layers. Training goes on exactly as without
+    it: evaluation mode, no gradients, generators and modes put back. Works on the main process alone.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        *,
+        num_samples: Count = 64,
+        max_tokens: Count = 256,
+        every_n_epochs: Count = 10,
+        seed: Annotated[int, Field(ge=0)] = 0,
+    ) -> None:
+        self.folder = context.folder
+        self.num_samples, self.max_tokens = num_samples, max_tokens
+        self.every_n_epochs, self.seed = every_n_epochs, seed
+        self._probe: Batch | None = None
+        self._record: ProbeRecord | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take the probe batch and measure the untrained model; a resumed run continues its record."""
+        if not trainer.is_global_zero:
+            return
+        finished = trainer.current_epoch - 1
+        file = self.folder / "spectrum.npz"
+        self._record = ProbeRecord.load(file).up_to(finished) if finished >= 0 and file.is_file() else None
+        self._probe = _first_samples(trainer, self.num_samples)
+        if self._probe is None:
+            log.info("spectrum: nothing is measured, there is no validation data")
+        self._measure(trainer, pl_module, finished)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure every so often."""
+        if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+            self._measure(trainer, pl_module, trainer.current_epoch)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the last weights and draw the picture."""
+        self._measure(trainer, pl_module, trainer.current_epoch - 1)
+        if self._record is None or not trainer.is_global_zero:
+            return
+        plot_spectra(self._record, self.folder / "spectrum.png")
+
+    def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:
+        if self._probe is None or (self._record is not None and epoch in self._record.epochs):
+            return
+        blocks = _blocks(model)
+        with undisturbed(model), captured(blocks) as taken, trainer.precision_plugin.forward_context():
+            model(self._probe.to(model.device))
+        now = self._record_of(epoch, blocks, taken, self._probe.ids)
+        if self._record is None:
+            log.info("spectrum: %s", now.note)
+        self._record = now if self._record is None else self._record.followed_by(now)
+        self._record.save(self.folder / "spectrum.npz")
+        for logger in trainer.loggers:
+            logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=trainer.global_step)
+
+    def _record_of(self, epoch: int, blocks: list[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
+        prefixes = [block.attention.spec.num_prefix for block in blocks]
+        layers = [
+            measure_places(seen, num_prefix=prefix, max_tokens=self.max_tokens, seed=self.seed)
+            for seen, prefix in zip(taken, prefixes, strict=True)
+        ]
+        stats = {name: mean_and_std(layers, name) for name in MEASURES}
+        real = (taken[0]["lengths"] - prefixes[0]).numpy()
+        tokens = chosen_tokens(prefixes[0], int(taken[0]["lengths"][0]), self.max_tokens, self.seed)
+        return ProbeRecord(
+            epochs=np.array([epoch]),
+            mean={name: mean[None] for name, (mean, _) in stats.items()},
+            std={name: std[None] for name, (_, std) in stats.items()},
+            attentions=np.array([type(block.attention).__name__ for block in blocks]),
+            sample_ids=ids.repeat(len(real) // len(ids)).numpy(),  # of pairs the first sequences, then the second
+            num_tokens=real.clip(max=self.max_tokens),
+            note=self._note(real, len(ids), len(blocks)),
+            heatmaps=first_heads(
+                [seen["output"][0, tokens] for seen in taken], [block.attention.head_dim for block in blocks]
+            ),
+        )
+
+    def _note(self, real: NDArray[np.int64], count: int, depth: int) -> str:
+        tokens = f"{min(real)}" if min(real) == max(real) else f"{min(real)} to {max(real)}"
+        cut = f", at most {self.max_tokens} of each, drawn with seed {self.seed}" if max(real) > self.max_tokens else ""
+        return (
+            f"first {count} validation samples of {tokens} tokens without CLS and padding{cut}; "
+            f"{depth} layers, float64; before training, every {self.every_n_epochs} epochs and at the end"
+        )
+
+
+def _first_samples(trainer: Trainer, count: int) -> Batch | None:
+    """The first validation samples in order, without touching the validation loader's own passes."""
+    loaders = trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
+    loader = next(iter(loaders), None) if isinstance(loaders, list) else loaders
+    if loader is None:
+        return None
+    with isolate_rng():
+        probe: Batch = next(iter(DataLoader(loader.dataset, batch_size=count, collate_fn=loader.collate_fn)))
+    return probe
+
+
+def _blocks(model: LightningModule) -> list[Any]:
+    """The encoder's blocks. Raises ValueError if the model has none."""
+    try:
+        return blocks_of(model)
+    except ValueError as error:
+        raise ValueError(f"sliceformer_lab.callbacks.record_spectrum: {error}; use callbacks=minimal") from error
+
+
+def _scalars(record: ProbeRecord) -> dict[str, float]:
+    """Means over the layers of what a dashboard shows, `centred` with the token mean removed."""
+    shown = {"": "raw", "_centred": "mean_removed"}
+    return {
+        f"spectrum/{place}_{name}{suffix}_mean": float(np.nanmean(record.at(name, place, form)))
+        for place in ("output", "stream")
+        for name in ("stable_rank", "residual", "cosine")
+        for suffix, form in shown.items()
+    }

@@ -1,0 +1,67 @@
+"""What a sweep is going to do: its jobs, told before the first one starts. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, flag_override
+from rich.console import Console
+
+from sliceformer_lab.config.compose import option_names
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.folder import is_finished
+from sliceformer_lab.runs.sweep import planned_jobs
+
+BENCHMARKS = {"sliceformer_table3": "lra_speed", "samsa_table1_speed": "samsa_speed"}  # tables of speeds, and the suite
+SKIPPED = "the same command with hydra.sweep.dir={folder} goes on with it and skips what has finished"
+
+
+def study_names() -> list[str]:
+    """The studies that train, and those that measure."""
+    return sorted([*option_names("study"), *BENCHMARKS])
+
+
+class Plan(Callback):
+    """Lets the command line go before what a study sweeps, and tells what a sweep is going to do."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # Hydra's signature
+        """Drop the study's keys that the command line gives too, which would run each job twice; print the plan."""
+        del kwargs
+        given = {word.lstrip("+~").partition("=")[0] for word in config.hydra.overrides.task}
+        params = config.hydra.sweeper.get("params")
+        for key in given.intersection(params or {}):
+            with flag_override(config.hydra, ["readonly", "struct"], False):
+                del params[key]
+        Console(highlight=False, soft_wrap=True).print("\n".join(_told(config)), markup=False)
+
+
+def _told(config: DictConfig) -> list[str]:
+    choices, folder = config.hydra.runtime.choices, Path(config.hydra.sweep.dir)
+    hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)
+    jobs = planned_jobs(hydra)
+    named = f"study {choices.study}" if choices.study else "sweep"
+    done = sum(map(_is_done, sorted(folder.glob("[0-9]*-*"))))
+    return [
+        f"{named} at scale {choices.scale}: {len(jobs)} jobs, one after the other",
+        *(f"  {key}: {', '.join(values)}" for key, values in _swept(jobs).items()),
+        f"  in {folder}" + (f"; {done} of them have finished there" if done else ""),
+        f"  if it is stopped, {SKIPPED.format(folder=folder)}",
+    ]
+
+
+def _swept(jobs: list[tuple[str, ...]]) -> dict[str, list[str]]:
+    """The keys in which jobs differ, with their values."""
+    values: dict[str, dict[str, None]] = {}
+    for word in (word for job in jobs for word in job):
+        key, _, value = word.partition("=")
+        values.setdefault(key, {})[value] = None
+    return {key: list(found) for key, found in values.items() if len(found) > 1}
+
+
+def _is_done(folder: Path) -> bool:
+    try:
+        return is_finished(folder)
+    except (RunFolderError, KeyError):
+        return False

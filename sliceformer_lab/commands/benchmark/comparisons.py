@@ -1,0 +1,283 @@
+"""Which comparisons a suite makes: sizes, and who meets whom. Plain data, sent to the process that measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+from sliceformer_lab.attention import attention_class
+from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.commands.benchmark import peers
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.goals import goals_for
+from sliceformer_lab.commands.benchmark.rows import Mode
+from sliceformer_lab.config.compose import load_option, no_such_option, option_names, resolve_hybrid
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.permute import available_backends
+
+Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier"]
+Shapes = Mapping[int, tuple[int, int]]  # tokens -> samples, channels
+
+CUSTOM = {"cpu": "cpu", "cuda": "triton"}  # device -> the backend with a kernel of ours
+# about as many tokens in all at every length, and channels as in the papers' models of that length
+LAYER_SHAPES: Shapes = {
+    64: (64, 512),
+    256: (32, 256),
+    512: (16, 256),
+    1024: (8, 256),
+    2048: (4, 256),
+    4096: (2, 256),
+    8192: (1, 256),
+    16384: (1, 128),
+}
+OPERATOR_SHAPES: Shapes = {
+    64: (64, 512),
+    196: (64, 384),
+    1024: (8, 256),
+    2048: (8, 256),
+    4096: (8, 256),
+    16384: (1, 128),
+}
+TEXT_SHAPES: Shapes = {1024: (8, 256), 2048: (4, 256), 4096: (2, 256)}
+LRA_SPEED_SHAPES: Shapes = {1000: (32, 256), 2000: (32, 256), 3000: (32, 256), 4000: (32, 256)}
+SAMSA_SPEED_SHAPES: Shapes = {1024: (8, 256)}
+GROUP_SIZES = (1, 2, 4, 8, 32, None)
+CUDA_TOKENS = 65536  # tokens in all of a batch of the goals on a GPU
+MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # beyond, H N^2 floats of scores, several times over, fill the memory
+LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
+TABLE3 = (
+    *("local", "linear", "reformer", "sinkformer", "sparse", "sinkhorn", "linformer", "performer", "synthesizer"),
+    *("longformer", "bigbird", "cosformer", "sliceformer", "csp", "samsa", "identity"),
+)
+PEERS: dict[str, type] = {
+    "torch_mha": peers.TorchMHA,
+    "published_csp": peers.PublishedCSP,
+    "published_sliceformer": peers.PublishedSliceformer,
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What every variant of a comparison computes on."""
+
+    name: str
+    kind: Kind
+    tokens: int
+    batch: int
+    channels: int
+    heads: int = 8
+    depth: int = 1
+    mlp: int = 0
+    group_size: int | None = None  # of the operator; None: complete sort
+
+    @property
+    def elements(self) -> int:
+        """B N C, the values that the operator moves."""
+        return self.batch * self.tokens * self.channels
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of those that are compared: what is computed, and by which way where there are several."""
+
+    method: str
+    way: str = ""  # a backend of the permutation library, or fused | plain softmax
+    node: Mapping[str, Any] | None = None  # of the attention
+    backend: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How tables and figures call it."""
+        return f"{self.method} ({self.way})" if self.way else self.method
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Variants that are measured in turns in one process, on one workload."""
+
+    workload: Workload
+    variants: tuple[Variant, ...]
+    against: Variant  # what ratios are to; one of the variants, unless each has a process of its own
+    modes: tuple[Mode, ...] = ("inference", "training")
+
+
+def comparisons(options: BenchmarkOptions) -> list[Comparison]:
+    """What the suite of `options` compares. Raises ConfigError for an attention whose options do not fit."""
+    match options.suite:
+        case "operators":
+            return _operators(options)
+        case "layers":
+            return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
+        case "encoders":
+            return _encoders(options)
+        case "lra_speed":
+            return _lra_speed(options)
+        case "samsa_speed":
+            return _samsa_speed(options)
+        case "goals":
+            return _goals(options)
+
+
+def _operators(options: BenchmarkOptions) -> list[Comparison]:
+    found = []
+    for tokens in options.sizes or OPERATOR_SHAPES:
+        found += [operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
+        found += [_part(options, tokens, "exchange"), _part(options, tokens, "sample")]
+    return found
+
+
+def operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> Comparison:
+    """The permutation alone; a complete sort against Sliceformer's published way, others against CSP's."""
+    batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
+    size = tokens if group_size is None else group_size
+    named = "complete" if group_size is None else f"G={group_size}"
+    workload = Workload(f"operator {named}", "operator", tokens, batch, channels, group_size=size)
+    published = Variant("published_csp")
+    against = Variant("published_sliceformer") if group_size is None else published
+    ours = [Variant("shift_sort", way, backend=way) for way in ("reference", *_backends(options))]
+    present = [variant for variant in ours if variant.backend in available_backends()]
+    return Comparison(workload, tuple(dict.fromkeys((against, published, *present, Variant("copy")))), against)
+
+
+def _part(options: BenchmarkOptions, tokens: int, kind: Literal["exchange", "sample"]) -> Comparison:
+    """Sliceformer's exchange of maxima and SAMSA's top-k sampling, against what they cannot do without."""
+    batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
+    copy = Variant("copy")
+    if kind == "exchange":
+        workload = Workload("max exchange", kind, tokens, batch, channels)
+        node = _option("sliceformer_max")
+        published = Variant("published_exchange")
+        return Comparison(workload, (published, Variant("max_exchange", node=node), copy), published)
+    workload = Workload("SAMSA's sampling", kind, tokens, batch, channels)
+    sample = Variant("samsa_sample", node=_option("samsa"))
+    return Comparison(workload, (copy, Variant("topk"), sample), copy)
+
+
+def _layer(options: BenchmarkOptions, tokens: int) -> Comparison:
+    batch, channels = _shape(LAYER_SHAPES, tokens, options)
+    workload = Workload("layer", "layer", tokens, batch, channels)
+    names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
+    return _with_softmax(options, workload, (*names, "identity"))
+
+
+def _with_softmax(
+    options: BenchmarkOptions, workload: Workload, names: tuple[str, ...], overrides: Mapping[str, Any] | None = None
+) -> Comparison:
+    """These attentions, each by every way, against fused softmax attention."""
+    fused, plain = _softmax()
+    softmax = [fused] if workload.tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
+    others = [v for name in dict.fromkeys(names) for v in variants(name, options, (overrides or {}).get(name))]
+    return Comparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
+
+
+def _encoders(options: BenchmarkOptions) -> list[Comparison]:
+    own = ("samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
+    names = (*(own if options.attentions is None else options.attentions), "identity")
+    found = []
+    for tokens in options.sizes or (64, *TEXT_SHAPES):
+        if tokens < min(TEXT_SHAPES):
+            batch, channels = _shape({64: (64, 512)}, tokens, options)
+            workload = Workload("ViT of CIFAR-10", "encoder", tokens, batch, channels, depth=6, mlp=512)
+            found.append(_with_softmax(options, workload, names, {"samsa": {"sample_size": 32}}))
+        else:
+            workload = _text("LRA text encoder", "encoder", *_shape(TEXT_SHAPES, tokens, options), tokens)
+            found.append(_with_softmax(options, workload, names))
+    return found
+
+
+def _lra_speed(options: BenchmarkOptions) -> list[Comparison]:
+    """A process for each attention and length, since what it holds from first to last is what counts."""
+    fused, plain = _softmax()
+    names = TABLE3 if options.attentions is None else options.attentions
+    competitors = [fused, plain, *(v for name in names for v in variants(name, options) if v.method != "mha")]
+    found = []
+    for tokens in options.sizes or LRA_SPEED_SHAPES:
+        shape = _shape(LRA_SPEED_SHAPES, tokens, options)
+        workload = _text("LRA text classifier", "classifier", *shape, tokens)
+        found += [Comparison(workload, (variant,), plain) for variant in competitors]
+    return found
+
+
+def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
+    fused, plain = _softmax()
+    kinds = [(k, mode) for k in (128, 256, 512) for mode in ("soft", "hard")]
+    nodes = {f"k={k},{mode}": _option("samsa") | {"sample_size": k, "mode": mode} for k, mode in kinds}
+    ours = [Variant("samsa", way, node) for way, node in nodes.items()]
+    more = [v for name in options.attentions or () for v in variants(name, options) if v.method != "mha"]
+    found = []
+    for tokens in options.sizes or SAMSA_SPEED_SHAPES:
+        shape = _shape(SAMSA_SPEED_SHAPES, tokens, options)
+        workload = _text("LRA text encoder", "encoder", *shape, tokens)
+        found.append(Comparison(workload, (fused, plain, *ours, *more), fused, modes=("inference",)))
+    return found
+
+
+def _goals(options: BenchmarkOptions) -> list[Comparison]:
+    """Exactly what the goals of the device need, sizes included."""
+    methods: dict[tuple[int, int | None, Kind], dict[str, None]] = {}
+    for goal in goals_for(options.device):
+        methods.setdefault((goal.tokens, goal.group_size, goal.kind), {})[goal.method] = None
+    found = []
+    for (tokens, size, kind), names in methods.items():
+        if options.sizes is not None and tokens not in options.sizes:
+            continue
+        if kind == "operator":
+            comparison = operator(options, tokens, size)
+            kept = [v for v in comparison.variants if v.way != "reference"]
+        else:
+            comparison = _layer(replace(options, attentions=tuple(names)), tokens)
+            kept = [v for v in comparison.variants if v.way != "plain" or v.method != "mha"]
+        found.append(replace(comparison, variants=tuple(kept)))
+    return found
+
+
+def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] | None = None) -> list[Variant]:
+    """An attention by every way that this device has. Raises ConfigError if its options do not fit."""
+    if name in PEERS:
+        return [Variant(name, node=_node(PEERS[name]))]
+    names = sorted([*option_names("attention"), *PEERS])
+    if name not in names:
+        raise ConfigError(no_such_option("attentions", name, names))
+    node = resolve_hybrid(_option(name) | dict(overrides or {}))
+    classes = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
+    if not any(issubclass(cls, PermutationAttention) for cls in classes):
+        return [Variant(name, node=node)]
+    return [Variant(name, way, node, backend=way) for way in _backends(options)]
+
+
+@cache  # composing takes its time, and every length asks again
+def _option(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
+
+
+def _backends(options: BenchmarkOptions) -> list[str]:
+    """The backends worth comparing on the device: torch alone, and our kernel where this machine has it."""
+    wanted = ("plain", CUSTOM[options.device])
+    return [name for name in wanted if name in available_backends()]
+
+
+def _softmax() -> tuple[Variant, Variant]:
+    return (
+        Variant("mha", "fused", _node(peers.FusedSoftmax)),
+        Variant("mha", "plain", _node(peers.PlainSoftmax)),
+    )
+
+
+def _text(name: str, kind: Kind, batch: int, channels: int, tokens: int) -> Workload:
+    """The text model of LRA: 4 layers of 4 heads, an MLP four times as wide."""
+    return Workload(name, kind, tokens, batch, channels, heads=4, depth=4, mlp=4 * channels)
+
+
+def _node(cls: type) -> dict[str, str]:
+    return {"_target_": f"{cls.__module__}.{cls.__name__}"}
+
+
+def _shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
+    """Samples and channels at this length: those of the nearest listed length below it, or of the first."""
+    if options.device == "cuda" and options.suite == "goals":
+        shapes = {64: (max(1, CUDA_TOKENS // tokens), 512)}
+    listed = max((length for length in shapes if length <= tokens), default=min(shapes))
+    batch, channels = shapes[listed]
+    return options.batch or batch, channels

@@ -1,0 +1,129 @@
+"""One comparison, measured: runs in a process of its own and answers with rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import CUSTOM, Comparison, Variant
+from sliceformer_lab.commands.benchmark.contenders import Contender, build
+from sliceformer_lab.commands.benchmark.measure import PeakMemory, in_turns, operations, saved_bytes
+from sliceformer_lab.commands.benchmark.rows import Engine, Mode, Row, quartiles, set_ratios
+from sliceformer_lab.measures.cost import count_cost
+
+FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
+
+
+def hold(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+    """A row for every variant and mode, each measured or with the reason why not."""
+    torch.set_num_threads(options.threads)
+    entries = [entry for variant in comparison.variants for entry in _enter(variant, comparison, options)]
+    rows = [row for row, _ in entries]
+    for mode in comparison.modes:
+        ready = {row.name: contender for row, contender in entries if contender is not None and row.mode == mode}
+        calls = {name: contender.prepared(mode) for name, contender in ready.items()}
+        times = in_turns(calls, options.rounds, options.warmup, options.device)
+        for row in rows:
+            if row.mode == mode and row.name in times:
+                row.rounds = times[row.name]
+                row.seconds, row.seconds_q1, row.seconds_q3 = quartiles(row.rounds)
+    set_ratios(rows)
+    return rows
+
+
+def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, Row]:
+    """The rows of a variant before anything is measured."""
+    work = comparison.workload
+    return {
+        mode: Row(
+            suite=options.suite,
+            workload=work.name,
+            kind=work.kind,
+            device=options.device,
+            dtype=options.dtype,
+            threads=options.threads,
+            compiled=options.compile,
+            batch=work.batch,
+            tokens=work.tokens,
+            channels=work.channels,
+            group_size=work.group_size,
+            method=variant.method,
+            way=variant.way,
+            name=variant.name,
+            mode=mode,
+            against=comparison.against.name,
+            paired=comparison.against in comparison.variants,
+        )
+        for mode in comparison.modes
+    }
+
+
+def _enter(variant: Variant, comparison: Comparison, options: BenchmarkOptions) -> list[tuple[Row, Contender | None]]:
+    """Build a variant, run it in every mode, and take every measure but time; None where that failed."""
+    rows = blank_rows(comparison, options, variant)
+    alone = PeakMemory(options.device) if len(comparison.variants) == 1 else None  # weights and optimiser count
+    try:
+        contender = build(variant, comparison.workload, options)
+        facts = _facts(contender, variant, comparison, options)
+    except Exception as error:
+        return [(_failed(row, error), None) for row in rows.values()]
+    entries: list[tuple[Row, Contender | None]] = []
+    for mode, row in rows.items():
+        for name, value in facts.items():
+            setattr(row, name, value)
+        try:
+            _measure_memory(contender, row, mode, alone, options)
+            entries.append((row, contender))
+        except Exception as error:
+            entries.append((_failed(row, error), None))
+    return entries
+
+
+def _facts(contender: Contender, variant: Variant, comparison: Comparison, options: BenchmarkOptions) -> dict[str, Any]:
+    """What holds in every mode: engine, sizes, operations, and whether an operator's values are right."""
+    contender.prepared("inference")
+    names = operations(contender.first_sample)
+    cost = count_cost(contender.first_sample)
+    facts: dict[str, Any] = {
+        "engine": _engine(names, contender, options),
+        "parameters": sum(parameter.numel() for parameter in contender.parameters()),
+    }
+    if not any("native_multi_head_attention" in name for name in names):  # one operation, of unknown cost
+        facts |= asdict(cost)
+    work = comparison.workload
+    if work.kind == "operator" and variant.method != "copy":
+        facts["equal"] = torch.equal(contender.infer(), build(comparison.against, work, options).infer())
+    return facts
+
+
+def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) -> Engine:
+    """By which means it computes, from the operations that it dispatches."""
+    if contender.backend in CUSTOM.values() and "sliceformer_lab::shift_sort" in names:
+        return "custom"
+    if any("scaled_dot_product" in name or "multi_head_attention" in name for name in names):
+        return "sdpa"
+    return "compiled" if options.compile else "plain"
+
+
+def _measure_memory(
+    contender: Contender, row: Row, mode: Mode, alone: PeakMemory | None, options: BenchmarkOptions
+) -> None:
+    call = contender.prepared(mode)
+    call()  # what is set up once is there from here on
+    memory = alone or PeakMemory(options.device)
+    call()
+    row.peak_bytes = memory.grown
+    if mode == "training":
+        row.saved_bytes = saved_bytes(contender.forward, contender.constants())
+        row.saved_bytes_per_element = row.saved_bytes / (row.batch * row.tokens * row.channels)
+
+
+def _failed(row: Row, error: Exception) -> Row:
+    """The row of a variant that could not run: for want of memory, or for another reason."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(words in str(error) for words in FULL)
+    row.status, row.note = ("oom" if full else "failed"), f"{type(error).__name__}: {first}"
+    return row

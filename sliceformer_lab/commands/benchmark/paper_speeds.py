@@ -1,0 +1,45 @@
+"""What the papers print of speed and memory, set beside ours and labelled as another machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sliceformer_lab.commands.benchmark.rows import Row
+from sliceformer_lab.runs.papers import Cell, PublishedResult, published_results
+
+MACHINES = {
+    "sliceformer": "4 x RTX 3090, JAX",
+    "samsa": "a GPU that the paper does not name",
+}
+_VARIANTS = {"sliceformer": "ascend"}  # of Table 3
+_STEPS = {"training": "train_steps_per_second", "inference": "inference_steps_per_second"}
+
+
+def add_published(rows: Iterable[Row]) -> None:
+    """Fill in `published` where a paper prints the same cell: steps per second, or speed-up over softmax."""
+    for row in rows:
+        found = _cell(row)
+        if found is not None:
+            row.published = found.value
+            row.published_text = f"{found.printed} ({found.cell.paper}, {MACHINES[found.cell.paper]})"
+
+
+def published_memory(row: Row) -> PublishedResult | None:
+    """What Sliceformer's Table 3 prints for the peak memory of a training step, in GB."""
+    return _table3(row, "peak_memory_gb") if row.mode == "training" else None
+
+
+def _cell(row: Row) -> PublishedResult | None:
+    if row.suite == "lra_speed":
+        return _table3(row, _STEPS[row.mode])
+    if row.suite == "samsa_speed" and row.method in ("samsa", "mha"):
+        variant = row.way if row.method == "samsa" else ""
+        task = f"speed_{row.tokens}"
+        return published_results().get(Cell("samsa", "table1", task, row.method, variant, "inference_speedup"))
+    return None
+
+
+def _table3(row: Row, metric: str) -> PublishedResult | None:
+    variant = _VARIANTS.get(row.method, "")
+    task = f"speed_lra_text_{row.tokens}"
+    return published_results().get(Cell("sliceformer", "table3", task, row.method, variant, metric))

@@ -1,0 +1,76 @@
+"""A function in a process of its own: fresh memory, a limit to it, and an end that does not end us."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import re
+import resource
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+SHARE_OF_MEMORY = 0.9  # of what is free when the process starts
+PRELOADED = ["sliceformer_lab.commands.benchmark.contest"]  # imported once, by the server that children are forked from
+
+
+class ProcessEndedError(Exception):
+    """A process that ended before it answered."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.killed = exit_code == -signal.SIGKILL  # on Linux, hardly anything else than want of memory
+        how = f"signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit code {exit_code}"
+        super().__init__(f"its process ended with {how}")
+
+
+def in_child(function: Callable[..., Any], *arguments: Any, limited: bool) -> Any:
+    """function(*arguments), run in a child process. Raises ProcessEndedError if it dies, else what it raises.
+
+    A `limited` child may allocate 90 % of the memory that is free when it starts (where Linux tells it): beyond, an
+    allocation fails inside the child, before the system kills anything.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(theirs, limited, function, arguments), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        ok, answer = ours.recv()
+    except EOFError:
+        child.join()
+        raise ProcessEndedError(child.exitcode or 0) from None
+    finally:
+        child.terminate()
+        child.join()
+        ours.close()
+    if not ok:
+        raise answer
+    return answer
+
+
+def _answer(connection: Connection, limited: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    gc.freeze()  # what was imported stays, and collecting garbage need not look at it
+    if limited:
+        _limit_memory()
+    try:
+        connection.send((True, function(*arguments)))
+    except Exception as error:
+        connection.send((False, error))
+
+
+def _limit_memory() -> None:
+    free, held = _kilobytes("/proc/meminfo", "MemAvailable"), _kilobytes("/proc/self/status", "VmData")
+    if free is not None and held is not None:
+        allowed = 1024 * (held + int(SHARE_OF_MEMORY * free))
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _kilobytes(file: str, field: str) -> int | None:
+    """A field of one of Linux's lists; None where there is no such file or field."""
+    path = Path(file)
+    found = re.search(rf"^{field}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.M) if path.exists() else None
+    return None if found is None else int(found[1])

@@ -1,0 +1,181 @@
+"""Pictures of a benchmark: speed and memory against the number of tokens, and both at once as bubbles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from sliceformer_lab.commands.benchmark.rows import WITHOUT_KERNELS, Row
+from sliceformer_lab.measures.plots import COLOURS, MARKERS
+
+PASSES = {"inference": "forward", "training": "forward + backward"}
+LINES = {"custom": "-", "sdpa": "-", "plain": "--", "compiled": "-."}
+MODELS = ("layer", "encoder", "classifier")
+WIDEST = 4  # panels in a row
+
+Value = Callable[[Row], float | None]
+Style = Mapping[str, Any]
+
+
+def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
+    """Write speed.png, memory.png and, of layers and models, bubbles.png; `note` stands below each."""
+    ran = [row for row in rows if row.status == "ok"]
+    if not ran:
+        return []
+    styles = _styles(ran)
+    speed = [(f"{w}, {PASSES[m]}", _only(ran, w, m), _per_token) for w in _workloads(ran) for m in _modes(ran)]
+    memory = [
+        (f"{workload}: {title}", _only(ran, workload, _modes(ran)[-1]), value)
+        for workload in _workloads(ran)
+        for title, value in (("peak, bytes a value", _peak), ("saved for backward, bytes a value", _saved))
+    ]
+    drawn = {
+        "speed.png": _panels(speed, styles, "microseconds a token", note),
+        "memory.png": _panels(memory, styles, "bytes / (B N C)", note),
+        "bubbles.png": _bubbles(ran, styles, note),
+    }
+    paths = []
+    for name, figure in drawn.items():
+        if figure is not None:
+            figure.savefig(folder / name, dpi=110)
+            paths.append(folder / name)
+    return paths
+
+
+def _panels(
+    panels: Sequence[tuple[str, Sequence[Row], Value]], styles: Mapping[str, Style], unit: str, note: str
+) -> Figure | None:
+    """Curves over the lengths, a panel for each; bars where there is one length."""
+    full = [(title, rows, value) for title, rows, value in panels if any(value(row) for row in rows)]
+    if not full:
+        return None
+    columns = min(len(full), WIDEST)
+    lines = -(-len(full) // columns)
+    figure = Figure(figsize=(max(5.4 * columns, 9), 4.4 * lines + 1.2), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    shown: dict[str, None] = {}
+    for axes, (title, rows, value) in zip(grid, full, strict=False):
+        if len({row.tokens for row in rows}) > 1:
+            shown |= _curves(axes, rows, value, styles)
+            axes.set_ylabel(unit)
+        else:
+            _bars(axes, rows, value, styles, unit)
+        axes.set_title(title, fontsize=10)
+    for axes in grid[len(full) :]:
+        axes.remove()
+    if shown:
+        handles = [Line2D([], [], label=name, **styles[name]) for name in shown]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(shown), 5), frameon=False)
+    figure.suptitle(note, fontsize=9)
+    return figure
+
+
+def _curves(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style]) -> dict[str, None]:
+    """A line for each variant, both axes logarithmic; what was drawn."""
+    drawn: dict[str, None] = {}
+    for name in dict.fromkeys(row.name for row in rows):
+        points = sorted((row.tokens, found) for row in rows if row.name == name and (found := value(row)))
+        if points:
+            axes.plot(*zip(*points, strict=True), **styles[name])
+            drawn[name] = None
+    lengths = sorted({row.tokens for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [_length(n) for n in lengths], fontsize=8)
+    axes.set_xlabel("tokens N")
+    axes.grid(alpha=0.3)
+    return drawn
+
+
+def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style], unit: str) -> None:
+    """A bar for each variant at the one length, the shortest above."""
+    bars = sorted(((found, row.name) for row in rows if (found := value(row))), reverse=True)
+    places = np.arange(len(bars))
+    axes.barh(places, [found for found, _ in bars], color=[styles[name]["color"] for _, name in bars])
+    for place, (found, _) in zip(places, bars, strict=True):
+        axes.annotate(f" {found:.3g}", (found, place), va="center", fontsize=8)
+    axes.set_yticks(places, [name for _, name in bars], fontsize=8)
+    axes.set_xlabel(f"{unit}, N = {_length(rows[0].tokens)}")
+    axes.margins(x=0.15)
+    axes.grid(alpha=0.3, axis="x")
+    axes.set_axisbelow(True)
+
+
+def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Figure | None:
+    """Speed and peak memory at the longest length that most variants reach; areas are parameters."""
+    mode = _modes(rows)[-1]
+    models = [row for row in rows if row.mode == mode and row.kind in MODELS and row.peak_bytes and row.seconds]
+    if not models:
+        return None
+    workloads = _workloads(models)
+    figure = Figure(figsize=(7.2 * len(workloads), 6.4), layout="constrained")
+    most = max(row.parameters or 0 for row in models)
+    shown: dict[str, None] = {}
+    for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
+        here = _only(models, workload, mode)
+        lengths = [row.tokens for row in here]
+        tokens = max(lengths, key=lambda n: (lengths.count(n), n))
+        for row in (row for row in here if row.tokens == tokens):
+            speed, memory = row.batch * row.tokens / (row.seconds or 1.0), (row.peak_bytes or 0) / 1e6
+            area, colour = 900 * (row.parameters or 0) / most, styles[row.name]["color"]
+            axes.scatter(speed, memory, s=area, color=colour, alpha=0.3, linewidths=0)
+            axes.plot(speed, memory, **{**styles[row.name], "linestyle": ""})
+            shown[row.name] = None
+        axes.set(xscale="log", yscale="log", xlabel=f"tokens a second, {PASSES[mode]}", ylabel="peak memory, MB")
+        axes.set_title(f"{workload}, N = {_length(tokens)} (right and low is better; area: parameters)", fontsize=10)
+        axes.margins(0.15)
+        axes.grid(alpha=0.3, which="both")
+    handles = [Line2D([], [], label=name, **{**styles[name], "linestyle": ""}) for name in shown]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(note, fontsize=9)
+    return figure
+
+
+def _styles(rows: Sequence[Row]) -> dict[str, Style]:
+    """Colour and marker tell methods apart; torch's and our kernels have full lines and markers."""
+    methods = list(dict.fromkeys(row.method for row in rows))
+    styles: dict[str, Style] = {}
+    for row in rows:
+        place = methods.index(row.method)
+        styles[row.name] = {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
+            "linestyle": ":" if row.way == "reference" else LINES[row.engine or "plain"],
+            "markersize": 5,
+            **({"markerfacecolor": "white"} if row.engine in WITHOUT_KERNELS else {}),
+        }
+    return styles
+
+
+def _per_token(row: Row) -> float | None:
+    return None if row.seconds is None else 1e6 * row.seconds / (row.batch * row.tokens)
+
+
+def _peak(row: Row) -> float | None:
+    return None if row.peak_bytes is None else row.peak_bytes / (row.batch * row.tokens * row.channels)
+
+
+def _saved(row: Row) -> float | None:
+    return row.saved_bytes_per_element
+
+
+def _only(rows: Sequence[Row], workload: str, mode: str) -> list[Row]:
+    return [row for row in rows if (row.workload, row.mode) == (workload, mode)]
+
+
+def _workloads(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row.workload for row in rows))
+
+
+def _modes(rows: Sequence[Row]) -> list[str]:
+    return [mode for mode in PASSES if any(row.mode == mode for row in rows)]
+
+
+def _length(tokens: int) -> str:
+    return f"{tokens // 1024}K" if tokens % 1024 == 0 else str(tokens)

@@ -1,0 +1,134 @@
+"""What operators were given in a forward pass, to ask them for their maps or to put others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.attention import Attention
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.measures.maps import matrices, spread
+
+MOST_WEIGHTS = 2**26  # of the maps in memory at once
+TOLERANCE = 1e-3  # relative; beyond it, maps do not explain what an operator did
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """One call of an operator's `mix`."""
+
+    attention: Attention
+    v: Tensor  # (B, N, H*D)
+    q: Tensor | None
+    k: Tensor | None
+    padding: Padding | None
+    bias: Tensor | None
+    others: Mapping[str, Tensor]  # what else this attention takes, (B, N, ...)
+    output: Tensor  # (B, N, H*D)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Real tokens of each sample (B,)."""
+        return torch.full((len(self.v),), self.v.shape[1]) if self.padding is None else self.padding.lengths
+
+    def sample(self, index: int) -> Mixed:
+        """The same for one sample and its real tokens alone, on which no operator depends on padding."""
+        rows, tokens = slice(index, index + 1), slice(int(self.lengths[index]))
+        return replace(
+            self,
+            v=self.v[rows, tokens],
+            q=None if self.q is None else self.q[rows, tokens],
+            k=None if self.k is None else self.k[rows, tokens],
+            padding=None,
+            bias=None if self.bias is None else self.bias[rows, :, tokens, tokens],
+            others={name: value[rows, tokens] for name, value in self.others.items()},
+            output=self.output[rows, tokens],
+        )
+
+    def of(self, v: Tensor) -> Tensor:
+        """What the operator makes of other values (B, N, H*D) beside the same queries and keys."""
+        with torch.no_grad():
+            return self.attention.mix(v, self.q, self.k, padding=self.padding, bias=self.bias, **self.others)
+
+    def maps(self, limit: int) -> tuple[Tensor, Tensor] | None:
+        """Which of its channels or heads (M,), at most `limit`, and their maps (M, N, N); of one sample.
+
+        A permutation's are those of its channels, without the weights of a bias beside it. None for an operator that
+        no maps describe, because it mixes channels too, and where the maps of all channels would not fit in memory.
+        """
+        num_tokens = self.v.shape[1]
+        limit = max(1, min(limit, MOST_WEIGHTS // num_tokens**2))
+        if isinstance(self.attention, PermutationAttention):
+            chosen = spread(self.v.shape[2], limit)
+            return chosen, matrices(self.attention.source_index(self.v, None)[0, :, chosen])
+        if isinstance(self.attention, LinearMix):
+            if self.v.shape[2] * num_tokens**2 > 2 * MOST_WEIGHTS:
+                return None
+            chosen = spread(self.v.shape[2], limit)
+            with torch.no_grad():
+                return chosen, self.attention.implied_map(self.v)[0, chosen]
+        chosen = spread(self.attention.spec.num_heads, limit)
+        maps = self._probed()
+        return None if maps is None else (chosen, maps[chosen])
+
+    def _probed(self) -> Tensor | None:
+        """The maps of all heads (H, N, N), read off what `mix` makes of ones; None if it is not linear in each head."""
+        num_tokens, width = self.v.shape[1:]
+        heads = self.attention.spec.num_heads
+        size = width // heads
+        if self.k is not None and self.k.shape[1] != num_tokens:
+            return None
+        rest = self.of(torch.zeros_like(self.v))
+        maps = self.v.new_zeros(heads, num_tokens, num_tokens)
+        for first in range(0, num_tokens, size):  # a token for every channel of a head at a time
+            count = min(size, num_tokens - first)
+            unit = torch.zeros(num_tokens, heads, size, dtype=self.v.dtype)
+            unit[torch.arange(first, first + count), :, torch.arange(count)] = 1
+            columns = torch.unflatten((self.of(unit.flatten(1)[None]) - rest)[0], -1, (heads, size))
+            maps[..., first : first + count] = columns[..., :count].transpose(0, 1)
+        values = torch.unflatten(self.v[0], -1, (heads, size)).transpose(0, 1)
+        again = (maps @ values).transpose(0, 1).flatten(1) + rest[0]
+        is_explained = (again - self.output[0]).norm() <= TOLERANCE * self.output[0].norm()
+        return maps if is_explained else None
+
+
+@contextmanager
+def mixing(blocks: Sequence[Any]) -> Iterator[dict[int, Mixed]]:
+    """What the next forward pass hands to the operator of every block, by the block's number, from 0.
+
+    A block whose attention does not mix by `mix` alone (luna) is missing.
+    """
+    seen: dict[int, Mixed] = {}
+    for index, block in enumerate(blocks):
+        vars(block.attention)["mix"] = _recording(block.attention, index, seen)
+    try:
+        yield seen
+    finally:
+        for block in blocks:
+            del vars(block.attention)["mix"]
+
+
+def _recording(attention: Attention, index: int, seen: dict[int, Mixed]) -> Any:
+    operator = attention.mix
+
+    def mix(
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        **others: Tensor,
+    ) -> Tensor:
+        output = operator(v, q, k, padding=padding, bias=bias, **others)
+        seen[index] = Mixed(attention, v, q, k, padding, bias, others, output)
+        return output
+
+    return mix

@@ -1,0 +1,278 @@
+"""Which tokens the operators of a model bring together: their maps, how far tokens travel, how much of it is data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from pydantic import Field
+from rich.table import Table
+from torch import Tensor
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
+from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
+from sliceformer_lab.commands.inspect.panels import (
+    CHECKPOINT_TITLES,
+    legend_below,
+    line_with_band,
+    panels,
+    styles,
+    whole_numbers,
+)
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.measures.capture import blocks_of, undisturbed
+from sliceformer_lab.measures.maps import (
+    apart,
+    apart_on_grid,
+    binned,
+    column_error,
+    density,
+    overlap,
+    quantile,
+    rank_share,
+    row_error,
+    spread,
+    tokens_read,
+    travelled,
+)
+
+Count = Annotated[int, Field(ge=1)]
+
+SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does and does not look at them
+LEVELS = {"q10": 0.1, "median": 0.5, "q90": 0.9}
+BINS = 16  # of the distances in the picture
+PICTURED = 2  # channels or heads of the first and the last layer
+COLUMNS = {
+    "row_error": "worst row sum\n- 1",
+    "column_error": "worst column\nsum - 1",
+    "rank": "rank / N",
+    "density": "share of\nnon-zero weights",
+    "tokens_read": "tokens read\nby a token",
+    "overlap": "equal in two\nsamples",
+    "distance_mean": "mean distance\n/ N",
+    "distance_q10": "10 %",
+    "distance_median": "median",
+    "distance_q90": "90 %",
+}
+BY_CONSTRUCTION = (
+    "Of every permutation the sums are 1, the rank is N and the share of non-zero weights 1/N by construction: "
+    "that says nothing about the rank of what it makes of values."
+)
+FACTS = {
+    "by_construction": BY_CONSTRUCTION,
+    "cannot_show": "which of the moves the model needs; a map alone is no explanation of a prediction",
+    "measures": {
+        "rank": "numerical rank of the maps over N, of as many channels or heads as are pictured",
+        "tokens_read": "exp of the entropy of a row's weights",
+        "overlap": "weight that two samples put on the same tokens; of permutations the share of equal entries",
+        "distance": "|i - j| over N - 1, weighted by the map, prefix tokens left out; grid_: in patches, Euclidean",
+    },
+}
+
+Picture = dict[tuple[str, int, int], Tensor]  # (attention and checkpoint, layer, channel or head) -> a map (N, N)
+
+
+class Maps(Analysis):
+    """The token-mixing matrices of every layer: sums, rank, sparsity, travelled distances and dependence on data.
+
+    A permutation has one for each channel, softmax attention one for each head; an operator without any is left out.
+    At most `channels` of a layer are looked at, fewer where sequences are long. A shift alone is added as a control.
+    """
+
+    def __init__(self, *, samples: Annotated[int, Field(ge=2)] = 8, channels: Count = 64) -> None:
+        self.samples, self.channels = samples, channels
+
+    def findings(self, study: Study) -> Findings:
+        """One table over all tasks, and figures for each task."""
+        rows: list[dict[str, Any]] = []
+        pictures: dict[str, Picture] = {}
+        for group in study.groups:
+            pictures[group.title] = {}
+            _add_shift(group)
+            for opened in study.opened(group):
+                pictured = opened.source.folder is None or opened.checkpoint == study.checkpoints[-1]
+                rows += self._rows(study, group, opened, pictures[group.title] if pictured else {})
+        table = pd.DataFrame(rows)
+        figures: dict[str, Figure] = {}
+        summary = []
+        for group in study.groups:
+            ours = table[table["group"] == group.title] if len(table) else table
+            if len(ours):
+                figures[f"maps_{group.name}"] = _pictured(group, pictures[group.title])
+                figures[f"maps_{group.name}_distances"] = _curves(group, ours)
+                summary.append(_summary(group, ours))
+        return Findings(table, figures, summary, FACTS)
+
+    def _rows(self, study: Study, group: Group, opened: Opened, picture: Picture) -> Iterator[dict[str, Any]]:
+        found = self.measured(group, opened, picture)
+        if not found:
+            study.left_out[f"{opened.source.name} ({opened.checkpoint})"] = (
+                f"no token maps describe {opened.source.label}: it mixes channels too, not by its values alone, "
+                "or too many tokens in too many channels"
+            )
+        for (layer, name, index), values in found.items():
+            yield {
+                "group": group.title,
+                **opened.facts,
+                "layer": layer + 1,
+                "measure": name,
+                "index": index,
+                "mean": float(np.mean(values)),
+                "std_over_samples": float(np.std(values)),
+                "samples": len(values),
+            }
+
+    def measured(self, group: Group, opened: Opened, picture: Picture) -> dict[tuple[int, str, int], list[float]]:
+        """Every measure's value in every sample, by layer, name and, of the histogram, bin."""
+        found: dict[tuple[int, str, int], list[float]] = defaultdict(list)
+        before: dict[int, Tensor] = {}  # the maps of the sample before
+        blocks = blocks_of(opened.model)
+        name = f"{opened.source.label}\n{CHECKPOINT_TITLES[opened.checkpoint]}"
+        is_new = all(key[0] != name for key in picture)
+        for batch in group.batches(opened.source, opened.model, self.samples):
+            for index, calls in _each_sample(blocks, batch, opened.model):
+                for layer, call in calls.items():
+                    ours = call.sample(index).maps(self.channels)
+                    if ours is None:
+                        continue
+                    chosen, maps = ours
+                    for (measure, place), value in _measures(call, maps).items():
+                        found[layer, measure, place].append(value)
+                    if layer in before and before[layer].shape == maps.shape:
+                        found[layer, "overlap", 0].append(float(overlap(before[layer], maps).mean()))
+                    elif is_new and layer not in before and layer in (0, len(blocks) - 1):
+                        for one in spread(len(chosen), PICTURED):
+                            picture[name, layer, int(chosen[one])] = maps[one]
+                    before[layer] = maps
+        return dict(found)
+
+
+def _each_sample(blocks: list[Any], batch: Batch, model: Any) -> Iterator[tuple[int, dict[int, Mixed]]]:
+    with undisturbed(model), mixing(blocks) as calls:
+        model(batch)
+    if calls:
+        for index in range(len(next(iter(calls.values())).v)):
+            yield index, calls
+
+
+def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
+    """The numbers of one sample's maps (M, N, N) by name and bin."""
+    spec = call.attention.spec
+    moved = maps[:, spec.num_prefix :, spec.num_prefix :]
+    num_tokens = moved.shape[1]
+    found = {
+        ("row_error", 0): float(row_error(maps).amax()),
+        ("column_error", 0): float(column_error(maps).amax()),
+        ("rank", 0): float(rank_share(maps[spread(len(maps), PICTURED)]).mean()),
+        ("density", 0): float(density(maps).mean()),
+        ("tokens_read", 0): float(tokens_read(maps).mean()),
+    }
+    if num_tokens > 1:
+        distances = {"distance": apart(num_tokens) / (num_tokens - 1)}
+        if spec.grid is not None and num_tokens == spec.grid[0] * spec.grid[1]:
+            distances["grid_distance"] = apart_on_grid(spec.grid, spec.token_order)
+        for name, between in distances.items():
+            values, shares = travelled(moved, between)
+            found[f"{name}_mean", 0] = float(values @ shares)
+            found |= {(f"{name}_{level}", 0): quantile(values, shares, at) for level, at in LEVELS.items()}
+        values, shares = travelled(moved, distances["distance"])
+        found |= {("distance_share", i + 1): float(share) for i, share in enumerate(binned(values, shares, BINS))}
+    return found
+
+
+def _add_shift(group: Group) -> None:
+    """The untrained shift beside a group's runs, where none of them has it."""
+    first = group.sources[0]
+    if any(source.folder is None for source in group.sources) and all(s.attention != SHIFT for s in group.sources):
+        config = {**first.config, "attention": load_option("attention", SHIFT)}
+        group.sources.append(Source(SHIFT, f"{SHIFT} (untrained)", config))
+
+
+def _pictured(group: Group, picture: Picture) -> Figure:
+    """Some maps of the first run of each attention, two attentions in a row: the first and the last layer."""
+    names = list(dict.fromkeys(key[0] for key in picture))
+    width = 2 * PICTURED
+    figure = Figure(figsize=(13, 1.75 * -(-len(names) // 2) + 1.1), layout="constrained")
+    grid = figure.subplots(-(-len(names) // 2), 2 * width, squeeze=False).reshape(-1, width)
+    for axes_row in grid:
+        for axes in axes_row:
+            axes.set_axis_off()
+    for axes_row, name in zip(grid, names, strict=False):
+        keys = [key for key in picture if key[0] == name]
+        for axes, key in zip(axes_row, keys, strict=False):
+            axes.set_axis_on()
+            axes.imshow(picture[key].numpy(), cmap="Greys", vmin=0, interpolation="nearest")
+            axes.set(xticks=[], yticks=[])
+            axes.set_title(f"layer {key[1] + 1}, {key[2]}", fontsize=8)
+        axes_row[0].set_ylabel(name.replace("_", "\n"), fontsize=8)
+    figure.suptitle(
+        f"{group.title}\nToken maps of the first sample: row = what a token receives, column = from which token, "
+        f"number = channel or head; darkest = largest weight of a map.\n{BY_CONSTRUCTION}",
+        fontsize=9,
+    )
+    return figure
+
+
+def _curves(group: Group, table: pd.DataFrame) -> Figure:
+    """Distances, dependence on data and tokens read, over the layers; the histogram of the distances."""
+    titles = {
+        "distance_mean": "Mean distance / N",
+        "overlap": "Equal in two samples",
+        "tokens_read": "Tokens read by a token",
+        "grid_distance_mean": "Mean distance in the grid, patches",
+    }
+    shown = {name: title for name, title in titles.items() if (table["measure"] == name).any()}
+    checkpoints = list(dict.fromkeys(table["checkpoint"]))
+    figure, grid = panels(len(checkpoints), len(shown) + 1, width=3.3, height=3.0, sharex="none", sharey="none")
+    looks = styles(table)
+    for axes_row, checkpoint in zip(grid, checkpoints, strict=True):
+        untrained = table["control"] & (table["run"] == "")
+        at = table[(table["checkpoint"] == checkpoint) | untrained]
+        for attention, rows in at.groupby("attention", sort=False):
+            style = looks[str(attention)]
+            for axes, name in zip(axes_row[1:], shown, strict=True):
+                of_seeds = rows[rows["measure"] == name].groupby("layer")["mean"].agg(["mean", "std"])
+                if len(of_seeds):
+                    x, mean, std = of_seeds.index.to_numpy(), of_seeds["mean"].to_numpy(), of_seeds["std"].to_numpy()
+                    line_with_band(axes, x, mean, std, style)
+            shares = rows[rows["measure"] == "distance_share"].groupby("index")["mean"].mean()
+            if len(shares):
+                axes_row[0].plot((shares.index - 0.5) / BINS, shares, markersize=3, linewidth=1.1, **style)
+        axes_row[0].set_title(f"Distances, all layers ({CHECKPOINT_TITLES[checkpoint]})", fontsize=9)
+        axes_row[0].set(xlabel="|i - j| / N", ylabel=f"share of weight (of {BINS} bins)", ylim=(0, None))
+        for axes, (name, title) in zip(axes_row[1:], shown.items(), strict=True):
+            axes.set_title(title, fontsize=9)
+            axes.set_xlabel("layer")
+            whole_numbers(axes)
+            if name == "overlap":
+                axes.set_ylim(-0.03, 1.03)
+            elif name == "tokens_read":
+                axes.set_yscale("log")
+        for axes in axes_row:
+            axes.grid(alpha=0.3)
+    legend_below(figure, looks.values(), columns=4)
+    figure.suptitle(
+        f"{group.title}\nMean over samples, seeds and channels (band: sd over seeds); mean reads every token alike.\n"
+        "It cannot show which of the moves a prediction needs.",
+        fontsize=10,
+    )
+    return figure
+
+
+def _summary(group: Group, table: pd.DataFrame) -> Table:
+    shown = Table(title=f"{group.title}: maps, mean over layers and seeds", title_justify="left")
+    shown.caption, shown.caption_justify = BY_CONSTRUCTION, "left"
+    for title in ("attention", "weights", *COLUMNS.values()):
+        shown.add_column(title, justify="left" if title in ("attention", "weights") else "right")
+    for (attention, checkpoint), rows in table.groupby(["attention", "checkpoint"], sort=False):
+        means = rows.groupby("measure")["mean"].mean()
+        control = " (control)" if rows["control"].any() else ""
+        cells = [f"{means[name]:.3g}" if name in means.index else "" for name in COLUMNS]
+        shown.add_row(f"{attention}{control}", CHECKPOINT_TITLES[str(checkpoint)], *cells)
+    return shown

@@ -1,0 +1,222 @@
+"""How much of the tokens is more than one token repeated, layer by layer, with parts of the blocks taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from pydantic import Field
+from rich.table import Table
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.identity import Identity
+from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.attention.random_permutation import RandomPermutation
+from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.models import Group, Opened, Study
+from sliceformer_lab.commands.inspect.panels import (
+    CHECKPOINT_TITLES,
+    caption,
+    legend_below,
+    line_with_band,
+    over_runs,
+    panels,
+    styles,
+    whole_numbers,
+)
+from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only
+from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.residual import (
+    centre_of,
+    csp_bound_factor,
+    norm_1,
+    norm_1_inf,
+    norm_inf,
+    relative_residual,
+    residual,
+)
+
+Count = Annotated[int, Field(ge=1)]
+
+ALONE = Parts(skip=False, mlp=False, norm=False)
+PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel: what Theorem 1 needs
+LARGEST_PROGRAM = 2048  # values of a matrix whose best centre is found in seconds
+SHOWN_FROM = 1e-8  # below is the rounding of float32; drawn at this value, a mean of 0 too
+CAVEAT = (
+    "it holds for operators that permute within channels, without biases, skip connections, norms; "
+    "it bounds growth from above, and says nothing of a collapse towards another rank-one matrix than $1x^T$"
+)
+
+
+class Residual(Analysis):
+    """The relative residual about the mean token, of all real tokens, CLS included, after every block.
+
+    With every combination of skip connections, MLP and norms there (`parts.only`), on the model as it is where all of
+    them are. With the attention alone also how much the residual itself grows, against the bound of CSP's Theorem 1,
+    whose factor of a layer is sqrt(C) |W_V|_1 times the (1,inf)-norm of the output projection.
+    """
+
+    def __init__(self, *, samples: Count = 16, exact_samples: Count = 1) -> None:
+        self.samples, self.exact_samples = samples, exact_samples
+
+    def findings(self, study: Study) -> Findings:
+        """One table over all tasks; for each task a figure per checkpoint, and one of the bound."""
+        rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
+        table = pd.DataFrame(rows)
+        figures: dict[str, Figure] = {}
+        summary = []
+        for group in study.groups:
+            ours = table[table["group"] == group.title] if len(table) else table
+            if len(ours):
+                for checkpoint in ours["checkpoint"].unique():
+                    figures[f"{group.name}-residual-{checkpoint}"] = _along_depth(group, ours, checkpoint)
+                if (ours["measure"] == "bound").any():
+                    figures[f"{group.name}-bound"] = _bound(group, ours)
+                summary.append(_summary(group, ours))
+        return Findings(table, figures, summary, {"caveat": CAVEAT.replace("$", "")})
+
+    def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+        blocks = blocks_of(opened.model)
+        for parts in ALL_PARTS if can_be_taken_apart(blocks) else [WHOLE]:
+            here = {"group": group.title, **opened.facts, "skip": parts.skip, "mlp": parts.mlp, "norm": parts.norm}
+            with only(blocks, parts):
+                samples = list(self._streams(group, opened))
+                relative = np.array([[float(relative_residual(x)) for x in stream] for stream in samples])
+                yield from _measured(here, "relative_residual", relative)
+                if parts == ALONE:
+                    grown = np.array([_growth(stream) for stream in samples[: self.exact_samples]])
+                    yield from _measured(here, "growth", grown)
+                    if all(isinstance(block.attention, PERMUTING) for block in blocks):
+                        yield from _measured(here, "bound", np.array([bound_factors(blocks)]))
+
+    def _streams(self, group: Group, opened: Opened) -> Iterator[list[Tensor]]:
+        """Of every sample its real tokens (n, C) before the first block and after each."""
+        blocks = blocks_of(opened.model)
+        for batch in group.batches(opened.source, opened.model, self.samples):
+            with undisturbed(opened.model), captured(blocks) as taken:
+                opened.model(batch)
+            for row, length in enumerate(taken[0]["lengths"].tolist()):
+                stream = [taken[0]["before"], *(seen["stream"] for seen in taken)]
+                yield [x[row, :length] for x in stream]
+
+
+def bound_factors(blocks: Sequence[Any]) -> list[float]:
+    """By how much 0, 1, ... layers of an attention alone may grow the residual at most (CSP, Theorem 1).
+
+    The output projection counts as the function between the layers: |Y W|_{1,inf} <= |W|_{1,inf} |Y|_{1,inf}.
+    """
+    values = [block.attention.value.weight.detach() for block in blocks]
+    lipschitz = max(float(norm_1_inf(_weight(block.attention.out))) for block in blocks)
+    return [1.0, *(csp_bound_factor(values[: depth + 1], lipschitz) for depth in range(len(values)))]
+
+
+def _weight(projection: nn.Module) -> Tensor:
+    weight = projection.weight
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{type(projection).__name__} has no weight matrix")
+    return weight.detach()
+
+
+def _growth(stream: Sequence[Tensor]) -> list[float]:
+    """The residual of every layer over the one before the first, never less than with the best centres.
+
+    The bound is about the smallest |X - 1 x^T| in each of the two norms. Before the first layer these are found
+    exactly (of large matrices about the mean, which Theorem 1 holds for too where layers are linear); after it the
+    median is the best for the 1-norm, and the mean is taken for the other.
+    """
+    start = stream[0]
+    small = start.numel() <= LARGEST_PROGRAM
+    first = float(residual(start, "per_norm" if small else "mean"))
+    grown = [_from_above(x) if small else float(residual(x, "mean")) for x in stream[1:]]
+    return [1.0, *(value / first for value in grown)]
+
+
+def _from_above(x: Tensor) -> float:
+    columns, rows = norm_1(x - centre_of(x, "median")), norm_inf(x - centre_of(x, "mean"))
+    return float((columns * rows).sqrt())
+
+
+def _measured(where: dict[str, Any], measure: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
+    """A row for each layer of values (S, L + 1)."""
+    for layer, (mean, std) in enumerate(zip(values.mean(0), values.std(0), strict=True)):
+        yield where | {
+            "layer": layer,
+            "measure": measure,
+            "mean": mean,
+            "std_over_samples": std,
+            "samples": len(values),
+        }
+
+
+def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
+    """A panel for each combination of parts, those without skip connections above."""
+    chosen = table[(table["checkpoint"] == checkpoint) & (table["measure"] == "relative_residual")]
+    there = [parts for parts in ALL_PARTS if len(_of(chosen, parts))]
+    columns = (len(there) + 1) // 2
+    looks = styles(table)
+    figure, grid = panels(len(there) // columns, columns)
+    for axes, parts in zip(grid.flat, there, strict=True):
+        for attention, line in over_runs(_of(chosen, parts), ["layer"]):
+            _draw(axes, line, looks[attention])
+        axes.set_title("the whole model" if parts.is_whole else str(parts), fontsize=10)
+        if not parts.skip:
+            axes.set_yscale("log")
+    for axes in grid[-1]:
+        axes.set_xlabel("blocks passed")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("relative residual, (1,inf) norm")
+    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
+    told = f"{group.task}, {CHECKPOINT_TITLES[checkpoint]}: residual about the mean token; {caption(chosen)}"
+    limits = f"biases are 0 but in the whole model; values below {SHOWN_FROM:g} are drawn there"
+    figure.suptitle(f"{told}\n{limits}", fontsize=11)
+    return figure
+
+
+def _bound(group: Group, table: pd.DataFrame) -> Figure:
+    """How much the residual grows through attentions alone: a panel for each checkpoint, dotted the bounds."""
+    looks = styles(table)
+    checkpoints = table["checkpoint"].unique()
+    figure, grid = panels(1, len(checkpoints), width=5.5, height=4.2)
+    for axes, checkpoint in zip(grid[0], checkpoints, strict=True):
+        here = table[table["checkpoint"] == checkpoint]
+        for attention, line in over_runs(here[here["measure"] == "growth"], ["layer"]):
+            _draw(axes, line, looks[attention])
+        for attention, line in over_runs(here[here["measure"] == "bound"], ["layer"]):
+            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle=(0, (1, 2)))
+        axes.set(yscale="log", title=CHECKPOINT_TITLES[checkpoint], xlabel="attentions passed")
+    grid[0, 0].set_ylabel("residual / residual before the first")
+    legend_below(figure, looks.values(), columns=4)
+    told = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}), dotted CSP's Theorem 1"
+    figure.suptitle("\n".join([told, *CAVEAT.split("; ")]), fontsize=10)
+    return figure
+
+
+def _draw(axes: Any, line: pd.DataFrame, style: dict[str, Any]) -> None:
+    mean = line["mean"].clip(lower=SHOWN_FROM).to_numpy()
+    spread = line["spread"].where(line["spread"] < 0.9 * mean).to_numpy()  # a log axis has no place for less than 0
+    line_with_band(axes, line["layer"].to_numpy(), mean, spread, style)
+    axes.grid(alpha=0.3)
+    whole_numbers(axes)
+
+
+def _of(table: pd.DataFrame, parts: Parts) -> pd.DataFrame:
+    return table[(table["skip"] == parts.skip) & (table["mlp"] == parts.mlp) & (table["norm"] == parts.norm)]
+
+
+def _summary(group: Group, table: pd.DataFrame) -> Table:
+    """The relative residual after the last block, for every combination of parts."""
+    last = table[(table["layer"] == table["layer"].max()) & (table["measure"] == "relative_residual")]
+    there = [parts for parts in ALL_PARTS if len(_of(last, parts))]
+    printed = Table(title=f"{group.title}\nrelative residual after the last block", title_justify="left")
+    for heading in ("attention", "weights", "seeds"):
+        printed.add_column(heading)
+    for parts in there:
+        printed.add_column("whole model" if parts.is_whole else str(parts).replace(" + ", "\n+ "), justify="right")
+    for (attention, checkpoint), here in last.groupby(["attention", "checkpoint"], sort=False):
+        values = [f"{_of(here, parts)['mean'].mean():.2g}" for parts in there]
+        control = " (control)" if here["control"].any() else ""
+        printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
+    return printed

@@ -1,0 +1,147 @@
+"""Every number that the papers print: the command that repeats it, or why there is none, and its runs in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from sliceformer_lab.config.compose import CONF_DIR, option_names
+from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.papers import Cell, PublishedResult, find, obstacles, published_results
+
+SPEED_SUITES = {"sliceformer": "lra_speed", "samsa": "samsa_speed"}  # of the benchmark
+QUOTED_FROM = {("samsa", "table2"): "sliceformer"}  # figures that a paper took over from another
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A printed number and what this package and a folder have of it."""
+
+    result: PublishedResult
+    command: str  # '' where there is none
+    reason: str  # why there is no command
+    status: str  # of the runs in the folder
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the folder holds something that repeats it, however it ended."""
+        return self.status != "not run"
+
+
+@dataclass(frozen=True)
+class Here:
+    """What this package and a folder have to offer."""
+
+    experiments: Mapping[Cell, list[str]]  # by what they repeat
+    tasks: set[str]
+    attentions: set[str]
+    measured: Mapping[tuple[str, str, int], str]  # benchmark folders by suite, attention and number of tokens
+
+
+def coverage(runs: Iterable[RunRecord], folder: Path) -> list[Coverage]:
+    """A line for each printed number, in the order of the papers' tables."""
+    here = Here(experiments_by_system(), set(option_names("task")), set(option_names("attention")), _measured(folder))
+    by_system: dict[Cell, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        if (named := _named(run)) is not None:
+            by_system[system(named)].append(run)
+    return [_covered(result, here, by_system) for result in published_results().values()]
+
+
+def system(cell: Cell) -> Cell:
+    """What is printed in a row of a table, whatever the column: the cell without its metric."""
+    return replace(cell, metric="")
+
+
+def experiments_by_system() -> dict[Cell, list[str]]:
+    """The experiments of conf/experiment by what they repeat."""
+    found: dict[Cell, list[str]] = defaultdict(list)
+    for name in option_names("experiment"):
+        content: Any = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "experiment" / f"{name}.yaml"))
+        if content.get("published"):
+            found[system(find(content["published"]).cell)].append(name)
+    return found
+
+
+def _covered(result: PublishedResult, here: Here, runs: Mapping[Cell, list[RunRecord]]) -> Coverage:
+    cell = result.cell
+    if cell.task.startswith("speed_"):
+        suite, tokens = SPEED_SUITES[cell.paper], int(cell.task.rpartition("_")[2])
+        known = cell.attention in here.attentions
+        command = f"python -m sliceformer_lab benchmark suite={suite} attentions=[{cell.attention}] sizes=[{tokens}]"
+        place = here.measured.get((suite, cell.attention, tokens))
+        return Coverage(
+            result,
+            command if known else "",
+            "" if known else f"there is no attention {cell.attention} here",
+            f"measured in {place}, on another machine than the paper's" if place else "not run",
+        )
+    origin = replace(cell, paper=QUOTED_FROM.get((cell.paper, cell.table), cell.paper))
+    names = here.experiments.get(system(cell)) or here.experiments.get(system(origin)) or []
+    return Coverage(
+        result,
+        " or ".join(f"python -m sliceformer_lab experiment={name}" for name in names),
+        "" if names else _reason(result, here),
+        _status(result, runs.get(system(cell)) or runs.get(system(origin)) or []),
+    )
+
+
+def _reason(result: PublishedResult, here: Here) -> str:
+    """Why no experiment repeats a cell."""
+    cell = result.cell
+    if result.value is None:
+        return f"the paper prints {result.printed}"
+    if cell.task not in here.tasks:
+        return f"there is no task {cell.task} here"
+    if cell.attention not in here.attentions:
+        return f"{cell.attention} is a system that this package does not have"
+    return "no experiment repeats it yet"
+
+
+def _status(result: PublishedResult, runs: Iterable[RunRecord]) -> str:
+    """How the runs of a cell ended, their figures, and whether the protocol was the paper's."""
+    words = []
+    for run in runs:
+        if run.status != "ok":
+            words.append(run.status)
+            continue
+        reasons = obstacles(run.summary, result)
+        value = _figure(run, result.cell.metric)
+        shown = "ok, not measured" if value is None else f"{value:.4f}"
+        words.append(f"{shown} (not comparable: {'; '.join(reasons)})" if reasons else f"{shown} (equal protocol)")
+    counted = {word: words.count(word) for word in dict.fromkeys(words)}
+    return "; ".join(word if count == 1 else f"{count} x {word}" for word, count in counted.items()) or "not run"
+
+
+def _figure(run: RunRecord, metric: str) -> float | None:
+    if metric == "params_millions":
+        parameters = run.number("parameters")
+        return None if parameters is None else parameters / 1e6
+    return run.metric(metric)
+
+
+def _named(run: RunRecord) -> Cell | None:
+    """The cell that a run says it repeats, if a paper prints it."""
+    try:
+        return find(run.summary["published"]).cell if run.summary.get("published") else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _measured(folder: Path) -> dict[tuple[str, str, int], str]:
+    """Benchmark folders by suite, attention and number of tokens that were measured there."""
+    found: dict[tuple[str, str, int], str] = {}
+    for file in sorted(folder.rglob("benchmark/*/*/results.json")):
+        try:
+            rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+            done = [(row["suite"], row["method"], int(row["tokens"])) for row in rows if row["status"] == "ok"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # of another version, or half written: its numbers are not there to count
+        found |= dict.fromkeys(done, file.parent.relative_to(folder).as_posix())
+    return found

@@ -1,0 +1,221 @@
+"""What a figure of the report is, and how its panels are drawn: one look for each row of the tables in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from sliceformer_lab.commands.report.tables import headed
+from sliceformer_lab.measures.statistics import student_half_width
+
+WIDTH, HEIGHT = 210, 170  # of a panel, where nobody sets another
+COLUMNS = 3  # of panels
+MOST_POINTS = 120  # of a line
+SYMBOLS = 7  # about so many of them show which line is which
+PERCENT = "%"  # of a share, in d3's words
+ROW, MOMENT = "row", "moment"
+AFTER, BEFORE = "after training", "before training"
+DASHES = {AFTER: [1, 0], BEFORE: [3, 3]}
+FEWEST_IN_BAND = 3  # of two runs Student's interval is 9 standard deviations to either side
+LOG_AXIS = alt.Axis(format="~g", labelBound=True, tickCount=4)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture of one table.
+
+    `spec` is Vega-Lite with every number in it: a `concat` of panels, each with its own `width` in pixels, wrapped
+    after `columns`, and without colours of the page or fonts. Whoever shows it sets these three to fit.
+    """
+
+    name: str  # of its files and its anchor, unique within a report
+    title: str
+    caption: str  # what is drawn, of how many runs, and what it cannot show
+    alt: str  # the main numbers in a sentence or two
+    spec: dict[str, Any]
+    table: str = ""  # the title of what it is a picture of
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a row is drawn wherever it is."""
+
+    colour: str
+    shape: str
+    dash: tuple[int, ...]  # (1, 0) is a whole line
+
+
+def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """One row for each of `keys`: mean and n of the column `value` over runs, from three on 95 % bounds (Student's t).
+
+    What fewer than half of a row's runs have (those that stopped late, the longest texts) is left out.
+    """
+    known = values[np.isfinite(values["value"].astype(float))]
+    grouped = known.groupby(list(keys), sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    most = grouped.groupby(ROW)["count"].transform("max")
+    kept = grouped[2 * grouped["count"] >= most]
+    enough = kept["count"] >= FEWEST_IN_BAND
+    half = student_half_width(kept["std"].where(enough).to_numpy(), kept["count"].where(enough).to_numpy())
+    means = kept["mean"]
+    alike: pd.DataFrame = kept.drop(columns=["std", "count"])
+    return alike.assign(low=means - half, high=means + half, n=kept["count"])
+
+
+def thinned(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
+    """At most so many of the positions, spread evenly, with the first and the last."""
+    known: np.ndarray = np.unique(positions)
+    if len(known) <= most:
+        return known
+    kept: np.ndarray = known[np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))]
+    return kept
+
+
+def inline(table: pd.DataFrame) -> alt.InlineData:
+    """Rows as CSV of four significant digits, a third of the size of JSON."""
+    text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
+    numbers = {str(name): "number" for name in table.select_dtypes("number")}  # else nothing is text, and drawn at 0
+    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
+
+
+def row_channels(looks: Mapping[str, Look], with_legend: bool = True) -> dict[str, Any]:
+    """Colour, shape and dash of rows; one legend for the three, in the order of the table."""
+    names = list(looks)
+
+    def scale(values: list[Any]) -> alt.Scale:
+        return alt.Scale(domain=names, range=values)
+
+    colours, shapes, dashes = zip(*((look.colour, look.shape, list(look.dash)) for look in looks.values()), strict=True)
+    return {
+        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend() if with_legend else None),
+        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend() if with_legend else None),
+        "strokeDash": alt.StrokeDash(f"{ROW}:N", scale=scale(list(dashes)), legend=None),
+    }
+
+
+def line_panel(
+    table: pd.DataFrame,
+    looks: Mapping[str, Look],
+    *,
+    x: str,
+    title: str,
+    log: bool = False,
+    numbers: str = "",
+    domain: tuple[float, float] | None = None,
+    reach: tuple[int, int] | None = None,
+) -> alt.LayerChart:
+    """Means over x with their bounds (columns row, x, mean, low, high, n), told apart by colour, shape and dash.
+
+    With a column `moment` dashes tell it instead of the row, and only AFTER has bands and symbols. The axes fit the
+    means unless `domain` (of y) and `reach` (of x) are given; a wider band goes out of the panel. `numbers` is d3's
+    format of those on the y axis.
+    """
+    low, high = domain or fitting(table["mean"], log, share=numbers == PERCENT)
+    drawn = table.assign(symbol=_with_symbol(table))
+    if log:
+        drawn["low"] = drawn["low"].clip(lower=low)  # a logarithm of 0 has no place
+    if MOMENT in table:
+        drawn[["low", "high"]] = drawn[["low", "high"]].where(drawn[MOMENT] == AFTER)
+        dash = alt.StrokeDash(
+            f"{MOMENT}:N", scale=alt.Scale(domain=list(DASHES), range=list(DASHES.values())), legend=legend(stroke=1.8)
+        )
+    channels = row_channels(looks)
+    ends = reach or (int(table["x"].min()), int(table["x"].max()))
+    across = alt.Scale(domain=list(ends), nice=False, zero=False)
+    kind = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False, zero=False)
+    base = alt.Chart(inline(drawn)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
+    axis = LOG_AXIS if log else alt.Axis(format=numbers or alt.Undefined, labelBound=True)
+    at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
+    tooltip = [
+        alt.Tooltip(f"{ROW}:N"),
+        alt.Tooltip("x:Q", title=x),
+        *map(alt.Tooltip, ("mean:Q", "low:Q", "high:Q", "n:Q")),
+    ]
+    band = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_area(clip=True, opacity=0.14)
+        .encode(y=alt.Y("low:Q", scale=kind), y2=alt.Y2("high:Q"), color=channels["color"])
+    )
+    line = base.mark_line(clip=True, strokeWidth=1.8).encode(
+        y=at, color=channels["color"], strokeDash=dash if MOMENT in table else channels["strokeDash"]
+    )
+    point = (
+        base.transform_filter("datum.symbol == 1")
+        .mark_point(filled=True, opacity=1, size=34)
+        .encode(y=at, color=channels["color"], shape=channels["shape"], tooltip=tooltip)
+    )
+    return alt.LayerChart(layer=[band, line, point], width=WIDTH, height=HEIGHT, title=title)
+
+
+def gradient_panel(
+    table: pd.DataFrame, *, title: str, domain: tuple[float, float], reach: tuple[int, int], epochs: tuple[int, int]
+) -> alt.Chart:
+    """Spectra over the index x (columns epoch, x, mean, n), a line for each epoch in the colours of its time."""
+    early_to_late = alt.Scale(scheme="viridis", domain=list(epochs))
+    across = alt.Scale(domain=list(reach), nice=False, zero=False)
+    panel: alt.Chart = (
+        alt.Chart(inline(table))
+        .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14, clip=False))
+        .encode(
+            x=alt.X("x:Q", axis=_whole_numbers(reach), scale=across).title("index i"),
+            y=alt.Y("mean:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=LOG_AXIS).title(None),
+            color=alt.Color("epoch:Q", scale=early_to_late, legend=alt.Legend(title="epoch")),
+            detail=alt.Detail("epoch:N"),
+            tooltip=list(map(alt.Tooltip, ("epoch:Q", "x:Q", "mean:Q", "n:Q"))),
+        )
+        .properties(width=WIDTH, height=HEIGHT, title=title)
+    )
+    return panel
+
+
+def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:
+    """The specification of panels in a wrapping row, rows of the table told apart alike in all of them."""
+    parts = [panel.to_dict(validate=False) for panel in panels]  # the tests validate; it takes seconds
+    of_the_whole = ("$schema", "config", "datasets")
+    return {
+        "$schema": alt.SCHEMA_URL,
+        "datasets": {name: rows for part in parts for name, rows in part["datasets"].items()},
+        "concat": [{key: value for key, value in part.items() if key not in of_the_whole} for part in parts],
+        "columns": min(columns, len(parts)),
+        "resolve": {"scale": {"color": "shared", "shape": "shared", "strokeDash": "shared"}},
+    }
+
+
+def legend(stroke: float = 0) -> alt.Legend:
+    """Without a title, its symbols whole however faint or dashed the marks are; lines need a stroke."""
+    return alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=stroke)
+
+
+def axis_format(metric: str) -> str:
+    """How the axis of a metric writes its numbers, in d3's words: in percent where the tables do."""
+    return PERCENT if headed(metric).endswith("%") else ""
+
+
+def _with_symbol(table: pd.DataFrame) -> pd.Series:
+    """1 at a few points of each line, always at its ends."""
+    shown = table[table[MOMENT] == AFTER] if MOMENT in table else table
+    place = shown.groupby(ROW)["x"].rank(method="first").astype(int) - 1
+    length = shown.groupby(ROW)["x"].transform("size")
+    step = (length / SYMBOLS).apply(np.ceil).astype(int)
+    chosen = (place % step == 0) | (place == length - 1)
+    return chosen.reindex(table.index, fill_value=False).astype(int)
+
+
+def fitting(means: pd.Series, log: bool, share: bool = False) -> tuple[float, float]:
+    """Bounds of an axis a little wider than the means, those of a `share` within 0 and 1."""
+    values = np.log10(means[means > 0]) if log else means
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
+    bounds = (low - margin, high + margin)
+    if share:
+        bounds = (max(0.0, bounds[0]), min(1.0, bounds[1]))
+    return (10 ** bounds[0], 10 ** bounds[1]) if log else bounds
+
+
+def _whole_numbers(ends: tuple[int, int]) -> alt.Axis:
+    """An axis without fractions of an epoch or a layer."""
+    return alt.Axis(tickMinStep=1, format="d", tickCount=min(6, max(1, ends[1] - ends[0])))

@@ -1,0 +1,41 @@
+"""Figures as PNG and PDF files, in one style for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from sliceformer_lab.commands.report.figures.figure import Figure
+
+FONT = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
+SCALE = 2.5  # pixels of a PNG for each of the specification's
+STYLE: dict[str, Any] = {
+    "background": "white",
+    "font": FONT,
+    "view": {"stroke": "#888888"},
+    "axis": {
+        **{"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": "black"},
+        **{"gridColor": "#E6E6E6", "domainColor": "#888888", "tickColor": "#888888"},
+    },
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "columns": 4, "labelLimit": 320},
+    "title": {"fontSize": 12, "fontWeight": "bold", "anchor": "start"},
+    "header": {"labelFontSize": 12, "titleFontSize": 12},
+}
+
+
+def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
+    """Write each figure to folder/figures as NAME.png and NAME.pdf."""
+    place = folder / "figures"
+    place.mkdir(parents=True, exist_ok=True)
+    written = []
+    for figure in figures:
+        drawing = vl_convert.vegalite_to_svg(figure.spec, config=STYLE)
+        pictures = {".png": vl_convert.svg_to_png(drawing, scale=SCALE), ".pdf": vl_convert.svg_to_pdf(drawing)}
+        for suffix, picture in pictures.items():
+            path = place / f"{figure.name}{suffix}"
+            path.write_bytes(picture)
+            written.append(path)
+    return written

@@ -1,0 +1,301 @@
+"""What rows reach and what they cost: scores, the papers' bubble chart, parameters and multiply-adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import median
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from sliceformer_lab.commands.report.figures.figure import (
+    ROW,
+    WIDTH,
+    Figure,
+    axis_format,
+    fitting,
+    inline,
+    row_channels,
+    side_by_side,
+)
+from sliceformer_lab.commands.report.figures.line_rows import Drawn, Subject, chosen
+from sliceformer_lab.commands.report.lines import SAME_COST, Cost, machine
+from sliceformer_lab.commands.report.tables import headed, shown
+
+MOST_ROWS = 40  # one below the other
+STEP = 30  # pixels for each
+WIDE, HIGH = 2 * WIDTH, 300
+BUBBLES = [60, 1200]  # square pixels of the least and the most memory
+
+
+def score_figures(subject: Subject) -> list[Figure]:
+    """Scores, accuracy against speed, costs; those of which the table knows nothing are left out."""
+    return [*_scores(subject), *_bubbles(subject), *_costs(subject)]
+
+
+def _scores(subject: Subject) -> list[Figure]:
+    """Mean, interval and single runs of each row, best or largest first."""
+    rows = chosen([row for row in subject.rows if row.line.mean is not None], MOST_ROWS)
+    if not rows:
+        return []
+    rows = sorted(rows, key=lambda row: -_mean(row))
+    runs = pd.DataFrame(
+        [{ROW: row.name, "value": value, "seed": unit[0]} for row in rows for unit, value in row.line.values.items()]
+    )
+    intervals = [row.line.over_seeds for row in rows]
+    table = pd.DataFrame(
+        {
+            ROW: [row.name for row in rows],
+            "label": [f"{row.name}, {_count(row)}" for row in rows],
+            "value": [_mean(row) for row in rows],
+            "low": [interval.low if interval else np.nan for interval in intervals],
+            "high": [interval.high if interval else np.nan for interval in intervals],
+        }
+    )
+    room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals that are wider than the runs
+    ends = table[["low", "high"]].clip(runs["value"].min() - room, runs["value"].max() + room)
+    share = axis_format(subject.metric) != ""
+    domain = fitting(pd.concat([runs["value"], ends["low"], ends["high"]]).dropna(), log=False, share=share)
+    chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
+    chance = chance if re.search("loss", subject.metric) is None else None
+    told = "" if chance is None else f" Chance is {shown(chance, subject.metric)}"
+    if chance is not None and not domain[0] <= chance <= domain[1]:
+        told, chance = f"{told}, outside the panel.", None
+    elif told:
+        told += ", the dashed line."
+    panel = _dots(table, rows, domain=domain, numbers=axis_format(subject.metric))
+    layers = [_ticks(runs, rows, domain), *panel]
+    if chance is not None:
+        layers.append(_rule(chance, domain))
+    ways = sorted({interval.how for interval in intervals if interval})
+    return [
+        Figure(
+            name=f"scores{subject.suffix}",
+            title="Scores",
+            caption=(
+                f"{subject.metric}: mean over the runs that ended well with its 95 % interval "
+                f"({' or '.join(ways) or 'of no row, for want of runs'}), and every run as a stroke. An "
+                "interval may go beyond the panel. Overlapping intervals do not say that rows are alike, as the table "
+                f"compares equal seeds.{told}"
+                f"{subject.told(rows)}"
+            ),
+            alt=f"{headed(subject.metric)}: "
+            + ", ".join(f"{row.name} {shown(_mean(row), subject.metric)}" for row in rows),
+            spec=side_by_side([_stacked(layers, len(rows), headed(subject.metric), WIDE)]),
+        )
+    ]
+
+
+def _bubbles(subject: Subject) -> list[Figure]:
+    """Score against training speed, the area for memory."""
+    rows = [row for row in subject.telling if row.line.mean is not None and row.line.speed.value is not None]
+    if not rows:
+        return []
+    memory = [_memory(row) for row in rows]
+    intervals = [row.line.over_seeds for row in rows]
+    table = pd.DataFrame(
+        {
+            ROW: [row.name for row in rows],
+            "speed": [row.line.speed.value for row in rows],
+            "mean": [_mean(row) for row in rows],
+            "low": [interval.low if interval else np.nan for interval in intervals],
+            "high": [interval.high if interval else np.nan for interval in intervals],
+            "memory": memory,
+        }
+    )
+    known = bool(table["memory"].notna().all())
+    machines = len({machine(run) for row in rows for run in row.runs})
+    return [
+        Figure(
+            name=f"score_against_speed{subject.suffix}",
+            title="Score against speed and memory",
+            caption=(
+                f"{subject.metric} with its 95 % interval against samples per second in training (median over the "
+                "runs), on a busy machine slower than it could be. "
+                + (
+                    "The area is the peak memory, resident where a run used no GPU. "
+                    if known
+                    else "Not all runs say their memory, so none is drawn. "
+                )
+                + (
+                    "All runs name the same kind of machine."
+                    if machines == 1
+                    else f"{machines} machines or settings of one: speed and memory are not comparable throughout."
+                )
+                + subject.told(subject.telling)
+            ),
+            alt=f"Samples per second and {headed(subject.metric)}: "
+            + ", ".join(
+                f"{row.name} {row.line.speed.value:.4g} and {shown(_mean(row), subject.metric)}" for row in rows
+            ),
+            spec=side_by_side([_bubble_panel(table, rows, subject.metric, known)]),
+        )
+    ]
+
+
+def _bubble_panel(table: pd.DataFrame, rows: Sequence[Drawn], metric: str, with_memory: bool) -> alt.LayerChart:
+    channels = row_channels({row.name: row.look for row in rows})
+    speeds = table["speed"]
+    log = bool(speeds.max() > 10 * speeds.min() > 0)
+    low, high = fitting(table["mean"], log=False)
+    margin = 0.1 * (high - low)  # for the bubbles' own size
+    across = alt.Scale(type="log" if log else "linear", domain=list(fitting(speeds, log)), nice=False, zero=False)
+    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
+    axis = alt.Axis(format=axis_format(metric) or alt.Undefined)
+    base = alt.Chart(inline(table)).encode(
+        x=alt.X("speed:Q", scale=across, axis=alt.Axis(format="~s", tickCount=6)).title("samples per second, training")
+    )
+    at = alt.Y("mean:Q", scale=scale, axis=axis).title(headed(metric))
+    spans = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(clip=True, opacity=0.5)
+        .encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q"), color=channels["color"])
+    )
+    legend = alt.Legend(
+        title="peak memory, GB", tickCount=3, symbolFillColor="#808080", symbolStrokeWidth=0, format="~g"
+    )
+    size = alt.Size("memory:Q", scale=alt.Scale(range=BUBBLES, zero=True), legend=legend)
+    fields = ("row:N", "speed:Q", "mean:Q", "low:Q", "high:Q", "memory:Q")
+    bubbles = base.mark_point(filled=True, opacity=0.75).encode(
+        y=at,
+        color=channels["color"],
+        shape=channels["shape"],
+        size=size if with_memory else alt.value(160),
+        tooltip=list(map(alt.Tooltip, fields)),
+    )
+    return alt.LayerChart(layer=[spans, bubbles], width=3 * WIDTH, height=HIGH)
+
+
+def _costs(subject: Subject) -> list[Figure]:
+    """Parameters and multiply-adds, relative to the reference attention where there is one."""
+    rows = chosen(subject.rows, MOST_ROWS)
+    kinds = {
+        "Parameters": [row.line.parameters for row in rows],
+        "Multiply-adds of a sample": [row.line.multiply_adds for row in rows],
+    }
+    relative = any(cost.ratio is not None for costs in kinds.values() for cost in costs)
+    panels, told = [], []
+    for kind, costs in kinds.items():
+        values = [_shown_cost(cost, relative) for cost in costs]
+        table = pd.DataFrame({ROW: [row.name for row in rows], "value": values})
+        table["label"] = [
+            f"{row.name}: {_number(cost.value)}{f' ({cost.ratio:.2f} ×)' if cost.ratio is not None else ''}"
+            for row, cost in zip(rows, costs, strict=True)
+        ]
+        known = table.dropna(subset="value")
+        if known.empty:
+            continue
+        title = f"{kind}, relative" if relative else kind
+        limits = [1 - SAME_COST, 1 + SAME_COST] if relative else []
+        domain = fitting(pd.concat([known["value"], pd.Series(limits, dtype=float)]), log=False)
+        layers = _dots(known.assign(low=np.nan, high=np.nan), rows, domain=domain, numbers="~g" if relative else "~s")
+        layers += [_rule(limit, domain) for limit in limits]
+        panels.append(_stacked(layers, len(known), title, WIDE - WIDTH // 2))
+        told.append(f"{kind}: {', '.join(known['label'])}")
+    if not panels:
+        return []
+    return [
+        Figure(
+            name=f"costs{subject.suffix}",
+            title="Parameters and multiply-adds",
+            caption=(
+                "Counted, not measured; comparisons and moves of sorting are no multiply-adds. "
+                + (
+                    "Relative to the reference attention of the report; dashed lines at 5 % to either side of it."
+                    if relative
+                    else "No run of the reference attention is there to compare with."
+                )
+                + subject.told(rows)
+            ),
+            alt=". ".join(told) + ".",
+            spec=side_by_side(panels, columns=2),
+        )
+    ]
+
+
+def _dots(table: pd.DataFrame, rows: Sequence[Drawn], *, domain: tuple[float, float], numbers: str) -> list[alt.Chart]:
+    """A dot with its interval for each row of the table, its label above it (columns row, label, value, low, high)."""
+    channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
+    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
+    base = alt.Chart(inline(table)).encode(y=_line_of(table[ROW]))
+    spans = (
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(clip=True, strokeWidth=2.5, opacity=0.6, yOffset=6)
+        .encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q"), color=channels["color"])
+    )
+    axis = alt.Axis(format=numbers or alt.Undefined, tickCount=6)
+    dots = base.mark_point(filled=True, opacity=1, size=80, yOffset=6).encode(
+        x=alt.X("value:Q", scale=scale, axis=axis).title(None),
+        color=channels["color"],
+        shape=channels["shape"],
+        tooltip=list(map(alt.Tooltip, ("label:N", "value:Q", "low:Q", "high:Q"))),
+    )
+    names = base.mark_text(align="left", baseline="bottom", dy=-1).encode(x=alt.value(5), text=alt.Text("label:N"))
+    return [spans, dots, names]
+
+
+def _ticks(runs: pd.DataFrame, rows: Sequence[Drawn], domain: tuple[float, float]) -> alt.Chart:
+    """Every run (columns row, value, seed) as a small stroke."""
+    channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
+    ticks: alt.Chart = (
+        alt.Chart(inline(runs))
+        .mark_tick(thickness=1.2, size=12, opacity=0.55, yOffset=6)
+        .encode(
+            x=alt.X("value:Q", scale=alt.Scale(domain=list(domain), nice=False, zero=False)),
+            y=_line_of(pd.Series([row.name for row in rows])),
+            color=channels["color"],
+            tooltip=list(map(alt.Tooltip, (f"{ROW}:N", "seed:N", "value:Q"))),
+        )
+    )
+    return ticks
+
+
+def _rule(value: float, domain: tuple[float, float]) -> alt.Chart:
+    """A dashed line across all rows."""
+    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
+    rule: alt.Chart = (
+        alt.Chart(inline(pd.DataFrame({"at": [value]})))
+        .mark_rule(strokeDash=[4, 4], color="#767676")
+        .encode(x=alt.X("at:Q", scale=scale))
+    )
+    return rule
+
+
+def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) -> alt.LayerChart:
+    return alt.LayerChart(layer=list(layers), width=width, height=STEP * count + 8, title=title)
+
+
+def _line_of(names: pd.Series) -> alt.Y:
+    """One line below the other, in this order."""
+    return alt.Y(f"{ROW}:N", axis=None, scale=alt.Scale(domain=list(names)))
+
+
+def _mean(row: Drawn) -> float:
+    return float(row.line.mean or 0.0)
+
+
+def _count(row: Drawn) -> str:
+    done = len(row.line.values)
+    return f"n = {done}" if done == row.line.planned else f"n = {done} of {row.line.planned}"
+
+
+def _memory(row: Drawn) -> float:
+    known = [value for run in row.runs if (value := run.number("peak_memory_gb")) is not None]
+    return median(known) if known else np.nan
+
+
+def _shown_cost(cost: Cost, relative: bool) -> float:
+    value = cost.ratio if relative else cost.value
+    return np.nan if value is None else value
+
+
+def _number(value: float | None) -> str:
+    """A count in thousands or millions."""
+    if value is None:
+        return "?"
+    size, unit = next(
+        ((size, unit) for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if value >= size), (1, "")
+    )
+    return f"{value / size:.3g}{unit}"

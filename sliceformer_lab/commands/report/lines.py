@@ -1,0 +1,322 @@
+"""What a report says of a row, in numbers: each line of its tables, before it is written in any format."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.measures.statistics import (
+    FEWEST_RUNS,
+    LEVEL,
+    Interval,
+    example_interval,
+    holm,
+    is_significant,
+    seed_interval,
+    sign_flip_test,
+    smallest_difference,
+)
+from sliceformer_lab.runs.collect import RunRecord, Unit
+from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.runs.groups import Row, Table
+from sliceformer_lab.runs.papers import PublishedResult, find, obstacles, published_results
+
+AT_CHANCE = ("failed", "diverged")  # what the method did, not the machine's owner
+SAME_COST = 0.05
+MACHINE_OPTIONS = ("trainer.accelerator", "trainer.devices", "trainer.precision")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run of a row takes, and relative to the reference attention; None where unknown."""
+
+    value: float | None
+    ratio: float | None
+
+    @property
+    def is_other(self) -> bool:
+        """More than 5 % away from the reference."""
+        return self.ratio is not None and round(abs(self.ratio - 1), 9) > SAME_COST
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the papers print where a row repeats a cell."""
+
+    results: tuple[PublishedResult, ...]  # of the row's own cell first, then of others for the same thing
+    ours: float | None  # the mean of the cell's metric
+    reasons: tuple[str, ...]  # why the two may not be compared; empty where they may
+
+    @property
+    def value(self) -> float | None:
+        """What the row's own cell says; None where the paper prints FAIL."""
+        return self.results[0].value
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """The smallest and largest number of all papers; None where none has one."""
+        values = [result.value for result in self.results if result.value is not None]
+        return (min(values), max(values)) if values else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs, under an equal protocol only."""
+        return None if self.reasons or self.ours is None or self.value is None else self.ours - self.value
+
+
+@dataclass(frozen=True)
+class Test:
+    """A row against another on equal seeds and splits."""
+
+    against: str
+    pairs: int
+    difference: float | None  # mean over the pairs
+    smallest: float | None  # that so many pairs could show
+    p: float | None  # adjusted by Holm for the table; None of fewer than six pairs
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """Everything about a row."""
+
+    row: Row
+    values: dict[Unit, float]
+    planned: int
+    statuses: dict[str, int]  # how many runs ended how, those without the metric or a summary included
+    mean: float | None
+    over_seeds: Interval | None
+    over_examples: Interval | None
+    mean_with_failures: float | None  # failed and diverged runs at chance; None where there are none
+    test: Test | None
+    budget: str  # that the width of its runs was solved for
+    parameters: Cost
+    multiply_adds: Cost
+    speed: Cost
+    published: Published | None
+    notes: tuple[str, ...]
+
+
+def lines(table: Table, options: ReportOptions) -> list[Line]:
+    """A line for each row of a table, its tests adjusted together."""
+    tests = _tests(table, options)
+    return [_line(table, row, test, options) for row, test in zip(table.rows, tests, strict=True)]
+
+
+def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> Line:
+    values = row.values(table.metric)
+    numbers = list(values.values())
+    base = table.reference_for(row, options.reference)
+    over_examples, remark = _over_examples(row, table.metric, options)
+    published, unknown = _published(row)
+    chance = next((known for r in table.rows for run in r.runs if (known := run.number("chance")) is not None), None)
+    return Line(
+        row=row,
+        values=values,
+        planned=len({run.unit for run in row.runs}) + len(row.missing),
+        statuses=_statuses(row, table.metric),
+        mean=_mean(numbers),
+        over_seeds=seed_interval(numbers, options.resamples, options.seed),
+        over_examples=over_examples,
+        mean_with_failures=_with_failures(row, numbers, chance),
+        test=test,
+        budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),
+        parameters=_cost(row, base, "parameters"),
+        multiply_adds=_cost(row, base, "cost_per_sample", "multiply_adds"),
+        speed=_speed(row, base),
+        published=published,
+        notes=tuple(note for note in (*_notes(row, table.metric, chance), remark, *unknown) if note),
+    )
+
+
+def _tests(table: Table, options: ReportOptions) -> list[Test | None]:
+    """Each row against its opponent. The tests that can be significant at all are adjusted together."""
+    found: list[tuple[Row, list[float]] | None] = []
+    for row in table.rows:
+        opponent = table.opponent(row, options.reference)
+        if opponent is None or not row.values(table.metric):
+            found.append(None)
+            continue
+        ours, theirs = row.values(table.metric), opponent.values(table.metric)
+        found.append((opponent, [ours[unit] - theirs[unit] for unit in ours if unit in theirs]))
+    tested = [i for i, pair in enumerate(found) if pair is not None and len(pair[1]) >= FEWEST_RUNS]
+    adjusted = holm([sign_flip_test(found[i][1], options.seed) for i in tested])  # type: ignore[index]
+    p_values = dict(zip(tested, adjusted, strict=True))
+    return [None if pair is None else _test(*pair, p_values.get(i), len(tested)) for i, pair in enumerate(found)]
+
+
+def _test(opponent: Row, differences: Sequence[float], p: float | None, num_tests: int) -> Test:
+    count = len(differences)
+    needed = math.floor(1 + math.log2(max(1, num_tests) / LEVEL)) + 1  # pairs with which num_tests * 2**(1 - n) < 5 %
+    if not count:
+        verdict = "no seed and split in common"
+    elif p is None:
+        verdict = f"not tested: {count} of {FEWEST_RUNS} pairs"
+    elif is_significant(p, count):
+        verdict = "significant"
+    elif count < needed:
+        verdict = f"not significant, and {num_tests} tests need {needed} pairs to be"
+    else:
+        verdict = "not significant"
+    return Test(
+        against=" ".join([opponent.label, *map(str, opponent.factors)]),
+        pairs=count,
+        difference=_mean(differences),
+        smallest=smallest_difference(differences),
+        p=p,
+        verdict=verdict,
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _with_failures(row: Row, numbers: Sequence[float], chance: float | None) -> float | None:
+    lost = sum(run.status in AT_CHANCE for run in row.runs)
+    return None if not lost or chance is None else _mean([*numbers, *([chance] * lost)])
+
+
+def _statuses(row: Row, metric: str) -> dict[str, int]:
+    """How the runs of a row ended, in words."""
+    words = [
+        f"ok without {metric}" if run.status == "ok" and run.metric(metric) is None else run.status for run in row.runs
+    ]
+    return dict(Counter([*words, *(["missing"] * len(row.missing))]))
+
+
+def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
+    """What a reader has to know of a row's runs."""
+    notes = []
+    for run in row.runs:
+        if run.status != "ok":
+            error = str(run.summary.get("error") or "").partition("\n")[0]
+            notes.append(f"seed {run.unit[0]} {run.status}{f' ({error})' if error else ''}: {run.name}")
+        elif run.metric(metric) is None:
+            notes.append(f"seed {run.unit[0]} has no {metric}: {run.name}")
+    notes += [f"planned, and nothing to read of it: {job}" for job in row.missing]
+    notes += [_of_repeated(row, run, metric) for run in row.repeated]
+    if chance is None and any(run.status in AT_CHANCE for run in row.runs):
+        notes.append("no run of this table says what chance is, so no mean counts those that failed")
+    commits = dict.fromkeys(str(run.summary.get("git_commit")) for run in row.runs if run.status == "ok")
+    if len(commits) > 1:
+        notes.append(f"runs of different versions of the code: {', '.join(commits)}")
+    return notes
+
+
+def _of_repeated(row: Row, run: RunRecord, metric: str) -> str:
+    """What became of a run whose seed and split another has too."""
+    kept = next(other for other in row.runs if other.unit == run.unit)
+    ours, theirs = kept.metric(metric), run.metric(metric)
+    figure = "the same figure" if ours == theirs else f"another figure, {theirs}"
+    outcome = run.status if theirs is None else figure
+    return f"seed {run.unit[0]} was run again: {kept.name} counts, {run.name} does not ({outcome})"
+
+
+def _cost(row: Row, base: Row | None, *path: str) -> Cost:
+    """A count that is the same for every run of a row."""
+    ours, theirs = (_typical([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
+    return Cost(ours, ours / theirs if ours is not None and theirs else None)
+
+
+def _speed(row: Row, base: Row | None) -> Cost:
+    """Samples per second in training; the ratio is of runs on equal machines."""
+    ours = _typical([run.number("samples_per_second") for run in row.runs])
+    if base is None:
+        return Cost(ours, None)
+    for place in dict.fromkeys(map(machine, row.runs)):
+        here, there = (
+            _typical([run.number("samples_per_second") for run in of.runs if machine(run) == place])
+            for of in (row, base)
+        )
+        if here is not None and there:
+            return Cost(ours, here / there)
+    return Cost(ours, None)
+
+
+def machine(run: RunRecord) -> str:
+    """What two runs must have in common for their speeds to be compared."""
+    return str([run.summary.get("machine"), *(run.options.get(name) for name in MACHINE_OPTIONS)])
+
+
+def _typical(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:
+    """The interval over examples, from the predictions of all runs that have the metric; or why there is none."""
+    runs = [run for run in row.runs if run.metric(metric) is not None]
+    scored = [_scores(run, metric) for run in runs]
+    found = [part for part in scored if part is not None]
+    if not found or len(found) < len(runs):
+        return None, ""
+    if any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
+        return None, "its runs were scored on different examples, so no interval is over examples"
+    return example_interval(np.stack([scores for _, scores in found]), options.resamples, options.seed), ""
+
+
+def _scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Ids and scores (E,) of single examples, where the metric is their mean: accuracy of one class each, and errors.
+
+    None of any other metric, without predictions, and where they do not give the recorded figure.
+    """
+    split, _, name = metric.removesuffix("_best_test_epoch").partition("/")
+    try:
+        with np.load(run.folder / PREDICTIONS) as arrays:
+            ids, targets, outputs = (arrays[f"{split}_{part}"] for part in ("ids", "targets", "logits"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    if name == "accuracy" and targets.ndim == 1 and outputs.ndim == 2:
+        scores = (outputs.argmax(axis=1) == targets).astype(np.float64)
+    elif name == "mae" and targets.shape == outputs.shape and not np.isnan(targets).any():
+        scores = np.abs(outputs.astype(np.float64) - targets).reshape(len(ids), -1).mean(axis=1)
+    else:
+        return None
+    order = np.argsort(ids, kind="stable")
+    recorded = run.metric(metric)
+    agrees = recorded is not None and len(ids) and math.isclose(scores.mean(), recorded, rel_tol=1e-3, abs_tol=1e-6)
+    return (ids[order], scores[order]) if agrees else None
+
+
+def _published(row: Row) -> tuple[Published | None, list[str]]:
+    """The cell that the row's runs name, and remarks where they name several or one that no paper prints."""
+    ended = [run for run in row.runs if run.status == "ok" and run.summary.get("published")]
+    named: dict[PublishedResult, list[RunRecord]] = {}
+    remarks: list[str] = []
+    for run in ended:
+        try:
+            named.setdefault(find(run.summary["published"]), []).append(run)
+        except (ValueError, TypeError, AttributeError) as error:
+            remarks.append(f"{run.name}: {error}")
+    if len(named) > 1:
+        remarks.append(f"its runs name several cells, of which none is shown: {', '.join(str(r.cell) for r in named)}")
+    if len(named) != 1:
+        return None, remarks
+    result, runs = next(iter(named.items()))
+    ours = _mean([value for run in runs if (value := run.metric(result.cell.metric)) is not None])
+    reasons = dict.fromkeys(reason for run in runs for reason in _reasons(run, result))
+    return Published((result, *_elsewhere(result)), ours, tuple(reasons)), remarks
+
+
+def _reasons(run: RunRecord, result: PublishedResult) -> list[str]:
+    """Why a run may not stand beside a published number."""
+    trial = ["a trial of a few batches"] if run.options.get("trainer.fast_dev_run") else []
+    return [*obstacles(run.summary, result), *trial]
+
+
+def _elsewhere(result: PublishedResult) -> list[PublishedResult]:
+    """What other tables and papers print for the same task, attention, variant and metric."""
+
+    def what(other: PublishedResult) -> tuple[Any, ...]:
+        return other.cell.task, other.cell.attention, other.cell.variant, other.cell.metric
+
+    return [other for other in published_results().values() if other is not result and what(other) == what(result)]

@@ -1,0 +1,229 @@
+"""A report as one HTML file that needs nothing else: tables, figures, runs, their options, and the papers' numbers.
+
+`page/` holds what a browser is given: the frame, its style and its script. All that was found goes in as one block of
+JSON, and the script writes it as text: names, errors and options come from files that anybody may have written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from sliceformer_lab.cli.help import explained
+from sliceformer_lab.commands.report.coverage import Coverage
+from sliceformer_lab.commands.report.figures import Figure
+from sliceformer_lab.commands.report.lines import Line
+from sliceformer_lab.commands.report.tables import (
+    COVERAGE,
+    LEGEND,
+    Section,
+    cells,
+    counts,
+    coverage_cells,
+    coverage_counts,
+    headed,
+    heading,
+    leftovers,
+    of_papers,
+    shown,
+    usual,
+)
+from sliceformer_lab.runs.collect import Collection, RunRecord
+from sliceformer_lab.runs.controls import is_control
+from sliceformer_lab.runs.groups import ABSENT, Table, plain
+
+PROGRAM = "python -m sliceformer_lab"
+OF_A_RUN = (
+    "task",
+    "attention",
+    "experiment",
+    "seed",
+    "git_commit",
+    "versions",
+    "machine",
+    "protocol",
+)  # beside options
+COST_COLUMNS = {"parameters": "parameters", "multiply-adds": "multiply_adds", "samples/s": "speed"}  # of a line
+PICTURES = (".png", ".pdf")
+
+
+def page(
+    found: Collection,
+    sections: Sequence[Section],
+    drawn: Sequence[Figure],
+    covered: Sequence[Coverage],
+    written: Sequence[Path] = (),
+) -> str:
+    """The whole HTML file. `written` are pictures of the figures, relative to it."""
+    content = page_content(found, sections, drawn, covered, written)
+    parts = {
+        "title": escape(heading(found)),
+        "style": _resource("page.css"),
+        "content": _in_a_script(json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)),
+        "charts": _charts(),
+        "script": _resource("page.js"),
+    }
+    return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], _resource("template.html"))
+
+
+def page_content(
+    found: Collection,
+    sections: Sequence[Section],
+    drawn: Sequence[Figure],
+    covered: Sequence[Coverage],
+    written: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """What the page shows, as plain values. Runs are named by their place in `runs`."""
+    numbers = {run.folder: number for number, run in enumerate(found.runs)}
+    metrics = {
+        run.folder: table.metric
+        for table, lines in sections
+        for line in lines
+        for run in (*line.row.runs, *line.row.repeated)
+    }
+    commits = Counter(str(run.summary.get("git_commit") or "unknown") for run in found.runs)
+    names, rows = coverage_cells(covered)
+    return {
+        "heading": heading(found),
+        "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "counts": counts(found),
+        "commits": commits.most_common(),
+        "legend": LEGEND,
+        "about": explained("attention"),
+        "tables": [_table(table, lines, numbers) for table, lines in sections],
+        "leftovers": leftovers(found, sections),
+        "figures": [_figure(figure, written) for figure in drawn],
+        "run_columns": list(_run_cells(found.runs[0], metrics)) if found.runs else [],
+        "runs": [_run(found, run, metrics) for run in found.runs],
+        "options": _differences([_facts(run) for run in found.runs]),
+        "coverage": {"title": COVERAGE, "counts": coverage_counts(covered), "columns": names, "rows": rows},
+    }
+
+
+def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> dict[str, Any]:
+    columns, rows = cells(table, lines)
+    return {
+        "title": table.title,
+        "usual": usual(table),
+        "columns": columns,
+        "rows": [_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)],
+    }
+
+
+def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path, int]) -> dict[str, Any]:
+    """A row of a table. `marked` are its cells whose cost is more than 5 % away from the reference's."""
+    marked = [columns.index(name) for name, cost in COST_COLUMNS.items() if getattr(line, cost).is_other]
+    return {
+        "attention": line.row.attention,
+        "control": is_control(line.row.attention),
+        "cells": texts,
+        "statuses": list(line.statuses),
+        "marked": marked,
+        "published": columns.index("published") if line.published is not None else None,
+        "of_papers": of_papers(line.published),
+        "reasons": list(line.published.reasons) if line.published is not None else [],
+        "notes": list(line.notes),
+        "runs": [numbers[run.folder] for run in (*line.row.runs, *line.row.repeated)],
+    }
+
+
+def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
+    metric = metrics[run.folder]
+    return {
+        "name": run.name,
+        "attention": run.attention,
+        "seed": run.summary.get("seed"),
+        "status": run.status,
+        "result": shown(run.metric(metric), metric),
+        "cells": list(_run_cells(run, metrics).values()),
+        "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
+        "command": _command(found, run),
+    }
+
+
+def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
+    """A line of the list of runs by the heads of its columns; the metric is one of them where all runs share it."""
+    metric, seconds = metrics[run.folder], run.number("wall_seconds")
+    result = shown(run.metric(metric), metric)
+    alike = len(set(metrics.values())) == 1
+    known: dict[str, Any] = {
+        "run": run.name,
+        "attention": run.attention,
+        "seed": run.summary.get("seed"),
+        "status": run.status,
+        **({headed(metric): result} if alike else {"result": result, "metric": headed(metric)}),
+        "seconds": None if seconds is None else f"{seconds:.0f}",
+        "started": run.started.replace("T", " ")[:16],
+        "commit": run.summary.get("git_commit"),
+    }
+    return {name: "" if value is None else str(value) for name, value in known.items()}
+
+
+def _command(found: Collection, run: RunRecord) -> str:
+    """What repeats a run: its job of a sweep, or what was typed."""
+    job = found.planned.get(run.folder)
+    words = run.summary.get("command") if job is None else [word for word in job if not word.startswith("study=")]
+    return shlex.join([*PROGRAM.split(), *map(str, words)]) if isinstance(words, list) else ""
+
+
+def _facts(run: RunRecord) -> dict[str, str]:
+    """What a run was made of, as text: its options, and what else may tell it from another."""
+    facts: dict[str, Any] = dict(run.options)
+    for name in OF_A_RUN:
+        value = run.summary.get(name)
+        facts |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return {name: plain(value) for name, value in facts.items()}
+
+
+def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Facts of runs without repetition: what most runs have, and where each has something else, by places in lists."""
+    names = sorted({name for facts in found for name in facts})
+    values: dict[str, int] = {}
+    placed = [[values.setdefault(facts.get(name, ABSENT), len(values)) for name in names] for facts in found]
+    common = [Counter(column).most_common(1)[0][0] for column in zip(*placed, strict=True)]
+    return {
+        "names": names,
+        "values": list(values),
+        "common": common,
+        "others": [{i: value for i, value in enumerate(row) if value != common[i]} for row in placed],
+    }
+
+
+def _figure(figure: Figure, written: Sequence[Path]) -> dict[str, Any]:
+    pictures = [path.as_posix() for path in written if path.stem == figure.name and path.suffix in PICTURES]
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "table": figure.table,
+        "caption": figure.caption,
+        "alt": figure.alt,
+        "spec": figure.spec,
+        "pictures": pictures,
+    }
+
+
+@cache
+def _charts() -> str:
+    """Vega, Vega-Lite and Vega-Embed, which the script starts when a figure comes near."""
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+
+
+def _in_a_script(text: str) -> str:
+    """JSON that cannot end the element it stands in."""
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+def _resource(name: str) -> str:
+    return files(__package__).joinpath("page", name).read_text(encoding="utf-8")

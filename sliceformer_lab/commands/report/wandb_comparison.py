@@ -1,0 +1,151 @@
+"""One W&B run for each sweep, with all its jobs in a table and the report's row of each attention in another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.commands.report.lines import Line, lines
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import Section, frame
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.collect import Collection, RunRecord, collect
+from sliceformer_lab.runs.folder import read_config
+from sliceformer_lab.runs.groups import plain, tables
+from sliceformer_lab.training.loggers import open_run, sync_command
+from sliceformer_lab.training.wandb_charts import BY_ATTENTION, JOBS, ROWS
+
+LOGGER = "sliceformer_lab.training.loggers.wandb_logger"
+COSTS = {  # column: where in a summary
+    "parameters": ("parameters",),
+    "multiply_adds": ("cost_per_sample", "multiply_adds"),
+    "comparisons": ("cost_per_sample", "comparisons"),
+    "samples_per_second": ("samples_per_second",),
+    "peak_memory_gb": ("peak_memory_gb",),
+    "wall_seconds": ("wall_seconds",),
+}
+
+Record = dict[str, Any]
+
+
+def log_comparison(folders: Sequence[Path]) -> str | None:
+    """Send the comparison of the sweep with these job folders to where its runs went; None if they used no W&B.
+
+    Returns what to tell of it. Raises LabError where the sweep cannot be read.
+    """
+    logger = _logger(folders)
+    if logger is None:
+        return None
+    sweep = folders[0].parent
+    options = ReportOptions(folder=str(sweep))
+    found = collect(sweep)
+    sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
+    _send(sweep, logger, found, sections)
+    command = sync_command(sweep)
+    return f"upload the comparison of the sweep to W&B with: {command}" if command else "the comparison is on W&B"
+
+
+def job_records(found: Collection, sections: Iterable[Section]) -> list[Record]:
+    """A record for each job of a sweep, those included that failed or left nothing, with a key for each column.
+
+    Beside what every run has there is a column for each option in which the jobs differ, and for each metric.
+    """
+    differing = sorted({name for table, _ in sections for row in table.rows for name in row.shown})
+    metrics = sorted({name for run in found.runs for name in run.summary.get("metrics") or {}})
+    empty = dict.fromkeys(
+        ["job", "task", "attention", *differing, "seed", "split_seed", "status", "error", *metrics, *COSTS]
+    )
+    records = [_job_record(run, differing, metrics) for run in found.runs]
+    records += [{"job": name, "status": "unreadable", "error": why} for name, why in found.unreadable.items()]
+    records += [{"job": str(job.job), "status": "missing", "error": " ".join(job.overrides)} for job in found.missing]
+    return sorted((empty | record for record in records), key=lambda record: _number_first(record["job"]))
+
+
+def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]) -> Record:
+    return {
+        "job": run.name,
+        "task": run.task,
+        "attention": run.attention,
+        **{name: plain(run.options[name]) for name in differing if name in run.options},
+        "seed": run.summary.get("seed"),
+        "split_seed": run.summary.get("split_seed"),
+        "status": run.status,
+        "error": run.summary.get("error"),
+        **{name: run.number("metrics", name) for name in metrics},
+        **{name: run.number(*path) for name, path in COSTS.items()},
+    }
+
+
+def _logger(folders: Iterable[Path]) -> Record | None:
+    """The options of the jobs' W&B logger; None if no job that began had one."""
+    for folder in folders:
+        try:
+            node = read_config(folder).get("logger")
+        except RunFolderError:
+            continue
+        if isinstance(node, dict) and node.get("_target_") == LOGGER:
+            return {key: value for key, value in node.items() if key != "_target_"}
+    return None
+
+
+def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: Sequence[Section]) -> None:
+    import wandb
+
+    (sweep / ".wandb").mkdir(exist_ok=True)  # W&B takes it instead of `wandb`, whose config.yaml is no run's of ours
+    tasks = sorted({run.task for run in found.runs})
+    run = open_run(
+        sweep,
+        "comparison",
+        job_type="comparison",
+        project=logger["project"],
+        entity=logger["entity"],
+        offline=logger["offline"],
+        group=logger["group"] or sweep.name,
+        tags=["comparison", *tasks],
+        config={"sweep": sweep.name, "tasks": tasks, "attentions": sorted({run.attention for run in found.runs})},
+    )
+    try:
+        jobs = job_records(found, sections)
+        run.log({JOBS: _table(jobs), ROWS: _table(_row_records(sections))})
+        for number, (table, rows) in enumerate(sections, start=1):
+            means = [{"attention": _label(line), table.metric: line.mean} for line in rows if line.mean is not None]
+            if means:
+                title = f"{table.title}: {table.metric}, mean over seeds; intervals and tests are in {ROWS}"
+                chart = wandb.plot.bar(_table(means), "attention", table.metric, title=title)
+                run.log({BY_ATTENTION if number == 1 else f"{BY_ATTENTION}_{number}": chart})
+        statuses = [record["status"] for record in jobs]
+        run.summary.update({"jobs": len(jobs), **{f"jobs_{status}": statuses.count(status) for status in statuses}})
+    finally:
+        run.finish()
+
+
+def _row_records(sections: Iterable[Section]) -> list[Record]:
+    """The report's lines, as in its CSV file."""
+    lines_of_all = frame(sections)
+    names = [str(name) for name in lines_of_all.columns]
+    return [dict(zip(names, values, strict=True)) for values in lines_of_all.astype(object).to_numpy()]
+
+
+def _label(line: Line) -> str:
+    return f"{line.row.label} ({len(line.values)} of {line.planned})"
+
+
+def _table(records: Sequence[Record]) -> Any:
+    """A W&B table; what is unknown, and columns of which nothing is known, are left out."""
+    import wandb
+
+    names = dict.fromkeys(name for record in records for name, value in record.items() if _known(value))
+    rows: list[Any] = [[record.get(name) if _known(record.get(name)) else None for name in names] for record in records]
+    return wandb.Table(columns=list(names), data=rows, allow_mixed_types=True)
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+
+def _number_first(name: str) -> tuple[float, str]:
+    """Job folders begin with their number."""
+    number = name.partition("-")[0]
+    return (float(number) if number.isdigit() else math.inf, name)

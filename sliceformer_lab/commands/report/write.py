@@ -1,0 +1,47 @@
+"""One report, in order: collect the runs, group them, put numbers on each row, write every format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from sliceformer_lab.commands.report.coverage import coverage
+from sliceformer_lab.commands.report.figures import figures, write_figures
+from sliceformer_lab.commands.report.lines import lines
+from sliceformer_lab.commands.report.page import page
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import coverage_page, frame, latex, markdown, show
+from sliceformer_lab.runs.collect import collect
+from sliceformer_lab.runs.folder import write_text
+from sliceformer_lab.runs.groups import tables
+
+WIDTH = 200  # of tables that go into a file or a pipe
+
+
+def run(options: ReportOptions, folder: Path) -> None:
+    """Write report.html, .md, .csv, .tex, coverage.md and figures into `folder`, and print the tables.
+
+    Raises LabError.
+    """
+    found = collect(Path(options.folder).expanduser().resolve())
+    sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
+    covered = coverage(found.runs, found.folder)
+    drawn = figures(sections)
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = write_figures(drawn, folder) if options.figures else []
+    texts = {
+        "report.html": page(found, sections, drawn, covered, [path.relative_to(folder) for path in pictures]),
+        "report.md": markdown(found, sections),
+        "report.csv": frame(sections).to_csv(index=False),
+        "report.tex": latex(sections),
+        "coverage.md": coverage_page(covered),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    show(console, found, sections)
+    for name in [*texts, *(["figures"] if pictures else [])]:
+        console.print(str(folder / name), markup=False, soft_wrap=True)

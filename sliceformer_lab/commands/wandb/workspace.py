@@ -1,0 +1,129 @@
+"""The panels of a saved workspace, each reading keys that runs of ours log."""
+
+from __future__ import annotations
+
+import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
+
+from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
+from sliceformer_lab.training.wandb_charts import (
+    BY_ATTENTION,
+    BY_DEPTH,
+    HEATMAPS,
+    JOBS,
+    LINE_SERIES,
+    LINE_SERIES_FIELDS,
+    ROWS,
+    SPECTRUM_BY_LAYER,
+    SPECTRUM_OVER_TRAINING,
+)
+
+ATTENTION = "names.attention"  # of a run's configuration
+SCALARS = {  # of the history, means over the layers: title
+    "spectrum/output_stable_rank_mean": "Stable rank of the operator's output",
+    "spectrum/output_stable_rank_centred_mean": "The same, token mean removed",
+    "spectrum/output_residual_mean": "Relative rank-1 residual of the operator's output",
+    "spectrum/output_cosine_mean": "Mean cosine between tokens of the operator's output",
+}
+NOTE = (
+    "Bars and lines are means over the runs shown, seeds and settings alike, with their standard deviation. "
+    f"Intervals, paired tests and the runs that failed are in `{ROWS}` and `{JOBS}`, which each sweep logs; a "
+    "difference between bars alone shows nothing. Speeds compare on one machine only."
+)
+
+
+def definition(options: DashboardOptions, entity: str) -> ws.Workspace:
+    """The workspace; nothing is read from or sent to the server."""
+    sections = {
+        "Metric by attention": [
+            _bars(options.metric),
+            _bar_chart(options.metric),
+            wr.MarkdownPanel(markdown=NOTE),
+            wr.WeavePanelSummaryTable(table_name=ROWS, layout=wr.Layout(w=24)),
+            wr.WeavePanelSummaryTable(table_name=JOBS, layout=wr.Layout(w=24)),
+        ],
+        "Accuracy against speed": [
+            _scatter("samples_per_second", "training, samples/s", options.metric),
+            _scatter("peak_memory_gb", "peak memory, GB", options.metric),
+        ],
+        "Learning curves": [
+            _curve(options.curve, options.curve, "epoch"),
+            _curve("train/loss", "Training loss", "trainer/global_step"),
+            wr.MediaBrowser(title="Curves of single runs", media_keys=["pictures/curves"]),
+        ],
+        "Spectra": [
+            *(_curve(key, title, "epoch") for key, title in SCALARS.items()),
+            _line_series(SPECTRUM_BY_LAYER, "log10 of s_i / s_1 by layer", "index i of the singular value"),
+            _line_series(SPECTRUM_OVER_TRAINING, "log10 of s_i / s_1 over training", "index i of the singular value"),
+            wr.MediaBrowser(title="Spectra of single runs", media_keys=["pictures/spectrum"]),
+            wr.MediaBrowser(title="Operator's output by layer", media_keys=[HEATMAPS]),
+        ],
+        "Residual and rank against depth": [
+            _line_series(key, title, "layer") for key, (_, _, title) in BY_DEPTH.items()
+        ],
+        "Parameters and cost": [
+            _bars("parameters"),
+            _bars("multiply_adds"),
+            _scatter("parameters", "parameters", options.metric),
+            _scatter("multiply_adds", "multiply-adds a sample", options.metric),
+        ],
+    }
+    chosen = [] if options.group is None else [ws.Metric("Group") == options.group]
+    return ws.Workspace(
+        entity=entity,
+        project=options.project,
+        name=options.name,
+        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
+        settings=ws.WorkspaceSettings(max_runs=100),
+        runset_settings=ws.RunsetSettings(filters=chosen),
+    )
+
+
+def _bars(key: str) -> wr.BarPlot:
+    """A number of the summaries by attention."""
+    return wr.BarPlot(
+        title=f"{key} by attention",
+        metrics=[wr.SummaryMetric(key)],
+        groupby=wr.Config(ATTENTION),
+        groupby_aggfunc="mean",
+        groupby_rangefunc="stddev",
+    )
+
+
+def _bar_chart(metric: str) -> wr.CustomChart:
+    """The comparison that a sweep logs."""
+    return wr.CustomChart(
+        query={"summaryTable": {"tableKey": f"{BY_ATTENTION}_table"}},
+        chart_name="wandb/bar/v0",
+        chart_fields={"label": "attention", "value": metric},
+        chart_strings={"title": f"{metric} of a sweep, mean over seeds"},
+    )
+
+
+def _scatter(key: str, label: str, metric: str) -> wr.ScatterPlot:
+    """The metric against a cost, a point for each run."""
+    return wr.ScatterPlot(
+        title=f"{metric} against {label}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(metric), log_x=True
+    )
+
+
+def _curve(key: str, title: str, axis: str) -> wr.LinePlot:
+    """A metric of the history by attention."""
+    return wr.LinePlot(
+        title=title,
+        x=axis,
+        y=[key],
+        groupby=wr.Config(ATTENTION),
+        groupby_aggfunc="mean",
+        groupby_rangefunc="stddev",
+    )
+
+
+def _line_series(key: str, title: str, xname: str) -> wr.CustomChart:
+    """A chart that each run logs."""
+    return wr.CustomChart(
+        query={"summaryTable": {"tableKey": f"{key}_table"}},
+        chart_name=LINE_SERIES,
+        chart_fields=LINE_SERIES_FIELDS,
+        chart_strings={"title": title, "xname": xname},
+    )

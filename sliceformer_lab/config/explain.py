@@ -1,0 +1,112 @@
+"""Hydra's and OmegaConf's errors as one sentence: where, what was given, what would work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+
+from sliceformer_lab.cli.plan import BENCHMARKS
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, no_such_option, option_names
+from sliceformer_lab.config.schema import nearest
+from sliceformer_lab.errors import LabError
+
+
+def explain(
+    error: Exception, overrides: Sequence[str], config_dir: str | None = None, config_name: str = "config"
+) -> str:
+    """The sentence for an error that composing `overrides` raised; `config_dir` is searched for options too."""
+    told = _told_already(error)
+    if told is not None:
+        return told
+    if isinstance(error, MissingConfigException):
+        return _missing_option(error, overrides)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not understood; write KEY=VALUE, and quote a value with spaces or brackets"
+    if several := re.match("Ambiguous value for argument '(.*)'", str(error)):
+        return f"{several[1]}: several values; add -m to run each of them, or write [...] for a list"
+    try:
+        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir, config_name)]
+    except (HydraException, ValueError):
+        faults = []
+    return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
+
+
+def _told_already(error: BaseException | None) -> str | None:
+    """The text of an error of ours that Hydra or OmegaConf has wrapped."""
+    while error is not None and not isinstance(error, LabError):
+        error = error.__cause__ or error.__context__
+    return None if error is None else str(error)
+
+
+def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> str:
+    missing = str(error.missing_cfg_file)
+    named = [override.partition("=")[0].lstrip("+") for override in overrides]
+    group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
+    if not group:
+        return f"--config-name={missing}: there is no such file in {CONF_DIR}"
+    known, name = {*option_names(group), *(error.options or [])}, missing.removeprefix(f"{group}/")
+    if group == "study" and name in BENCHMARKS:
+        return f"study={name} measures speeds and trains nothing: python -m sliceformer_lab study {name}"
+    return no_such_option(group, name, sorted(known))
+
+
+def _jobs(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job of a sweep."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return BasicSweeper.split_arguments(parsed, None)[0]
+
+
+def _faults(overrides: list[str], config_dir: str | None, config_name: str) -> list[str]:
+    """What is wrong with the overrides of one job, whose group options exist."""
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    groups = list(compose_root([], config_name)["hydra"]["runtime"]["choices"])
+    search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
+    chosen = [o for o in parsed if o.key_or_group in (*groups, "hydra.searchpath")]
+    faults = [fault for o in chosen if (fault := _choice_fault(o))]
+    root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))], config_name)
+    return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root, groups))]
+
+
+def _choice_fault(override: Override) -> str | None:
+    if override.key_or_group.startswith("hydra"):
+        return None
+    if override.is_add():
+        return f"{override.input_line}: there is a choice of {override.key_or_group} to replace; leave out the +"
+    if not override.is_delete() and not isinstance(override.value(), str):
+        return f"{override.input_line}: name one option of {override.key_or_group}"
+    return None
+
+
+def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> str | None:
+    key = override.key_or_group
+    parent, missing, siblings = _search(key, root, groups)
+    if override.is_add():
+        return None if missing else f"{override.input_line}: there is such a key to replace; leave out the +"
+    if not missing or override.is_force_add():
+        return None
+    where = f" in {parent}" if parent else ""
+    return f"{key}: there is no such key{where}{nearest(missing, siblings)}"
+
+
+def _search(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:
+    """Where a dotted key leaves the configuration: the last parent there is, the part it lacks and what it has.
+
+    The lacking part is '' if the key is there.
+    """
+    node: Any = root
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(node, dict) or part not in node:
+            siblings = list(node) if isinstance(node, dict) else []
+            if depth == 0:
+                siblings += [group for group in groups if not group.startswith("hydra/")]
+            return ".".join(parts[:depth]), part, sorted({*siblings} - {"_target_", "hydra"})
+        node = node[part]
+    return key, "", []

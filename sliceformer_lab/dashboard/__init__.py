@@ -1,1 +1,0 @@
-"""What Weights & Biases shows: charts of a run, a comparison of a sweep, and a saved workspace of panels."""

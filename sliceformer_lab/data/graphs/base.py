@@ -1,0 +1,163 @@
+"""Graphs of many sizes: kept in memory-mapped files, padded batch by batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sliceformer_lab.batch import Batch, Graphs, Padding
+from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
+from sliceformer_lab.data.loader import Split
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph and what was worked out about it."""
+
+    nodes: np.ndarray  # (n, F) uint8 features
+    edges: np.ndarray  # (2, e) int16, source and target
+    edge_features: np.ndarray  # (e, G) uint8
+    pairs: np.ndarray | None = None  # (n, n, 2) uint8, distance and middle node of `shortest_paths`
+    positions: np.ndarray | None = None  # (n, P) float32, encodings of each node's place
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+@dataclass(frozen=True)
+class GraphStore:
+    """Graphs in files of one folder that all processes map into memory: opening takes no time."""
+
+    parts: dict[str, np.ndarray]  # of Graph, all graphs one after the other
+    node_offsets: np.ndarray  # (n + 1,) int64
+    edge_offsets: np.ndarray  # (n + 1,) int64
+    pair_offsets: np.ndarray  # (n + 1,) int64
+    targets: np.ndarray  # (n, T) float32, NaN where one is missing, or (n,) int64 classes
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, row: int) -> Graph:
+        nodes = slice(*self.node_offsets[row : row + 2])
+        edges = slice(*self.edge_offsets[row : row + 2])
+        pairs, positions = self.parts.get("pairs"), self.parts.get("positions")
+        size = nodes.stop - nodes.start
+        return Graph(
+            nodes=self.parts["nodes"][nodes],
+            edges=self.parts["edges"][edges].T,
+            edge_features=self.parts["edge_features"][edges],
+            pairs=None if pairs is None else pairs[slice(*self.pair_offsets[row : row + 2])].reshape(size, size, 2),
+            positions=None if positions is None else positions[nodes],
+        )
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Nodes of every graph (n,)."""
+        return np.diff(self.node_offsets)
+
+    @property
+    def num_edges(self) -> np.ndarray:
+        """Directed edges of every graph (n,)."""
+        return np.diff(self.edge_offsets)
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """What `write` left in the folder."""
+        names = ("nodes", "edges", "edge_features", "pairs", "positions")
+        files = {name: folder / f"{name}.npy" for name in names}
+        parts = {name: np.load(file, mmap_mode="r") for name, file in files.items() if file.is_file()}
+        nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
+        pairs = np.cumsum([0, *np.diff(nodes) ** 2], dtype=np.int64)
+        return cls(parts, nodes, edges, pairs, np.load(folder / "targets.npy", mmap_mode="r"))
+
+    @staticmethod
+    def write(folder: Path, graphs: Sequence[Graph], targets: np.ndarray) -> None:
+        """Write graphs, all with pairs or none, all with positions or none, and their targets."""
+        parts = {
+            "nodes": [graph.nodes for graph in graphs],
+            "edges": [graph.edges.T for graph in graphs],
+            "edge_features": [graph.edge_features for graph in graphs],
+            "pairs": [graph.pairs.reshape(-1, 2) for graph in graphs if graph.pairs is not None],
+            "positions": [graph.positions for graph in graphs if graph.positions is not None],
+        }
+        for name, arrays in parts.items():
+            if arrays:
+                np.save(folder / f"{name}.npy", np.concatenate(arrays))
+        np.save(folder / "node_offsets.npy", np.cumsum([0, *map(len, graphs)], dtype=np.int64))
+        np.save(
+            folder / "edge_offsets.npy", np.cumsum([0, *(graph.edges.shape[1] for graph in graphs)], dtype=np.int64)
+        )
+        np.save(folder / "targets.npy", targets)
+
+
+@dataclass
+class GraphSplit(Split):
+    """Some graphs of a store. Inputs are the nodes' features (B, N, F) int64, 0 on padding."""
+
+    store: GraphStore
+    rows: np.ndarray  # (n,) positions in the store
+    num_hops: int = 0  # edges of every shortest path whose features are given
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[rows])
+
+    def lengths(self) -> np.ndarray:
+        sizes: np.ndarray = self.store.sizes[self.rows]
+        return sizes
+
+    def batch(self, rows: list[int]) -> Batch:
+        places = self.rows[rows]
+        graphs = [self.store[place] for place in places]
+        lengths = torch.tensor([len(graph) for graph in graphs])
+        width = int(lengths.max())
+        inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
+        target = torch.from_numpy(np.array(self.store.targets[places]))
+        structure = self.structure(graphs, width)
+        return Batch(inputs, target, torch.tensor(rows), Padding.from_lengths(lengths, width), structure)
+
+    def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
+        """What the nodes of some graphs, padded to `width`, have to do with each other."""
+        index = np.concatenate([graph.edges + np.int64(row * width) for row, graph in enumerate(graphs)], axis=1)
+        features = np.concatenate([graph.edge_features for graph in graphs])
+        edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
+        positions = distances = path_features = None
+        if graphs[0].positions is not None:
+            positions = torch.from_numpy(_padded([g.positions for g in graphs if g.positions is not None], width))
+        if graphs[0].pairs is not None:
+            pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
+            for row, graph in enumerate(graphs):
+                if graph.pairs is not None:
+                    pairs[row, : len(graph), : len(graph)] = graph.pairs
+            distances = torch.from_numpy(pairs[..., 0].astype(np.int64))
+            distances[distances == UNREACHABLE] = -1
+            if self.num_hops:
+                path_features = _along_paths(pairs, index, features, self.num_hops)
+        return Graphs(edge_index, edge_features, distances, path_features, positions)
+
+
+def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
+    """Arrays (n_i, F) -> (B, width, F), 0 on padding."""
+    padded = np.zeros((len(parts), width, parts[0].shape[1]), dtype=parts[0].dtype)
+    for row, part in zip(padded, parts, strict=True):
+        row[: len(part)] = part
+    return padded
+
+
+def _along_paths(pairs: np.ndarray, index: np.ndarray, features: np.ndarray, num_hops: int) -> Tensor:
+    """Features of the first edges of every shortest path: (B, N, N, 2) -> (B, N, N, K, G) int64, -1 beyond its end."""
+    size = pairs.shape[1]
+    dense = np.full((*pairs.shape[:3], features.shape[1]), -1, dtype=np.int64)
+    graph, source = np.divmod(index[0], size)
+    dense[graph, source, index[1] % size] = features
+    nodes = path_nodes(pairs[..., 0], pairs[..., 1], num_hops)  # (B, N, N, K + 1)
+    start, end = nodes[..., :-1], nodes[..., 1:]
+    along: Any = dense[np.arange(len(pairs))[:, None, None, None], start, end]
+    along[end < 0] = -1
+    return torch.from_numpy(along)

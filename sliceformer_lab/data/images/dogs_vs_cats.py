@@ -1,0 +1,57 @@
+"""Kaggle's Dogs-vs-Cats pictures."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from sliceformer_lab.data.base import Positive, Stage
+from sliceformer_lab.data.images.augment import dogs_vs_cats_transform
+from sliceformer_lab.data.images.base import FileImages, Images, Transform
+from sliceformer_lab.data.images.folders import FileImageData
+from sliceformer_lab.errors import DataError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DogsVsCats(FileImageData):
+    """Kaggle's 25,000 labelled pictures, root/train/cat.0.jpg ..., of which 20 % of each class are the test set.
+
+    Kaggle's own test part has no labels. The paper selects on those 20 %, and scores them with random crops
+    (`eval_crop="random"`); here they are scored once, and plain.
+    """
+
+    title = "dogs_vs_cats"
+    num_classes = 2
+    published_sizes: ClassVar[dict[Stage, int]] = {"train": 25_000}
+    classes: ClassVar[tuple[str, ...]] = ("cat", "dog")
+
+    batch_size: Positive = 64
+    augment: Literal["none", "paper"] = "paper"
+    eval_crop: Literal["none", "random"] = "none"
+
+    @property
+    def test_share(self) -> float:
+        return 0.2
+
+    def prepare_data(self) -> None:
+        if not (self.path / "train").is_dir():
+            raise DataError(
+                f"{self.path / 'train'} is missing; get the Dogs vs. Cats competition's train.zip from kaggle.com "
+                f"and unpack it in {self.path}"
+            )
+
+    def read(self) -> dict[Stage, Images]:
+        files, targets = [], []
+        for target, name in enumerate(self.classes):
+            found = sorted((self.path / "train").glob(f"{name}.*.jpg"))
+            if not found:
+                raise DataError(f"{self.path / 'train'} holds no {name}.0.jpg and so on; unpack train.zip there")
+            files += [str(path.relative_to(self.path)) for path in found]
+            targets += [target] * len(found)
+        return {"train": FileImages(self.path, files, torch.tensor(targets))}
+
+    def transforms(self) -> tuple[Transform, Transform]:
+        return (
+            dogs_vs_cats_transform(self.image_size, random=self.augment == "paper"),
+            dogs_vs_cats_transform(self.image_size, random=self.eval_crop == "random"),
+        )

@@ -1,0 +1,80 @@
+"""Tiny-ImageNet and ImageNet-1k as their owners lay them out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+
+from sliceformer_lab.data.base import Fraction, Stage
+from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
+from sliceformer_lab.data.images.base import FileImages, Images
+from sliceformer_lab.data.images.folders import ImageNetLike, class_names, list_images
+from sliceformer_lab.errors import DataError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TinyImageNet(ImageNetLike):
+    """100,000 and 10,000 pictures of 200 classes, 64 x 64, in root/tiny-imagenet-200.
+
+    The labels of its test part were never published: its validation part is the test set here, as in the papers.
+    """
+
+    title = "tiny_imagenet"
+    num_classes = 200
+    published_sizes: ClassVar[dict[Stage, int]] = {"train": 100_000, "test": 10_000}
+    archive = OfficialFile(
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043
+    )
+
+    download: bool = True
+    verify: bool = True
+    crop_pct: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    def prepare_data(self) -> None:
+        fetch_unpacked(self.archive, self.path, "tiny-imagenet-200", download=self.download, check=self.verify)
+
+    def read(self) -> dict[Stage, Images]:
+        root = self.path / "tiny-imagenet-200"
+        classes = class_names(root / "train")
+        return {"train": list_images(root, "train", classes, inner="images"), "test": self._annotated(root, classes)}
+
+    def _annotated(self, root: Path, classes: list[str]) -> FileImages:
+        table = root / "val" / "val_annotations.txt"
+        if not table.is_file():
+            raise DataError(f"{table} is missing; it holds the labels of val/images")
+        rows = [line.split("\t")[:2] for line in table.read_text().splitlines()]
+        for _, name in rows:
+            if name not in classes:
+                raise DataError(f"{table} names the class {name}, which {root / 'train'} lacks")
+        targets = torch.tensor([classes.index(name) for _, name in rows])
+        return FileImages(root, [f"val/images/{file}" for file, _ in rows], targets)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImageNet1k(ImageNetLike):
+    """ILSVRC 2012: root/train/CLASS and root/val/CLASS. It may not be passed on, so nothing downloads it.
+
+    The published validation part is the test set here; validation examples are taken from training.
+    """
+
+    title = "imagenet1k"
+    num_classes = 1000
+    published_sizes: ClassVar[dict[Stage, int]] = {"train": 1_281_167, "test": 50_000}
+
+    val_fraction: Fraction = 0.02
+
+    def prepare_data(self) -> None:
+        for part in ("train", "val"):
+            if not (self.path / part).is_dir():
+                raise DataError(
+                    f"{self.path / part} is missing; get ILSVRC2012 from image-net.org and put its images there, "
+                    "one folder for each class (n01440764, ...)"
+                )
+
+    def read(self) -> dict[Stage, Images]:
+        classes = class_names(self.path / "train")
+        if len(classes) > self.num_classes:
+            raise DataError(f"{self.path / 'train'} holds {len(classes)} class folders, ImageNet-1k has 1,000")
+        return {"train": list_images(self.path, "train", classes), "test": list_images(self.path, "val", classes)}

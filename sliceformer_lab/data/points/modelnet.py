@@ -1,0 +1,113 @@
+"""ModelNet40 in its two published forms: text files of points with normals, and HDF5."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from sliceformer_lab.data.base import Stage
+from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
+from sliceformer_lab.data.points.base import Clouds, PointData
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.table_files import stamps
+from sliceformer_lab.errors import DataError
+
+NUM_CLASSES = 40
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ModelNet40(PointData):
+    """Forty kinds of shapes: 9,843 and 2,468 clouds.
+
+    `form=text` reads root/modelnet40_normal_resampled, 10,000 points with normals each; `form=hdf5` reads
+    root/modelnet40_ply_hdf5_2048, 2,048 points each. Lists that name fewer shapes are read as they are.
+    """
+
+    title = "modelnet40"
+    text: ClassVar[OfficialFile] = OfficialFile(
+        "https://shapenet.cs.stanford.edu/media/modelnet40_normal_resampled.zip", "", 1_710_000_000
+    )
+    hdf5: ClassVar[OfficialFile] = OfficialFile(
+        "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip", "", 435_000_000
+    )
+    published_sizes: ClassVar[dict[str, int]] = {"train": 9_843, "test": 2_468}
+
+    form: Literal["text", "hdf5"] = "text"
+    download: bool = True
+
+    @property
+    def spec(self) -> DataSpec:
+        return self._spec(NUM_CLASSES)
+
+    @cached_property
+    def _shapes(self) -> Path:
+        """The folder that is read, fetched if it is missing. Raises DataError."""
+        if self.form == "text":
+            return fetch_unpacked(
+                self.text, self.path, "modelnet40_normal_resampled", download=self.download, check=False
+            )
+        return fetch_unpacked(self.hdf5, self.path, "modelnet40_ply_hdf5_2048", download=self.download, check=False)
+
+    def classes(self) -> list[str]:
+        name = "modelnet40_shape_names.txt" if self.form == "text" else "shape_names.txt"
+        return self._lines(name)
+
+    def source(self) -> dict[str, Any]:
+        lists = sorted(self._shapes.glob("*.txt"))
+        return {"form": self.form, "files": stamps([*lists, *sorted(self._shapes.glob("*.h5"))])}
+
+    def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
+        stages: tuple[Stage, ...] = ("train", "test")
+        return {stage: self._text_part(stage) if self.form == "text" else self._hdf5_part(stage) for stage in stages}
+
+    def _text_part(self, stage: Stage) -> tuple[Clouds, np.ndarray]:
+        classes = self.classes()
+        files, labels = [], []
+        for name in self._lines(f"modelnet40_{stage}.txt"):
+            kind = name.rpartition("_")[0]  # night_stand_0001
+            if kind not in classes:
+                raise DataError(f"{self._shapes / f'modelnet40_{stage}.txt'} names {name}, which is of no class")
+            files.append(self._shapes / kind / f"{name}.txt")
+            labels.append(classes.index(kind))
+        if missing := [file for file in files if not file.is_file()]:
+            raise DataError(
+                f"{missing[0]} is missing ({len(missing):,} of {len(files):,} clouds are), which modelnet40_{stage}.txt"
+                " names; unpack the archive again"
+            )
+        return files, np.array(labels)
+
+    def _hdf5_part(self, stage: Stage) -> tuple[Clouds, np.ndarray]:
+        try:
+            import h5py
+        except ImportError as error:
+            raise DataError("the HDF5 release needs h5py: pip install 'sliceformer-lab[points]'") from error
+        clouds, labels = [], []
+        for line in self._lines(f"{stage}_files.txt"):
+            file = self._shapes / Path(line).name
+            try:
+                with h5py.File(file, "r") as content:
+                    points, normals = content["data"][:], content["normal"][:] if "normal" in content else None
+                    labels.append(content["label"][:].reshape(-1).astype(np.int64))
+            except (OSError, KeyError) as error:
+                raise DataError(f"{file} cannot be read ({error}); unpack the archive again") from error
+            clouds.append(points if normals is None else np.concatenate([points, normals], axis=2))
+        every = np.concatenate(clouds).astype(np.float32)
+        if not np.isfinite(every).all():
+            raise DataError(f"{self._shapes} has coordinates that are not numbers; unpack the archive again")
+        return list(every), np.concatenate(labels)
+
+    def _lines(self, name: str) -> list[str]:
+        file = self._shapes / name
+        if not file.is_file():
+            raise DataError(f"{file} is missing; unpack the archive again")
+        return file.read_text(encoding="utf-8").split()
+
+    def is_official(self) -> tuple[bool, str]:
+        found = {
+            stage: len(np.load(self.folder() / f"{stage}_targets.npy", mmap_mode="r")) for stage in ("train", "test")
+        }
+        counts = json.dumps(found)
+        return found == self.published_sizes, f"clouds counted ({counts}); no checksums are published"

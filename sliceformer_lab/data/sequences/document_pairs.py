@@ -1,0 +1,145 @@
+"""Pairs of papers, one citing the other or not: the retrieval task of the Long Range Arena, from AAN's files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.base import Positive, Stage
+from sliceformer_lab.data.cache import cached
+from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
+from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.table_files import stamps, tsv_rows
+from sliceformer_lab.errors import DataError
+
+FILES: dict[Stage, str] = {
+    "train": "new_aan_pairs.train.tsv",
+    "val": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+LONGEST = 10_000  # characters that are read of a document, as published
+DOCUMENTS = "documents"
+LABELS = {"0.0": 0, "0": 0, "1.0": 1, "1": 1}
+PUBLISHED = {"train": 147_086, "val": 18_090, "test": 17_437}  # pairs
+
+
+@dataclass
+class PairSplit(SequenceSplit):
+    """Pairs of documents: a sequence of the store holds the places of its two documents.
+
+    Batches have inputs (2B, N), first the B first documents, then the second ones, and B targets.
+    """
+
+    documents: SequenceStore = field(kw_only=True)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """(n, 2) places in `documents`."""
+        pairs: np.ndarray = self.store.tokens.reshape(-1, 2)[self.rows]
+        return pairs
+
+    def lengths(self) -> np.ndarray:
+        """(n,) of the longer document."""
+        lengths: np.ndarray = np.minimum(self.documents.lengths[self.pairs].max(axis=1), self.max_len)
+        return lengths
+
+    def num_truncated(self) -> int:
+        """How many pairs have a document that is longer than max_len."""
+        return int((self.documents.lengths[self.pairs] > self.max_len).any(axis=1).sum())
+
+    def batch(self, rows: list[int]) -> Batch:
+        places = self.rows[rows]
+        firsts_then_seconds = self.store.tokens.reshape(-1, 2)[places].T.ravel()
+        inputs, padding = self.padded([self.documents[place] for place in firsts_then_seconds])
+        target = torch.from_numpy(np.array(self.store.targets[places]))
+        return Batch(inputs, target, torch.tensor(rows), padding)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LRARetrieval(SequenceData):
+    """Do two papers, read byte by byte, belong together by a citation? (Long-Range Arena, section 2.2.3; AAN.)
+
+    `root` holds the three published files. Every document is kept once, however many pairs it is in.
+    """
+
+    title = "lra_retrieval"
+
+    root: str
+    max_len: Positive = 4000
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 32
+
+    @property
+    def spec(self) -> DataSpec:
+        """Its name carries the length."""
+        return DataSpec(
+            name=f"{self.title}_{self.max_len}",
+            num_classes=2,
+            max_len=self.max_len,
+            vocab_size=ByteTokenizer().vocab_size,
+            ragged=True,
+        )
+
+    @property
+    def files(self) -> dict[Stage, Path]:
+        return {stage: Path(self.root).expanduser() / name for stage, name in FILES.items()}
+
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(FILES)
+
+    def prepare_data(self) -> None:
+        """Read the three files into a cache. Raises DataError."""
+        self.folder()
+
+    def folder(self) -> Path:
+        for path in self.files.values():
+            if not path.is_file():
+                raise DataError(
+                    f"{path} is missing; its texts may not be handed out, so take {', '.join(FILES.values())} from "
+                    "lra_release/tsv_data of the Long-Range Arena's own release "
+                    "(github.com/google-research/long-range-arena) and say with data.root where they are"
+                )
+        return cached(Path(self.root).expanduser(), "pairs", {"files": stamps(list(self.files.values()))}, self._read)
+
+    def _read(self, folder: Path) -> None:
+        tokens: list[np.ndarray] = []
+        places: dict[bytes, int] = {}  # of documents in `tokens`, by what they hold
+
+        def place(text: str) -> int:
+            digest = blake2b(text.encode(), digest_size=16).digest()
+            if digest not in places:
+                places[digest] = len(tokens)
+                tokens.extend(ByteTokenizer().encode([text], folder))
+            return places[digest]
+
+        for stage, path in self.files.items():
+            pairs = [(label, np.array([place(first), place(second)])) for label, first, second in _pairs(path)]
+            if not pairs:
+                raise DataError(f"{path} has no pairs")
+            SequenceStore.write(folder, stage, [pair for _, pair in pairs], [label for label, _ in pairs])
+        SequenceStore.write(folder, DOCUMENTS, tokens, np.zeros(len(tokens), np.int64))  # only pairs have a target
+
+    def is_official(self) -> tuple[bool, str]:
+        counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
+        if counts == PUBLISHED:
+            return True, "as many pairs as published; no checksums are published"
+        return False, f"has {counts} pairs, published are {PUBLISHED}"
+
+    def split(self, store: SequenceStore, rows: np.ndarray) -> PairSplit:
+        documents = SequenceStore.open(self.folder(), DOCUMENTS)
+        return PairSplit(store, rows, self.max_len, self.pad_to_max_len, documents=documents)
+
+
+def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Label and texts of each row. Raises DataError naming the line where one is not what it should be."""
+    for where, (label, _, _, *texts) in tsv_rows(path, columns=5):
+        if label not in LABELS:
+            raise DataError(f"{where}: the label is {label!r}, expected {' or '.join(LABELS)}")
+        if not all(text.strip() for text in texts):
+            raise DataError(f"{where}: one of the texts is empty; delete the row")
+        yield LABELS[label], texts[0][:LONGEST], texts[1][:LONGEST]

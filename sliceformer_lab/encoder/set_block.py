@@ -1,0 +1,149 @@
+"""Set Transformer: layers in which one set reads another, and the block and pooling made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from timm.layers.drop import DropPath
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.mha import MHA
+from sliceformer_lab.attention.sliceformer import Sliceformer
+from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.encoder.base import EncoderBlock
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.hints import without_decay
+
+
+class MAB(nn.Module):
+    """Tokens that read a context: h = q + mix(q, k, v), then h + relu(W h). (B, M, C), (B, N, C) -> (B, M, C).
+
+    What is added to are the projected queries, not the tokens. Scores are divided by sqrt(C), the width of all heads,
+    as the published code does it. An attention without queries and keys mixes the context's values by itself, which
+    asks for M = N. Raises ValueError if the attention is not as wide as the tokens, and for rope.
+    Source: Lee et al. 2019, equations (6) and (7).
+    """
+
+    def __init__(
+        self, spec: LayerSpec, attention: Attention, *, layer_norm: bool, dropout: float = 0.0, drop_path: float = 0.0
+    ) -> None:
+        super().__init__()
+        if spec.rope:
+            raise ValueError("position=rope turns the queries and keys of a sequence; a set needs another position")
+        if attention.width != spec.dim:
+            raise ValueError(
+                f"an attention {attention.width} channels wide is added to queries of dim={spec.dim}; "
+                "leave head_dim and inner_mult at their defaults"
+            )
+        self.attention = attention
+        self.query = nn.Linear(spec.dim, spec.dim, bias=spec.value_bias)
+        self.key = nn.Linear(spec.dim, spec.dim, bias=spec.value_bias) if attention.needs_qk else None
+        self.value = nn.Linear(spec.dim, spec.dim, bias=spec.value_bias)
+        self.norm1 = nn.LayerNorm(spec.dim) if layer_norm else nn.Identity()
+        self.out = nn.Linear(spec.dim, spec.dim, bias=spec.out_bias)
+        self.norm2 = nn.LayerNorm(spec.dim) if layer_norm else nn.Identity()
+        self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+
+    def forward(self, x: Tensor, context: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        """(B, M, C) tokens, (B, N, C) context -> (B, M, C); `padding` is the context's, bias (B, H, M, N)."""
+        q = self.query(x)
+        h = self.norm1(q + self.drop(self._read(q, context, padding, bias)))
+        y: Tensor = self.norm2(h + self.drop(self.out(h).relu()))
+        return y
+
+    def _read(self, q: Tensor, context: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+        """What the queries (B, M, C) take from the context (B, N, C). -> (B, M, C)."""
+        attention = self.attention
+        v = attention.value(self.value(context))  # its own projections do nothing, but show the spectrum v and mixed
+        if self.key is None:
+            mixed = attention.mix(v, padding=padding, bias=bias)
+        else:
+            q = q / sqrt(attention.spec.num_heads)  # with the mix's own 1 / sqrt(D): 1 / sqrt(C)
+            mixed = attention.mix(v, q, self.key(context), padding=padding, bias=bias)
+        read: Tensor = attention.out(mixed)
+        return read
+
+
+class PMA(nn.Module):
+    """Learned seeds that read a set by softmax attention. (B, N, C) -> (B, num_seeds, C).
+
+    Source: Lee et al. 2019, equation (11), without the row-wise layer before.
+    """
+
+    def __init__(self, spec: LayerSpec, *, num_seeds: int = 1, layer_norm: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.seeds = without_decay(nn.Parameter(torch.empty(1, num_seeds, spec.dim)))
+        nn.init.xavier_uniform_(self.seeds)
+        self.mab = MAB(spec, MHA(replace(spec, project=False)), layer_norm=layer_norm, dropout=dropout)
+
+    def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
+        """(B, N, C) -> (B, num_seeds, C)."""
+        pooled: Tensor = self.mab(self.seeds.expand(len(x), -1, -1), x, padding)
+        return pooled
+
+
+class SetBlock(EncoderBlock):
+    """A set that reads itself, at once or through learned points that read it first. (B, N, C) -> (B, N, C).
+
+    `inducing=null` is the set attention block (SAB), a number the induced one (ISAB) at cost N * inducing. Each half
+    of it has one layer where other blocks have an MLP, so encoder.mlp_dim is not read. Sliceformer sorts the values
+    and adds them to the queries, token by token: it needs as many of one as of the other, hence inducing=null.
+    Raises ValueError for sliceformer with inducing points; `forward` raises it for those with a pairwise bias.
+    Source: Lee et al. 2019, equations (8) to (10); Sliceformer's point cloud code.
+    """
+
+    projects = True
+    place = "mha or sliceformer"
+
+    def __init__(
+        self,
+        spec: LayerSpec,
+        attention: Attention,
+        encoder: EncoderOptions,
+        *,
+        inducing: Annotated[int, Field(ge=1)] | None = None,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if inducing is not None and not attention.needs_qk:
+            raise ValueError(
+                f"inducing={inducing} leaves {type(attention).__name__} with fewer values than queries to add them to; "
+                "set block.inducing=null or choose attention=mha"
+            )
+        self.attention = attention
+        self.points: PMA | None = None
+        if inducing is not None:
+            self.points = PMA(spec, num_seeds=inducing, layer_norm=layer_norm, dropout=encoder.dropout)
+        drop_path = encoder.drop_path_at(spec.index)
+        self.mab = MAB(spec, attention, layer_norm=layer_norm, dropout=encoder.dropout, drop_path=drop_path)
+
+    @classmethod
+    def accepts(cls, kind: type[Attention]) -> bool:
+        """Whether attentions of this class can fill the block: softmax over a set or a sort of all of it."""
+        return issubclass(kind, MHA | Sliceformer)
+
+    def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
+        """The values of the tokens, which this block makes itself. (B, N, C) -> (B, N, C)."""
+        del padding
+        values: Tensor = self.mab.value(x)
+        return values
+
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
+        del edges
+        context = x
+        if self.points is not None:
+            if bias is not None:
+                raise ValueError(
+                    "inducing points stand between pairs of tokens and their bias; set block.inducing=null"
+                )
+            context, padding = self.points(x, padding), None
+        y: Tensor = self.mab(x, context, padding, bias)
+        return y

@@ -1,0 +1,132 @@
+"""Pictures of a run: singular spectra, collapse over depth, learning curves. Drawn without a display."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from sliceformer_lab.measures.probe import ProbeRecord
+
+# Okabe and Ito's colours: told apart with any colour vision
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+LAYER_SCALE = mpl.colormaps["viridis"]
+PLACES_SHOWN = {"input": "Operator input V", "output": "Operator output", "stream": "Block output"}
+FLOOR = 1e-6  # singular values below are the rounding of float32
+DEPTH_PANELS = (
+    ("stable_rank", "raw", "Stable rank"),
+    ("stable_rank", "mean_removed", "Stable rank, token mean removed"),
+    ("residual", "raw", "Relative rank-1 residual, (1,inf) norm"),
+    ("cosine", "raw", "Mean cosine between tokens"),
+)
+
+
+def plot_spectra(record: ProbeRecord, path: Path) -> None:
+    """One run's picture: spectra of every layer at the operator's input and output, and the collapse over depth."""
+    figure = Figure(figsize=(16, 8.2), layout="constrained")
+    above, below = figure.subplots(2, 4)
+    moments = [0, -1] if len(record.epochs) > 1 else [-1]
+    panels = [(place, moment) for moment in moments for place in ("input", "output")]
+    for axes, (place, moment) in zip(above, panels, strict=False):
+        axes.sharey(above[0])
+        for colour, spectrum in zip(
+            _layer_colours(record), record.at("spectrum", place, "raw", moment=moment), strict=True
+        ):
+            _spectrum(axes, spectrum, color=colour)
+        axes.set_title(f"{PLACES_SHOWN[place]}, {when(record, moment)}")
+    for axes in above[len(panels) :]:
+        axes.remove()
+    for axes, (measure, form, title) in zip(below, DEPTH_PANELS, strict=True):
+        for (place, label), colour, marker in zip(PLACES_SHOWN.items(), COLOURS, MARKERS, strict=False):
+            for moment in moments:
+                drawn = {"linestyle": "-"} if moment else {"linestyle": "--", "markerfacecolor": "white"}
+                values, name = record.at(measure, place, form, moment=moment), f"{label}, {when(record, moment)}"
+                _over_depth(axes, values, color=colour, marker=marker, label=name, **drawn)
+        axes.set_title(title)
+        _from_zero(axes)
+    scale = ScalarMappable(BoundaryNorm(np.arange(len(record.attentions) + 1) + 0.5, 256), LAYER_SCALE)
+    figure.colorbar(
+        scale,
+        ax=list(above[: len(panels)]),
+        ticks=np.arange(len(record.attentions)) + 1,
+        label="layer",
+        fraction=0.02,
+        pad=0.01,
+    )
+    _legend_below(figure, below[0], columns=3)
+    kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
+    figure.suptitle(f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples")
+    _save(figure, path)
+
+
+def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
+    """Losses and scores over the epochs, from the logged table with its column `epoch`."""
+    names = [str(name) for name in metrics.columns]
+    curves = {
+        "Loss": [name for name in names if name.endswith("/loss")],
+        "Score": [name for name in names if name.startswith(("val/", "test_curve/")) and not name.endswith("/loss")],
+    }
+    panels = {title: columns for title, columns in curves.items() if columns}
+    figure = Figure(figsize=(5.5 * max(len(panels), 1), 4), layout="constrained")
+    for axes, (title, columns) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for column, colour, marker in zip(columns, cycle(COLOURS), cycle(MARKERS), strict=False):
+            curve = metrics[["epoch", column]].dropna().groupby("epoch")[column].last()
+            axes.plot(curve.index + 1, curve, color=colour, marker=marker, markersize=3, label=column)
+        axes.set(title=title, xlabel="epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend(frameon=False)
+        axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
+    values = spectrum[spectrum > FLOOR]  # not the NaN beyond the shorter matrices' end
+    axes.semilogy(np.arange(1, len(values) + 1), values, **style)
+    axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
+def _over_depth(axes: Axes, values: NDArray[np.float64], **style: Any) -> None:
+    axes.plot(np.arange(1, len(values) + 1), values, **style)
+    axes.set(xlabel="layer")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+
+
+def _from_zero(axes: Axes) -> None:
+    """Let the axis begin at 0, or lower; only after every line is drawn, since it ends the automatic scaling."""
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+
+
+def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:
+    return LAYER_SCALE(np.linspace(0, 1, len(record.attentions)))
+
+
+def when(record: ProbeRecord, moment: int) -> str:
+    """The moment of a record in words."""
+    finished = int(record.epochs[moment]) + 1
+    return f"after epoch {finished}" if finished else "before training"
+
+
+def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Write a PNG whole or not at all."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    figure.savefig(unfinished, format="png", dpi=110)
+    unfinished.replace(path)

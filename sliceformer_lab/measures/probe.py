@@ -1,0 +1,194 @@
+"""What is measured of a layer's token matrices, and the file that keeps it over the epochs of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from sliceformer_lab.measures.residual import centre_of, norm_1_inf
+from sliceformer_lab.measures.spectrum import (
+    effective_rank,
+    normalised,
+    remove_profile,
+    remove_token_mean,
+    singular_values,
+    stable_rank,
+    token_cosine,
+)
+
+PLACES = ("input", "output", "stream")  # the operator's V, what it hands to `out`, the block's output
+FORMS = ("raw", "mean_removed", "profile_removed")  # X, X - 1 m^T, X - q a^T
+MEASURES = ("spectrum", "stable_rank", "effective_rank", "residual", "cosine")
+
+
+def measure(x: Tensor) -> dict[str, Tensor]:
+    """Every measure of matrices (S, N, C) in every form: name -> (S, F), the spectrum (S, F, min(N, C)).
+
+    The spectrum is s_i / s_1 of the form itself. The residual is the (1,inf)-norm that a form keeps about its mean
+    token, over the norm of the raw X: how much of X is neither `1 x^T` nor, with the profile removed, `q a^T`.
+    NaN throughout if X is not finite.
+    """
+    if not x.isfinite().all():
+        return {k: v * torch.nan for k, v in measure(torch.zeros_like(x)).items()}
+    forms = torch.stack([x.double(), remove_token_mean(x), remove_profile(x)], dim=1)  # (S, F, N, C)
+    values = singular_values(forms)
+    scale = norm_1_inf(x).clamp_min(torch.finfo(torch.float64).tiny)
+    return {
+        "spectrum": normalised(values),
+        "stable_rank": stable_rank(values),
+        "effective_rank": effective_rank(values),
+        "residual": norm_1_inf(forms - centre_of(forms)) / scale[:, None],
+        "cosine": token_cosine(forms),
+    }
+
+
+def chosen_tokens(num_prefix: int, length: int, max_tokens: int, seed: int) -> Tensor:
+    """Positions of the tokens to measure in a row: `num_prefix` to `length`, or a fixed random `max_tokens` of them."""
+    count = max(length - num_prefix, 0)
+    if count <= max_tokens:
+        return torch.arange(num_prefix, num_prefix + count)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return num_prefix + order[:max_tokens].sort().values
+
+
+def measure_samples(
+    x: Tensor, lengths: Tensor, *, num_prefix: int = 0, max_tokens: int = 256, seed: int = 0
+) -> dict[str, Tensor]:
+    """`measure` of rows (S, N, C) of which `lengths` (S,) tokens are real, the first `num_prefix` left out.
+
+    Returns (S, F) and the spectrum (S, F, R), R the largest there can be, with NaN where a sample has fewer.
+    """
+    longest = min(max(x.shape[1] - num_prefix, 0), max_tokens, x.shape[2])
+    sizes = {name: (longest,) if name == "spectrum" else () for name in MEASURES}
+    found = {
+        name: x.new_full((len(x), len(FORMS), *size), torch.nan, dtype=torch.float64) for name, size in sizes.items()
+    }
+    for length in sorted(set(lengths.tolist())):
+        tokens = chosen_tokens(num_prefix, length, max_tokens, seed)
+        if len(tokens):
+            rows = lengths == length
+            for name, values in measure(x[rows][:, tokens]).items():
+                found[name][rows, ..., : values.shape[-1]] = values
+    return found
+
+
+def measure_places(
+    seen: Mapping[str, Tensor], *, num_prefix: int, max_tokens: int, seed: int
+) -> list[dict[str, Tensor]]:
+    """`measure_samples` at each of PLACES of what one block showed: (S, N, C) by place, and `lengths` (S,)."""
+    return [
+        measure_samples(
+            x,
+            seen["lengths"].clamp(max=x.shape[1]),  # the input may be a few inducing points, not the tokens
+            num_prefix=num_prefix,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
+        for x in (seen[place] for place in PLACES)
+    ]
+
+
+def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[np.float32]:
+    """The first head of each layer's operator output (N, H*D) of one sample -> (L, N, D), NaN beyond a narrower one.
+
+    The matrix that the papers draw: tokens down, channels of head 0 across (CSP, Figure 3).
+    """
+    widest = max(head_dims)
+    heads = [x[:, :width] for x, width in zip(outputs, head_dims, strict=True)]
+    return torch.stack([pad(head.float(), (0, widest - head.shape[1]), value=torch.nan) for head in heads]).numpy()
+
+
+def mean_and_std(
+    layers: Sequence[Sequence[Mapping[str, Tensor]]], name: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Over the samples that have a value, of what `measure_samples` found at [layer][place] -> twice (L, P, F, ...)."""
+    found = [[place[name] for place in layer] for layer in layers]
+    longest = max(values.shape[-1] for layer in found for values in layer)
+    padded = [[pad(values, (0, longest - values.shape[-1]), value=torch.nan) for values in layer] for layer in found]
+    stacked = torch.stack([torch.stack(layer) for layer in padded])  # (L, P, S, F, ...)
+    mean = stacked.nanmean(2, keepdim=True)
+    return mean.squeeze(2).numpy(), (stacked - mean).square().nanmean(2).sqrt().numpy()
+
+
+@dataclass(frozen=True)
+class ProbeRecord:
+    """Measures of one probe batch over a run. Axes: E epochs, L layers, P places, F forms, R singular values.
+
+    The npz file has the fields as arrays, a measure NAME as `NAME_mean` and `NAME_std` over the samples.
+    """
+
+    epochs: NDArray[np.int64]  # (E,) the last finished epoch, -1 before training
+    mean: Mapping[str, NDArray[np.float64]]  # measure -> (E, L, P, F), spectrum (E, L, P, F, R) with NaN beyond the end
+    std: Mapping[str, NDArray[np.float64]]
+    attentions: NDArray[np.str_]  # (L,) class of each layer's attention
+    sample_ids: NDArray[np.int64]  # (S,) position of each sample in the validation split
+    num_tokens: NDArray[np.int64]  # (S,) tokens measured, CLS and padding left out
+    note: str  # what was sampled, in words
+    heatmaps: NDArray[np.float32] | None = None  # `first_heads` at the last record; None in files of older versions
+
+    def at(self, name: str, place: str, form: str, *, moment: int = -1) -> NDArray[np.float64]:
+        """Mean of a measure per layer (L,), spectrum (L, R), at the `moment`-th record: 0 the first, -1 the last."""
+        values: NDArray[np.float64] = self.mean[name][moment, :, PLACES.index(place), FORMS.index(form)]
+        return values
+
+    def up_to(self, epoch: int) -> Self:
+        """The same without what was recorded after `epoch`."""
+        kept = self.epochs <= epoch
+        return replace(
+            self,
+            epochs=self.epochs[kept],
+            mean={name: values[kept] for name, values in self.mean.items()},
+            std={name: values[kept] for name, values in self.std.items()},
+        )
+
+    def followed_by(self, later: Self) -> Self:
+        """This record with the epochs of a later one behind its own."""
+        return replace(
+            later,
+            epochs=np.concatenate([self.epochs, later.epochs]),
+            mean={name: np.concatenate([self.mean[name], later.mean[name]]) for name in MEASURES},
+            std={name: np.concatenate([self.std[name], later.std[name]]) for name in MEASURES},
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the npz file whole or not at all."""
+        arrays: dict[str, Any] = {
+            "epochs": self.epochs,
+            "places": np.array(PLACES),
+            "forms": np.array(FORMS),
+            "attentions": self.attentions,
+            "sample_ids": self.sample_ids,
+            "num_tokens": self.num_tokens,
+            "note": np.array(self.note),
+        }
+        arrays |= {f"{name}_mean": self.mean[name] for name in MEASURES}
+        arrays |= {f"{name}_std": self.std[name] for name in MEASURES}
+        if self.heatmaps is not None:
+            arrays["heatmaps"] = self.heatmaps
+        unfinished = path.with_name(path.name + ".unfinished")
+        with unfinished.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+        unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote."""
+        with np.load(path) as file:
+            return cls(
+                epochs=file["epochs"],
+                mean={name: file[f"{name}_mean"] for name in MEASURES},
+                std={name: file[f"{name}_std"] for name in MEASURES},
+                attentions=file["attentions"],
+                sample_ids=file["sample_ids"],
+                num_tokens=file["num_tokens"],
+                note=str(file["note"]),
+                heatmaps=file.get("heatmaps"),
+            )

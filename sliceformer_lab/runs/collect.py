@@ -1,0 +1,229 @@
+"""Every run below a folder, however it ended, and the jobs of sweeps that left none."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_config, read_summary
+from sliceformer_lab.runs.papers import FULL
+from sliceformer_lab.runs.sweep import planned_jobs
+
+NEEDED = ("task", "attention", "status")
+REPLICATES = ("seed", "data.split_seed")  # what runs of one row differ in
+SWEEP = "multirun.yaml"
+
+Unit = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one run folder says. Facts that its version did not write are None or empty."""
+
+    folder: Path
+    name: str  # of the folder, from the report's
+    summary: Mapping[str, Any]
+    status: str
+
+    @property
+    def task(self) -> str:
+        """Its task's name."""
+        return str(self.summary["task"])
+
+    @property
+    def attention(self) -> str:
+        """Its attention's name."""
+        return str(self.summary["attention"])
+
+    @property
+    def scale(self) -> str:
+        """How large it was meant to be; runs of older versions are full."""
+        return str(self.summary.get("scale") or FULL)
+
+    @property
+    def unit(self) -> Unit:
+        """What tells it from the other runs of its row: seed and split."""
+        return self.summary.get("seed"), self.summary.get("split_seed")
+
+    @property
+    def started(self) -> str:
+        """When, as text that sorts."""
+        return str(self.summary.get("started") or "")
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Every option by its path, such as encoder.depth."""
+        return dict(_flat(_mapping(self.summary.get("options"))))
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        """What its figures depend on beside its options; empty where the run did not get that far."""
+        return _mapping(self.summary.get("protocol"))
+
+    @cached_property
+    def selection(self) -> str | None:
+        """The rule that picked the epoch, from the configuration where the run did not end."""
+        known = self.protocol.get("selection")
+        if known is None:
+            try:
+                known = read_config(self.folder).get("selection")
+            except (RunFolderError, OmegaConfBaseException, OSError):
+                return None
+        return None if known is None else str(known)
+
+    @property
+    def monitored(self) -> str | None:
+        """The metric that picked the epoch, without its split: accuracy."""
+        metric = _mapping(self.summary.get("best")).get("metric")
+        return None if metric is None else str(metric).partition("/")[2]
+
+    def metric(self, name: str) -> float | None:
+        """A finite metric of a run that ended well, under its own name or that of a test set which picked the epoch."""
+        metrics = _mapping(self.summary.get("metrics"))
+        value = metrics.get(name, metrics.get(f"{name}_best_test_epoch"))
+        return _number(value) if self.status == "ok" else None
+
+    def number(self, *path: str) -> float | None:
+        """A finite number of the summary, or None."""
+        value: Any = self.summary
+        for key in path:
+            value = _mapping(value).get(key)
+        return _number(value)
+
+
+@dataclass(frozen=True)
+class MissingRun:
+    """A job that a sweep planned and that left no summary, or none to read."""
+
+    sweep: str
+    job: int
+    overrides: tuple[str, ...]
+    sibling: Path | None  # the folder of a job that differs in its seeds alone
+
+    def __str__(self) -> str:
+        return f"{self.sweep}, job {self.job}: {' '.join(self.overrides)}"
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What lies below a folder."""
+
+    folder: Path
+    runs: list[RunRecord] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)  # folder: why
+    missing: list[MissingRun] = field(default_factory=list)
+    planned: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # the job of a sweep that a run is, by folder
+
+
+def collect(folder: Path) -> Collection:
+    """Every run below `folder`. Raises LabError if there is nothing of a run in it."""
+    found = Collection(folder)
+    sweeps = []
+    for place, files in _places(folder):
+        name = place.relative_to(folder).as_posix()
+        if SWEEP in files:
+            sweeps.append(place)
+        if SUMMARY in files:
+            try:
+                found.runs.append(_read(place, name))
+            except RunFolderError as error:
+                found.unreadable[name] = str(error)
+        elif CONFIG in files or (place / ".hydra" / CONFIG).is_file():
+            found.unreadable[name] = f"no {SUMMARY}: the run ended before it had begun"
+    for sweep in sweeps:
+        _add_missing(found, sweep)
+    if not (found.runs or found.unreadable or found.missing):
+        raise LabError(f"{folder} holds no runs; name a folder with run folders in it, such as outputs")
+    return found
+
+
+def _places(folder: Path) -> Iterator[tuple[Path, set[str]]]:
+    """Folders and their files in a fixed order; nothing inside a run folder is looked at."""
+    for place, folders, files in os.walk(folder):
+        yield Path(place), set(files)
+        is_run = SUMMARY in files or (CONFIG in files and Path(place) != folder)
+        folders[:] = [] if is_run else sorted(name for name in folders if not name.startswith("."))
+
+
+def _read(folder: Path, name: str) -> RunRecord:
+    content: object = read_summary(folder)
+    if not isinstance(content, dict) or any(key not in content for key in NEEDED):
+        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(NEEDED)}")
+    status = str(content["status"])
+    if status == "running" and not _is_held(folder):
+        status = "killed"  # no process holds it, so nothing could write how it ended
+    return RunRecord(folder, name, content, status)
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a live process of this machine holds the run."""
+    file = folder / ".lock"
+    if not file.is_file():
+        return False
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True
+
+
+def _add_missing(found: Collection, sweep: Path) -> None:
+    """The jobs of a sweep of runs without a readable summary."""
+    name = sweep.name if sweep == found.folder else sweep.relative_to(found.folder).as_posix()
+    try:
+        content: Any = OmegaConf.to_container(OmegaConf.load(sweep / SWEEP))
+        hydra = content["hydra"]
+        if hydra["job"]["config_name"] != CONFIG.removesuffix(".yaml"):
+            return  # a sweep of benchmarks or reports
+        jobs = planned_jobs(hydra)
+    except (OSError, KeyError, TypeError, ValueError, HydraException, OmegaConfBaseException) as error:
+        found.unreadable[f"{name}/{SWEEP}"] = f"what this sweep planned is unknown ({type(error).__name__})"
+        return
+    folders = {number: _job_folder(sweep, number) for number in range(len(jobs))}
+    readable = {run.folder for run in found.runs}
+    for number, overrides in enumerate(jobs):
+        folder = folders[number]
+        if folder is not None and folder in readable:
+            found.planned[folder] = overrides
+            continue
+        alike = [folders[other] for other, words in enumerate(jobs) if _but_seeds(words) == _but_seeds(overrides)]
+        sibling = next((folder for folder in alike if folder in readable), None)
+        found.missing.append(MissingRun(name, number, overrides, sibling))
+
+
+def _job_folder(sweep: Path, number: int) -> Path | None:
+    """The folder of a job, whose name begins with its number."""
+    return next(iter(sorted(sweep.glob(f"{number}-*"))), None)
+
+
+def _but_seeds(overrides: tuple[str, ...]) -> set[str]:
+    return {word for word in overrides if word.partition("=")[0] not in REPLICATES}
+
+
+def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

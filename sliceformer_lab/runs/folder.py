@@ -1,0 +1,138 @@
+"""A run's folder: its lock, configuration, summary and predictions, and how to read them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from omegaconf import OmegaConf
+
+from sliceformer_lab.errors import RunFolderError
+
+if TYPE_CHECKING:  # the command line reads configurations through here and must not wait for torch
+    import pandas as pd
+    import torch
+    from torch import Tensor
+
+CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[Path]:
+    """The folder, held by this process alone. Raises RunFolderError if another live process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise RunFolderError(
+            f"{folder} is held by another live process; wait for it, stop it, or choose another folder"
+        ) from None
+    try:
+        yield folder
+    finally:
+        lock.release()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """predictions.npz, whole or not at all: {val,test}_{ids,targets,logits}."""
+    arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
+    unfinished = folder / f"unfinished-{PREDICTIONS}"
+    np.savez_compressed(unfinished, allow_pickle=False, **arrays)
+    unfinished.replace(folder / PREDICTIONS)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run. Raises RunFolderError if the folder holds none."""
+    file = folder / CONFIG
+    if not file.is_file():
+        raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
+    config = OmegaConf.to_container(OmegaConf.load(file))
+    if not isinstance(config, dict):
+        raise RunFolderError(f"{file} does not hold a configuration")
+    return {str(key): value for key, value in config.items()}
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """summary.json of a run. Raises RunFolderError if it is missing or half written."""
+    try:
+        content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
+    return content
+
+
+def read_metrics(folder: Path) -> pd.DataFrame:
+    """All metrics of a run, one row per logging step. What a resumed run did again is taken from the later start."""
+    import pandas as pd
+
+    files = sorted((folder / "csv").glob("version_*/metrics.csv"), key=lambda f: int(f.parent.name.split("_")[1]))
+    history = pd.DataFrame()
+    for file in files:
+        if file.stat().st_size:
+            table = pd.read_csv(file)
+            kept = history[history["step"] < table["step"].min()] if len(history) else history
+            history = pd.concat([kept, table], ignore_index=True)
+    return history
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a run that ended well."""
+    return (folder / SUMMARY).is_file() and read_summary(folder)["status"] == "ok"
+
+
+def checkpoint_file(folder: Path, name: str) -> Path | None:
+    """FOLDER/checkpoints/NAME.ckpt if it is there."""
+    file = folder / "checkpoints" / f"{name}.ckpt"
+    return file if file.is_file() else None
+
+
+def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
+    """The checkpoint that the selection rule scores. Raises RunFolderError if the run has none."""
+    name = "last" if config["selection"] == "last" else "best"
+    file = checkpoint_file(folder, name)
+    if file is None:
+        raise RunFolderError(f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch")
+    return file
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """A checkpoint's content: tensors and plain values only. Raises RunFolderError if it is damaged or hostile."""
+    import torch
+
+    try:
+        content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise RunFolderError(
+            f"{file} cannot be read as a checkpoint ({type(error).__name__}): it is truncated or holds more than "
+            "tensors and plain values; delete it and resume again to train from the start"
+        ) from error
+    if "state_dict" not in content:
+        raise RunFolderError(f"{file} holds no model (no state_dict)")
+    return content
+
+
+def load_weights(model: torch.nn.Module, file: Path) -> None:
+    """Put a checkpoint's weights into `model`. Raises RunFolderError if they are another model's."""
+    try:
+        model.load_state_dict(read_checkpoint(file)["state_dict"])
+    except RuntimeError as error:
+        reasons = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise RunFolderError(f"{file} belongs to another model: {' '.join(reasons)}") from error

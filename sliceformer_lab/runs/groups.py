@@ -1,0 +1,246 @@
+"""Which runs belong together: a table for each data and protocol, a row for each attention and its options."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
+from sliceformer_lab.runs.papers import FULL
+
+# options that change where and how fast a run computes, not what
+OF_THE_MACHINE = {
+    *("data.root", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
+    *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
+    *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
+}
+SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val")
+CUT_SHORT = ("trainer.fast_dev_run", "trainer.overfit_batches")  # a trial is no result beside real runs
+COMPARED_WITH = {"data.token_order": "raster"}  # under `by`, where it is not the first value
+ABSENT = "absent"  # an option that the version of a run did not have
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The runs of one attention with the same options: one for each seed and split."""
+
+    attention: str
+    options: Options  # all that may change a result
+    shown: Options  # those in which it differs from most of its table
+    factors: tuple[Any, ...]  # the values of `by`
+    runs: tuple[RunRecord, ...]
+    repeated: tuple[RunRecord, ...]  # of a seed and split that `runs` has already
+    missing: tuple[MissingRun, ...]
+
+    @property
+    def label(self) -> str:
+        """Attention and options."""
+        return " ".join([self.attention, *(f"{name}={plain(value)}" for name, value in self.shown.items())])
+
+    def values(self, metric: str) -> dict[Unit, float]:
+        """A metric by seed and split, of the runs that have it."""
+        found = {run.unit: run.metric(metric) for run in self.runs}
+        return {unit: value for unit, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one task, data and protocol."""
+
+    title: str
+    metric: str
+    by: tuple[str, ...]
+    usual: Options  # what the rows have that say nothing of an option which others name
+    rows: tuple[Row, ...]
+
+    def reference_for(self, row: Row, reference: str) -> Row | None:
+        """The row of the reference attention with the most options in common: a row of that attention is its own."""
+        if row.attention == reference:
+            return row
+        alike = [other for other in self.rows if other.attention == reference and other.values(self.metric)]
+        return min(alike, key=lambda other: _num_different(row, other), default=None)
+
+    def opponent(self, row: Row, reference: str) -> Row | None:
+        """The row that this one is tested against: the first of those that differ in `by` alone, else the reference."""
+        if not self.by:
+            chosen = self.reference_for(row, reference)
+        else:
+            alike = [other for other in self.rows if _without(other, self.by) == _without(row, self.by)]
+            chosen = next((other for other in alike if other.values(self.metric)), None)
+        return None if chosen is row else chosen
+
+
+def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Table]:
+    """The tables of what was found. Raises ConfigError for a `by` or a metric that no run has."""
+    runs = found.runs
+    known = {name for run in runs for name in run.options}
+    for name in by:
+        if name not in known:
+            raise ConfigError(
+                f"by: no run below {found.folder} has an option {name}; options are named as encoder.depth"
+            )
+    if metric is not None and runs and all(run.metric(metric) is None for run in runs):
+        there = sorted({name for run in runs for name in run.summary.get("metrics") or {}})
+        raise ConfigError(
+            f"metric={metric}: no run below {found.folder} has it; there are {', '.join(there) or 'none'}"
+        )
+    groups: dict[str, list[RunRecord]] = defaultdict(list)
+    keys = {run.folder: key for run in runs if (key := _key(run)) is not None}
+    ended: dict[str, Counter[str]] = defaultdict(Counter)  # the tables that runs of the same data options belong to
+    for run in runs:
+        if run.folder in keys:
+            ended[_data_options(run)][keys[run.folder]] += 1
+    for run in runs:
+        wanted = _data_options(run)
+        likely = ended[wanted].most_common(1)[0][0] if wanted in ended else wanted
+        groups[keys.get(run.folder, likely)].append(run)
+    return [_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
+
+
+def _key(run: RunRecord) -> str | None:
+    """What the runs of one table share; None of a run that did not get as far as knowing its data."""
+    if not run.protocol:
+        return None
+    same = {name: run.protocol.get(name) for name in SAME_DATA} | {name: run.options.get(name) for name in CUT_SHORT}
+    return _text([run.task, run.scale, run.selection, same])
+
+
+def _data_options(run: RunRecord) -> str:
+    """What decides, before any data is read, which table a run will belong to."""
+    apart = {*OF_THE_MACHINE, *REPLICATES, "data.batch_size", "data.token_order"}
+    data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
+    cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in CUT_SHORT}
+    return _text([run.task, run.scale, run.selection, data, cut])
+
+
+def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
+    grouped: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        grouped[_text([run.attention, _meaningful(run)])].append(run)
+    usual = _usual(runs)
+    rows = []
+    for group in grouped.values():
+        first = group[0]
+        options = _meaningful(first)
+        kept, repeated = _one_per_unit(group)
+        folders = {run.folder for run in group}
+        rows.append(
+            Row(
+                attention=first.attention,
+                options=options,
+                shown={k: v for k, v in _unusual(first.attention, options, usual).items() if k not in by},
+                factors=tuple(options.get(name, ABSENT) for name in by),
+                runs=kept,
+                repeated=repeated,
+                missing=tuple(job for job in missing if job.sibling in folders),
+            )
+        )
+    rows.sort(
+        key=lambda row: (row.attention, row.label, [_in_order(*factor) for factor in zip(by, row.factors, strict=True)])
+    )
+    told = {
+        name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
+    }
+    return Table(_title(runs), _metric(runs, metric), by, told, tuple(rows))
+
+
+def _meaningful(run: RunRecord) -> Options:
+    apart = {*OF_THE_MACHINE, *REPLICATES}
+    return {name: value for name, value in run.options.items() if name not in apart}
+
+
+def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
+    """What most runs of a table have, by attention ('' for what is not an attention's) and option."""
+    runs = [(run.attention, _meaningful(run)) for run in found]
+    named: dict[str, set[str]] = defaultdict(set)  # the options of an attention's own, and of all
+    for attention, options in runs:
+        for name in options:
+            named[attention if name.startswith("attention.") else ""].add(name)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    values: dict[str, Any] = {}
+    for attention, options in runs:
+        for place in ((of, name) for of in ("", attention) for name in named[of]):
+            value = options.get(place[1], ABSENT)
+            values[_text([value])] = value
+            counts[place][_text([value])] += 1
+    return {place: values[count.most_common(1)[0][0]] for place, count in counts.items()}
+
+
+def _unusual(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
+    """The options in which a row differs from most of its table, those of an attention from most of the same one."""
+    places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
+    return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
+
+
+def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
+    """Of each seed and split the latest run that ended well, or else the latest; and all others."""
+    units: dict[Unit, list[RunRecord]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.status == "ok", run.started, run.name)):
+        units[run.unit].append(run)
+    ordered = [units[unit] for unit in sorted(units, key=_text)]
+    return tuple(same[-1] for same in ordered), tuple(run for same in ordered for run in same[:-1])
+
+
+def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
+    """The metric asked for, or the one that picked most epochs: on the test set if any run was scored there."""
+    if metric is not None:
+        return metric
+    runs = list(runs)
+    monitored = Counter(run.monitored for run in runs if run.monitored)
+    name = monitored.most_common(1)[0][0] if monitored else "accuracy"
+    on_test = any(run.metric(f"test/{name}") is not None for run in runs)
+    return f"test/{name}" if on_test or not monitored else f"val/{name}"
+
+
+def _title(runs: Sequence[RunRecord]) -> str:
+    finished = next((run for run in runs if run.protocol), None)
+    if finished is None:
+        return f"{runs[0].task}{at_scale(runs)}: no run has ended"
+    facts = finished.protocol
+    sizes = ", ".join(
+        f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")
+    )
+    trial = ", a trial of a few batches" if any(finished.options.get(name) for name in CUT_SHORT) else ""
+    unofficial = "" if facts.get("official") else ", not the official set"
+    selection = f", epoch by {finished.selection}" if finished.selection else ""
+    return (
+        f"{finished.task}{at_scale(runs)}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{trial}"
+    )
+
+
+def at_scale(runs: Iterable[RunRecord]) -> str:
+    """', scale small' of runs that were made small; '' of full ones, which go without saying."""
+    scales = sorted({run.scale for run in runs})
+    return "" if scales in ([], [FULL]) else f", scale {' and '.join(scales)}"
+
+
+def _without(row: Row, by: Sequence[str]) -> tuple[str, Options]:
+    return row.attention, {name: value for name, value in row.options.items() if name not in by}
+
+
+def _num_different(row: Row, other: Row) -> int:
+    """In how many options outside the attention two rows differ."""
+    names = {name for name in {*row.options, *other.options} if not name.startswith("attention.")}
+    return sum(row.options.get(name, ABSENT) != other.options.get(name, ABSENT) for name in names)
+
+
+def _in_order(option: str, value: Any) -> tuple[bool, bool, float, str]:
+    """What others are compared with, then numbers by size, then everything else by its text."""
+    is_number = isinstance(value, int | float)
+    is_base = option in COMPARED_WITH and value == COMPARED_WITH[option]
+    return (not is_base, not is_number, float(value) if is_number else 0.0, str(value))
+
+
+def plain(value: Any) -> str:
+    """An option's value as it is written on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,78 @@
+"""Where runs go: the names of their folders, as resolvers that conf/config.yaml uses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.runs.folder import CONFIG
+
+
+def register_resolvers() -> None:
+    """Teach OmegaConf the names below; folders keep the time of their first use."""
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
+    OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
+    OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("digest", digest, replace=True)
+
+
+def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:
+    """The folder to resume, else <outputs>/<task>/<attention>/<time>-<digest of the options>.
+
+    Raises ConfigError if `resume` is not a run folder, before anything could be written into it.
+    """
+    if resume is None:
+        return str(Path(outputs).expanduser() / task / attention / f"{_now()}-{digest(options)}")
+    folder = Path(resume).expanduser()
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
+    return str(folder)
+
+
+def benchmark_folder(outputs: str, suite: str) -> str:
+    """<outputs>/benchmark/<suite>/<time>."""
+    return str(Path(outputs).expanduser() / "benchmark" / suite / _now())
+
+
+def report_folder(folder: str) -> str:
+    """<folder>/report. Raises ConfigError if there is no such folder, before Hydra could make one."""
+    if not Path(folder).expanduser().is_dir():
+        raise ConfigError(f"folder={folder}: there is no such folder; name one that holds runs, such as outputs")
+    return str(Path(folder).expanduser() / "report")
+
+
+def analysis_folder(runs: str | Sequence[str] | None, output: str | None, outputs: str, analysis: str) -> str:
+    """`output`, or <the folder of the runs>/analysis/<analysis>, of several run folders the one that holds all.
+
+    Raises ConfigError if there is no such folder of runs, before Hydra could make one.
+    """
+    folders = [Path(name).expanduser() for name in ([runs] if isinstance(runs, str) else runs or ())]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"runs={folder}: there is no such folder; name run folders, or one that holds some")
+    if output is not None:
+        return str(Path(output).expanduser())
+    common = os.path.commonpath([folder.resolve() for folder in folders]) if folders else Path(outputs).expanduser()
+    return str(Path(common) / "analysis" / analysis)
+
+
+def sweep_folder(outputs: str, study: str | None = None) -> str:
+    """<outputs>/sweeps/<study>-<time>, which holds the run folders of a sweep; without a study the time alone."""
+    return str(Path(outputs).expanduser() / "sweeps" / "-".join(filter(None, (study, _now()))))
+
+
+def digest(options: str) -> str:
+    """Six characters that tell one set of options from another."""
+    return hashlib.sha256(options.encode()).hexdigest()[:6]
+
+
+def _now() -> str:
+    return f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"

@@ -1,0 +1,159 @@
+"""Where metrics go beside the terminal: CSV always, Weights & Biases by choice."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+
+from sliceformer_lab.runs.collect import SWEEP
+from sliceformer_lab.training.context import RunContext
+
+SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
+STEP, EPOCH = "trainer/global_step", "epoch"
+# The x axis of each metric on W&B. No two may match one name: the server takes either.
+X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
+
+
+def csv_logger(folder: Path) -> CSVLogger:
+    """Metrics in FOLDER/csv/version_N/metrics.csv; each start of the run, also after `resume`, is a version."""
+    return CSVLogger(folder, name="csv")
+
+
+def wandb_logger(
+    context: RunContext,
+    config: Mapping[str, Any],
+    *,
+    project: str = "sliceformer_lab",
+    entity: str | None = None,
+    offline: bool | None = None,
+    group: str | None = None,
+) -> WandbLogger:
+    """A W&B run named as its folder; offline by itself without a key or network. Keys never come from a config."""
+    names, folder = config["names"], context.folder
+    in_sweep = (folder.parent / SWEEP).is_file()
+    run = open_run(
+        folder,
+        run_name(names, folder),
+        job_type="train",
+        project=project,
+        entity=entity,
+        offline=offline,
+        group=group or (folder.parent.name if in_sweep else names["task"]),
+        tags=[names["task"], names["attention"], names["experiment"], *config["tags"]],
+        config=config,
+    )
+    for names_of_metrics, axis in X_AXES.items():
+        run.define_metric(names_of_metrics, step_metric=axis)
+    if context.monitor is not None:
+        run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
+    return WandbLogger(experiment=run)
+
+
+def open_run(
+    folder: Path,
+    name: str,
+    *,
+    job_type: str,
+    project: str,
+    entity: str | None,
+    offline: bool | None,
+    group: str,
+    tags: Iterable[str | None],
+    config: Mapping[str, Any],
+) -> Any:
+    """A W&B run whose files go below `folder`; `offline` None: where there is no key or no network."""
+    import wandb
+
+    return wandb.init(
+        project=project,
+        entity=entity,
+        mode="offline" if (must_be_offline() if offline is None else offline) else "online",
+        dir=str(folder),
+        name=name,
+        group=group,
+        job_type=job_type,
+        tags=list(dict.fromkeys(filter(None, tags))),
+        config=dict(config),
+        settings=wandb.Settings(silent=True),
+    )
+
+
+def must_be_offline() -> bool:
+    """Whether there is no key for the server, or no way to it."""
+    return not (has_key() and server_answers())
+
+
+def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], figures: Mapping[str, Any]) -> None:
+    """Send a run's pictures, its spectra and the figures of its summary to W&B, where it is used."""
+    for logger in loggers:
+        if isinstance(logger, WandbLogger):
+            for picture in pictures:
+                logger.log_image(f"pictures/{picture.stem}", [str(picture)])
+            if (folder / "spectrum.npz").is_file():
+                _publish_spectra(logger, folder / "spectrum.npz")
+            logger.experiment.summary.update(dict(figures))
+
+
+def _publish_spectra(logger: WandbLogger, file: Path) -> None:
+    from sliceformer_lab.measures.probe import ProbeRecord
+    from sliceformer_lab.training.wandb_charts import HEATMAPS, heatmap_images, spectrum_charts
+
+    record = ProbeRecord.load(file)
+    logger.experiment.log(spectrum_charts(record))
+    if images := heatmap_images(record):
+        logger.log_image(HEATMAPS, images)
+
+
+def close_wandb(status: str) -> None:
+    """End the open W&B run with its status, so that the next job of a multirun gets its own."""
+    if "wandb" not in sys.modules:  # else nothing was opened, and the import is slow
+        return
+    wandb = sys.modules["wandb"]
+    if wandb.run is not None:
+        wandb.run.summary["status"] = status
+        wandb.finish(exit_code=int(status != "ok"))
+
+
+def run_name(names: Mapping[str, Any], folder: Path) -> str:
+    """The one name of a run, for folder, dashboard and tables."""
+    return f"{names['task']}/{names['attention']}/{folder.name}"
+
+
+def sync_command(folder: Path) -> str | None:
+    """What uploads the offline W&B runs of a run's or a sweep's own later; None if there is none."""
+    runs = sorted(str(run) for place in ("wandb", ".wandb") for run in (folder / place).glob("offline-run-*"))
+    return f"wandb sync {shlex.join(runs)}" if runs else None
+
+
+def has_key() -> bool:
+    """Whether the environment or netrc holds a key for the server."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        return netrc.netrc().authenticators(server_address()[0]) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def server_answers() -> bool:
+    """Whether there is a way to the server."""
+    try:
+        with socket.create_connection(server_address(), timeout=3):
+            return True
+    except OSError:
+        return False
+
+
+def server_address() -> tuple[str, int]:
+    """Host and port of the W&B server that is in use."""
+    url = urlsplit(os.environ.get("WANDB_BASE_URL") or SERVER)
+    return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)

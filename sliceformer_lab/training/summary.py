@@ -1,0 +1,162 @@
+"""summary.json: what a run was, what came out, and on which machine; and the table printed at its end."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.runs.folder import SUMMARY, read_summary, write_json
+from sliceformer_lab.runs.papers import compare
+from sliceformer_lab.training.loggers import run_name
+
+PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
+PICTURES = ("curves.png", "spectrum.png")
+
+log = logging.getLogger(__name__)
+
+
+class Summary:
+    """The record of one run, written when it starts, when it fails and when it ends."""
+
+    def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
+        self._folder = folder
+        self._started = time.perf_counter()
+        self._earlier_seconds = _recorded_seconds(folder)  # of the starts before a resume
+        nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
+        self.content: dict[str, Any] = {
+            "name": run_name(config["names"], folder),
+            **config["names"],
+            "status": "running",
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "seed": config["seed"],
+            "split_seed": config["data"].get("split_seed"),
+            "tags": config["tags"],
+            "published": config["published"],
+            "budget": config.get("budget"),
+            "options": {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes},
+            "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
+            "versions": {package: version(package) for package in PACKAGES},
+            "git_commit": git_commit(),
+            "command": sys.argv[1:],
+        }
+
+    def update(self, **facts: object) -> None:
+        """Add facts and write the file."""
+        self.content |= facts
+        now = time.perf_counter() - self._started
+        self.content["wall_seconds"] = round(self._earlier_seconds + now, 2)
+        write_json(self._folder / SUMMARY, self.content)
+
+    def fail(self, error: BaseException) -> None:
+        """Record how the run ended, if not well."""
+        status = error.status if isinstance(error, LabError) else "failed"
+        self.update(status=status, error=f"{type(error).__name__}: {error}")
+
+    def pictures(self) -> list[Path]:
+        """The figures in the run folder."""
+        return [self._folder / name for name in PICTURES if (self._folder / name).is_file()]
+
+    def figures(self) -> dict[str, Any]:
+        """What a dashboard's table of runs shows: the scored metrics and what they cost."""
+        names = ("status", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds")
+        return {
+            **self.content["metrics"],
+            **self.content["cost_per_sample"],
+            **{name: self.content[name] for name in names},
+            "best_epoch": self.content["best"]["epoch"],
+        }
+
+
+def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
+    """The table at the end of a run, notes on it, and where everything lies."""
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(title=summary["name"], show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column()
+    for row in _rows(summary):
+        table.add_row(*row)
+    console.print(table)
+    if comparison := compare(summary):
+        console.print(comparison)
+    if warning := chance_warning(summary):
+        log.warning(warning)
+    for path in (folder, *pictures):  # outside the table, which would break them
+        console.print(str(path), markup=False)
+
+
+def chance_warning(summary: Mapping[str, Any]) -> str | None:
+    """What to say of a run that has learned nothing; None of any other, and where accuracy is not measured."""
+    if not _is_at_chance(summary):
+        return None
+    return (
+        f"WARNING: test accuracy is at chance ({summary['chance']:.4f}, always the commonest class): this run has "
+        "learned nothing; what most often helps is a lower optim.lr or a longer optim.warmup_steps, then more epochs; "
+        "then look whether data.max_len cuts off what the class depends on, and whether padding is marked as such"
+    )
+
+
+def _is_at_chance(summary: Mapping[str, Any]) -> bool:
+    """Whether test accuracy is within three standard errors above chance, which luck alone hardly ever exceeds."""
+    reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
+    chance = summary["chance"]
+    if reached is None or chance is None:
+        return False
+    return bool(reached <= chance + 3 * (chance * (1 - chance) / summary["protocol"]["num_test"]) ** 0.5)
+
+
+def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
+    """Print recorded figures and those of a second scoring side by side."""
+    table = Table("metric", "recorded", "again")
+    for name, value in again.items():
+        table.add_row(name, f"{recorded[name]:.6f}" if name in recorded else "", f"{value:.6f}")
+    Console(highlight=False).print(table)
+
+
+def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    protocol, cost = summary["protocol"], summary["cost_per_sample"]
+    rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
+    rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
+    if _is_at_chance(summary):
+        rows.append(("at chance", f"{summary['chance']:.4f} is what the commonest class alone gives"))
+    best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
+    if best["step"] is not None and protocol["steps"]:
+        rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))
+    elif best["epoch"] is not None:
+        rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
+    rows.append(("parameters", f"{summary['parameters']:,}"))
+    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} a sample, {cost['comparisons']:,} comparisons"))
+    if speed is not None:
+        rows.append(("training speed", f"{speed:,.0f} samples/s"))
+    if memory is not None:
+        rows.append(("peak memory", f"{memory:.2f} GB"))
+    rows.append(("time", f"{summary['wall_seconds']:.0f} s"))
+    return rows
+
+
+def _recorded_seconds(folder: Path) -> float:
+    try:
+        return float(read_summary(folder)["wall_seconds"])
+    except (RunFolderError, KeyError):
+        return 0.0
+
+
+def git_commit() -> str | None:
+    """The commit of this code, with -dirty where it was changed since; None outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,94 @@
+"""The spectra of a run as W&B charts and images. All charts are presets that every W&B server has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import wandb
+from numpy.typing import NDArray
+from wandb.plot.custom_chart import CustomChart
+
+from sliceformer_lab.measures.plots import DEPTH_PANELS, FLOOR, LAYER_SCALE, PLACES_SHOWN, when
+from sliceformer_lab.measures.probe import ProbeRecord
+
+SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
+SPECTRUM_OVER_TRAINING = "charts/spectrum_over_training"
+BY_DEPTH = {  # key of a chart: measure, form and title
+    f"charts/{measure}{'' if form == 'raw' else '_centred'}_by_depth": (measure, form, title)
+    for measure, form, title in DEPTH_PANELS
+}
+HEATMAPS = "pictures/heatmaps"
+JOBS, ROWS = "comparison/jobs", "comparison/rows"  # tables of a sweep: every job, and the seeds of a row together
+BY_ATTENTION = "comparison/metric_by_attention"
+LINE_SERIES = "wandb/lineseries/v0"
+LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
+MOST_MOMENTS = 6  # lines of a chart over training
+SMALLEST_SIDE = 256  # pixels of a heatmap's longer side
+
+Lines = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # x and y by name
+
+
+def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
+    """Singular spectra by layer and over training, and every measure of DEPTH_PANELS against depth, by key.
+
+    The preset has no logarithmic axis, so spectra are given as log10 of s_i / s_1. All are means over the samples.
+    """
+    samples = f"mean over {len(record.sample_ids)} samples"
+    output = PLACES_SHOWN["output"].lower()
+    layers = record.at("spectrum", "output", "raw")
+    chosen = np.unique(np.linspace(0, len(record.epochs) - 1, MOST_MOMENTS).round().astype(int))
+    charts = {
+        SPECTRUM_BY_LAYER: _chart(
+            {f"layer {i}": _log_spectrum(values) for i, values in enumerate(layers, start=1)},
+            f"log10 of s_i / s_1, {output}, {samples}",
+            "index i of the singular value",
+        ),
+        SPECTRUM_OVER_TRAINING: _chart(
+            {when(record, i): _log_spectrum(record.at("spectrum", "output", "raw", moment=i).mean(0)) for i in chosen},
+            f"log10 of s_i / s_1, {output}, {samples} and the layers",
+            "index i of the singular value",
+        ),
+    }
+    depth = np.arange(1, len(record.attentions) + 1, dtype=np.float64)
+    moments = [0, -1] if len(record.epochs) > 1 else [-1]
+    for key, (measure, form, title) in BY_DEPTH.items():
+        lines = {
+            f"{label}, {when(record, moment)}": (depth, record.at(measure, place, form, moment=moment))
+            for place, label in PLACES_SHOWN.items()
+            for moment in moments
+        }
+        charts[key] = _chart(lines, f"{title}, {samples}", "layer")
+    return charts
+
+
+def heatmap_images(record: ProbeRecord) -> list[wandb.Image]:
+    """The operator's output of one sample, an image for each layer on one colour scale; [] of an older record."""
+    if record.heatmaps is None or not np.isfinite(record.heatmaps).any():
+        return []
+    low, high = np.nanmin(record.heatmaps), np.nanmax(record.heatmaps)
+    images = []
+    for layer, heatmap in enumerate(record.heatmaps, start=1):
+        shown = heatmap[:, ~np.isnan(heatmap).all(axis=0)]  # (N, D), not the columns that only wider layers have
+        colours = LAYER_SCALE((shown - low) / max(high - low, np.finfo(np.float32).tiny))[..., :3]
+        zoom = max(1, -(-SMALLEST_SIDE // max(shown.shape)))
+        pixels = (255 * colours).round().astype(np.uint8).repeat(zoom, axis=0).repeat(zoom, axis=1)
+        caption = (
+            f"layer {layer}, {record.attentions[layer - 1]}: head 0 of the operator's output, one sample, "
+            f"{shown.shape[0]} tokens down, {shown.shape[1]} channels across, colours from {low:.3g} to {high:.3g}"
+        )
+        images.append(wandb.Image(pixels, caption=caption))
+    return images
+
+
+def _log_spectrum(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Index and log10 of the singular values (R,) that are more than rounding."""
+    kept = values[values > FLOOR]  # not the NaN beyond the shorter matrices' end
+    return np.arange(1, len(kept) + 1, dtype=np.float64), np.log10(kept)
+
+
+def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
+    """A line for each name; points that are not finite are left out."""
+    known = {name: (x[np.isfinite(y)].tolist(), y[np.isfinite(y)].tolist()) for name, (x, y) in lines.items()}
+    xs, ys = [x for x, _ in known.values()], [y for _, y in known.values()]
+    return wandb.plot.line_series(xs, ys, keys=list(known), title=title, xname=xname)

@@ -1,0 +1,157 @@
+"""Options of attentions that cannot work, told before data is read; and sizes that look wrong but work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from annotated_types import Ge, Gt
+
+import sliceformer_lab
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.schema import ConfigError, check_options, locate, schema
+from sliceformer_lab.data.images.small_images import Digits
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.training.build import check_compatibility
+
+node = cache(partial(load_option, "attention"))
+
+
+@pytest.fixture
+def refusal(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """The sentence that the command line says to these arguments, on data that must not be read."""
+
+    def read(data: Digits, stage: str | None = None) -> None:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr(Digits, "prepare_data", read)
+    monkeypatch.setattr(Digits, "setup", read)
+
+    def call(arguments: str) -> str:
+        code = main([*arguments.split(), "encoder=tiny", "callbacks=minimal", f"paths.outputs={tmp_path}"])
+        out, err = capfd.readouterr()
+        assert (code, err.count("\n")) == (1, 1) and err.startswith("sliceformer-lab: ")
+        assert "Traceback" not in out
+        return err.removeprefix("sliceformer-lab: ").rstrip()
+
+    return call
+
+
+BELOW_ONE = "should be greater than or equal to 1"
+REFUSED = {
+    "attention=samsa attention.sample_size=0": f"attention.sample_size: given 0, {BELOW_ONE}",
+    "attention=samsa attention.tau=0": "attention.tau: given 0, should be greater than 0",
+    "attention=performer attention.num_features=0": f"attention.num_features: given 0, {BELOW_ONE}",
+    "attention=linformer attention.num_slots=-1": f"attention.num_slots: given -1, {BELOW_ONE}",
+    "attention=local attention.block_size=0": f"attention.block_size: given 0, {BELOW_ONE}",
+    "attention=luna attention.memory_size=0": f"attention.memory_size: given 0, {BELOW_ONE}",
+    "attention=longformer attention.back=-1": "attention.back: given -1, should be greater than or equal to 0",
+    "attention=local attention.block_layout=x": "attention.block_layout: given 'x', should be 'contiguous'",
+    "attention=sinkhorn attention.temperature=0": "attention.temperature: given 0, should be greater than 0",
+    "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49, got 50",
+    "attention=reformer attention.num_buckets=3": "attention: num_buckets=3 is not an even number of 2 or more",
+    "attention=mega attention.z_dim=3": "attention: num_heads=4 does not divide z_dim=3",
+    "attention=synthesizer attention.mix_dot_product=false encoder.position=rope": "leaves out; set it to true",
+    "attention=csp block=set": "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that",
+    "attention=samsa block=mega": "which SAMSA cannot take; attentions that can: ",
+}
+
+
+@pytest.mark.parametrize(("arguments", "told"), REFUSED.items())
+def test_option_that_cannot_work_is_one_sentence_before_data_is_read(
+    refusal: Callable[[str], str], arguments: str, told: str
+) -> None:
+    assert told in refusal(arguments)
+
+
+@pytest.mark.parametrize("arguments", ["attention=csp", "attention=hybrid attention.pattern=[mha,csp]"])
+def test_rope_without_queries_names_those_that_have_them(refusal: Callable[[str], str], arguments: str) -> None:
+    told, _, able = refusal(f"{arguments} encoder.position=rope").partition("; attentions that can: ")
+    assert told == "encoder.position=rope turns queries and keys, which CSP cannot take"
+    names = able.split(", ")
+    assert {"mha", "linear", "luna", "reformer"} <= set(names) and not {"csp", "mean", "hybrid"} & set(names)
+
+
+def lower_bounds() -> list[tuple[str, str, int]]:
+    """(attention, option, the nearest value that is too small) for every option of a class that has a least one."""
+    found = []
+    for name in option_names("attention"):
+        for option, (hint, _) in schema(locate(node(name)["_target_"])).items():
+            parts = _annotations(hint)
+            found += [(name, option, part.ge - 1) for part in parts if isinstance(part, Ge)]
+            found += [(name, option, part.gt) for part in parts if isinstance(part, Gt)]
+    return found
+
+
+def _annotations(hint: Any) -> list[Any]:
+    """What Annotated says anywhere inside a type; of pydantic's fields, their parts."""
+    own = [part for field in getattr(hint, "__metadata__", ()) for part in getattr(field, "metadata", [field])]
+    return own + [part for inner in getattr(hint, "__args__", ()) for part in _annotations(inner)]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), lower_bounds())
+def test_value_below_the_least_is_refused(name: str, option: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"attention.{option}: given {value}, should be"):
+        check_options(node(name) | {option: value}, "attention")
+
+
+def test_every_size_of_an_attention_has_a_least_value() -> None:
+    bounded = {(name, option) for name, option, _ in lower_bounds()}
+    for name in option_names("attention"):
+        for option, value in node(name).items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                assert (name, option) in bounded or option == "temperature", (name, option)
+
+
+@pytest.mark.parametrize("name", ["linformer", "synthesizer", "bigbird", "sinkhorn", "cosformer", "csp", "mega"])
+def test_attention_that_counts_positions_needs_max_len(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^attention: [^\n]*max_len[^\n]*$"):
+        sliceformer_lab.attention(name, dim=8, num_heads=2)
+
+
+LARGE = {
+    "local": {"block_size": 1000},
+    "local_strided": {"block_size": 1000, "block_layout": "strided_lra"},
+    "sparse": {"block_size": 1000},
+    "sinkhorn": {"block_size": 1000},
+    "bigbird": {"block_size": 1000, "num_random": 5},
+    "longformer": {"back": 1000, "ahead": 1000, "num_global": 1000},
+    "reformer": {"chunk_length": 500, "num_buckets": 1000},
+    "mega_chunk": {"chunk_size": 1000},
+    "samsa": {"sample_size": 1000},
+    "linformer": {"num_slots": 1000},
+    "performer": {"num_features": 1000},
+    "luna": {"memory_size": 1000},
+    "synthesizer": {"mode": "factorized_random", "rank": 1000},
+    "csp": {"group_size": 1000},
+    "depthwise_conv": {"kernel_size": 1001},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("num_tokens", [1, 7])
+def test_window_block_or_sample_beyond_the_sequence_works(name: str, num_tokens: int) -> None:
+    torch.manual_seed(0)
+    options = node(name.removesuffix("_strided")) | LARGE[name]
+    layer = build_attention(options, LayerSpec(dim=8, num_heads=2, max_len=7))
+    x = torch.randn(2, num_tokens, 8, requires_grad=True)
+    out = layer(x)
+    out.sum().backward()
+    assert x.grad is not None
+    assert out.isfinite().all() and x.grad.isfinite().all()
+
+
+def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> None:
+    graphs = DataSpec(name="graphs", num_classes=2, needs_bias=True)
+    with pytest.raises(ConfigError) as refused:
+        check_compatibility(node("mean"), graphs, Block, rope=False)
+    told, _, able = str(refused.value).partition("; attentions that can: ")
+    assert told == "graphs passes a pairwise bias, which Mean cannot take"
+    assert {name.partition("_")[0] for name in able.split(", ")} == {"csp", "hybrid", "mha", "samsa", "sliceformer"}

@@ -1,0 +1,33 @@
+"""Every option of conf/attention keeps the contract of `sliceformer_lab.attention.base.Attention`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from support.attention_checks import CHECKS, Factory, check_padding_changes_nothing
+
+from sliceformer_lab.attention import build_attention
+from sliceformer_lab.config.compose import load_option, option_names, resolve_hybrid
+
+
+@cache
+def options_of(name: str) -> dict[str, Any]:
+    return resolve_hybrid(load_option("attention", name))
+
+
+def exempt(check: Callable[[Factory], None], options: dict[str, Any]) -> bool:
+    """The published behaviour under padding is kept for comparison, and is known to break the contract."""
+    return check is check_padding_changes_nothing and options.get("padding") == "published"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("layer", [0, 3], ids=lambda layer: f"layer{layer}")
+@pytest.mark.parametrize("name", option_names("attention"))
+def test_attention_keeps_the_contract(name: str, layer: int, check: Callable[[Factory], None]) -> None:
+    options = options_of(name)
+    if not exempt(check, options):
+        check(lambda spec: build_attention(options, replace(spec, index=layer)))

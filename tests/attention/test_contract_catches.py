@@ -1,0 +1,195 @@
+"""Every check of the contract passes on a sound toy attention and fails on one that breaks just that promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import support.attention_checks as checks
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+
+
+class Sound(Attention):
+    """Each token plus the mean of the real ones; the toys below break it in one place each."""
+
+    order_sensitive = False
+    complexity = "N C"
+    source = "toy"
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        if padding is None:
+            return v + v.mean(1, keepdim=True)
+        total = v.masked_fill(~padding.mask[:, :, None], 0).sum(1, keepdim=True)
+        return v + total / padding.lengths[:, None, None]
+
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
+        num_tokens = x.shape[1]
+        real = padding.mask if padding else torch.ones(x.shape[:2], dtype=torch.bool)
+        mean = (real / real.sum(1, keepdim=True))[:, None, None]
+        return (torch.eye(num_tokens) + mean).expand(-1, self.spec.num_heads, -1, -1)
+
+
+def mixing(change: Callable[[Attention, Tensor, Padding | None], Tensor], **declared: Any) -> type[Attention]:
+    """A toy whose `mix` is that of `Sound`, changed; `declared` sets class attributes."""
+
+    def mix(self: Attention, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return change(self, Sound.mix(self, v, padding=padding), padding)
+
+    return type("Toy", (Sound,), {"mix": mix, "implied_map": Attention.implied_map} | declared)
+
+
+class NoSource(Sound):
+    source = ""
+
+
+class DeadParameter(Sound):
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        self.dead = nn.Parameter(torch.zeros(1))
+
+
+class ZeroGradient(DeadParameter):
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding, bias) + 0 * self.dead
+
+
+class SeesPadding(Sound):
+    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return super().mix(v)
+
+
+class UndeclaredBias(Sound):
+    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        mixed = super().mix(v, padding=padding)
+        return mixed if bias is None else mixed + bias.mean()
+
+
+class SeesBiasOfPadding(UndeclaredBias):
+    accepts_bias = True
+
+
+class SilentBias(Sound):
+    accepts_bias = True
+
+
+class DrawsAnew(Sound):
+    """Keeps its random signs out of checkpoints."""
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        self.register_buffer("signs", torch.randn(self.width), persistent=False)
+
+    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return super().mix(v * self.signs, padding=padding)
+
+
+class CallsOutTwice(Sound):
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding, bias) + self.out(self.value(x))
+
+
+class WorksAroundMix(Sound):
+    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return super().forward(x, padding, bias) * x.sigmoid()
+
+
+class WrongMap(Sound):
+    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
+        return torch.eye(x.shape[1]).expand(len(x), self.spec.num_heads, -1, -1)
+
+
+class MapWithoutBias(UndeclaredBias):
+    accepts_bias = True
+
+
+class SquareBackward(torch.autograd.Function):
+    """Identity with an N x N tensor in its backward only."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> Tensor:
+        return v.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient + 0 * (gradient @ gradient.mT).sum()
+
+
+def loop(over: int) -> Callable[[Attention, Tensor, Padding | None], Tensor]:
+    return lambda layer, v, padding: torch.stack([part * 2 for part in v.unbind(over)], dim=over)
+
+
+def blocks(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
+    return torch.cat([block.sort(1)[0] for block in v.split(64, dim=1)], dim=1)
+
+
+def full_length(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
+    return torch.cat([v, v.new_zeros(len(v), (layer.spec.max_len or 0) - v.shape[1], v.shape[2])], dim=1)
+
+
+def infinite_gradient_at_padding(layer: Attention, v: Tensor, padding: Padding | None) -> Tensor:
+    return v if padding is None else v + (v - v).where(~padding.mask[:, :, None], 1).sqrt()
+
+
+BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
+    (checks.check_declares_complexity_and_source, NoSource),
+    (checks.check_shape, mixing(lambda layer, v, padding: v[:, :1])),
+    (checks.check_one_token, mixing(lambda layer, v, padding: v / torch.tensor(v.shape[1] - 1))),
+    (checks.check_length_that_no_block_divides, mixing(lambda layer, v, padding: v[:, : v.shape[1] // 4 * 4])),
+    (checks.check_shorter_than_max_len, mixing(full_length)),
+    (checks.check_gradients_reach_everything, DeadParameter),
+    (checks.check_gradients_reach_everything, ZeroGradient),
+    (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: v.detach())),
+    (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: (v - v).sqrt())),
+    (checks.check_padding_changes_nothing, SeesPadding),
+    (checks.check_padding_changes_nothing, SeesBiasOfPadding),
+    (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v / v.shape[1])),
+    (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, accepts_padding=False)),
+    (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, fixed_length=True)),
+    (checks.check_finite_at_padding, mixing(lambda layer, v, p: v if p is None else v / p.mask[:, :, None])),
+    (checks.check_finite_at_padding, mixing(infinite_gradient_at_padding)),
+    (checks.check_finite_in_bf16, mixing(lambda layer, v, padding: v / (torch.full_like(v, 1.001) - 1))),
+    (checks.check_evaluation_is_deterministic, mixing(lambda layer, v, padding: nn.functional.dropout(v))),
+    (checks.check_bias_is_used_iff_accepted, UndeclaredBias),
+    (checks.check_bias_is_used_iff_accepted, SeesBiasOfPadding),  # NaN where a row of the bias is -inf
+    (checks.check_bias_is_used_iff_accepted, SilentBias),
+    (checks.check_checkpoint_holds_everything, DrawsAnew),
+    (checks.check_out_is_called_once, CallsOutTwice),
+    (checks.check_mix_is_all_there_is_without_projections, WorksAroundMix),
+    (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v.roll(1, dims=1))),
+    (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v, order_sensitive=True)),
+    (checks.check_implied_map_gives_the_mix, WrongMap),
+    (checks.check_implied_map_gives_the_mix, MapWithoutBias),
+    (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: v @ v.mT @ v)),
+    (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: SquareBackward.apply(v))),
+    (checks.check_cost_is_linear_unless_declared, mixing(loop(over=0))),
+    (checks.check_cost_is_linear_unless_declared, mixing(loop(over=1))),
+    (checks.check_cost_is_linear_unless_declared, mixing(blocks)),
+]
+
+
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
+def test_a_sound_attention_passes(check: Callable[[checks.Factory], None]) -> None:
+    check(Sound)
+
+
+@pytest.mark.parametrize(("check", "toy"), BROKEN, ids=lambda value: value.__name__)
+def test_a_broken_attention_is_caught(check: Callable[[checks.Factory], None], toy: type[Attention]) -> None:
+    with pytest.raises(AssertionError):
+        check(toy)
+
+
+def test_every_check_was_seen_to_fail() -> None:
+    assert {check for check, _ in BROKEN} == set(checks.CHECKS)

@@ -1,0 +1,94 @@
+"""SAMSA against golden vectors, through YAML, public class and `mix`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from support.golden_files import Arrays, file_names, load, padding_of
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import LayerSpec, build_attention, samsa
+from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
+from sliceformer_lab.config.compose import load_option
+
+FILES = file_names("samsa__")
+# only these values are known
+FIXED = {"family": "samsa", "op": "samsa_core", "candidate_order": "tokens then supports"}
+MASKS = (None, "tokens with mask False get score -inf")
+
+
+def overrides(golden: dict[str, Any]) -> dict[str, Any]:
+    """The options of a golden file under our names; fails for a key or value that it does not know."""
+    left = {key: value for key, value in golden.items() if key != "source"}
+    for key, value in FIXED.items():
+        assert left.pop(key) == value
+    assert left.pop("mask") in MASKS
+    noise, evaluation = left.pop("noise"), left.pop("eval")
+    assert noise != evaluation or (not noise and golden["mode"] == "soft"), "training draws noise, evaluation does not"
+    options = {"sample_size": left.pop("k")}
+    options |= {key: left.pop(key) for key in ("mode", "proxy", "tau", "noise_on_support")}
+    assert not left, f"no translation for {left}"
+    return options
+
+
+@cache
+def yaml_options() -> dict[str, Any]:
+    return load_option("attention", "samsa")
+
+
+def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
+    _, heads, _, head_dim = arrays["queries"].shape
+    spec = LayerSpec(dim=heads * head_dim, num_heads=heads, project=False)
+    layer = build_attention(yaml_options() | overrides(golden), spec)
+    layer.supports.load_state_dict({name: arrays[f"support_{name}"] for name in ("scores", "keys", "values")})
+    return layer.train(golden["noise"])
+
+
+def dense_proxy(golden: dict[str, Any], arrays: Arrays) -> Tensor:
+    """Our weights of the file's candidates, laid out as (B, H, K, candidates)."""
+    order = torch.cat([arrays["selected"], arrays["remaining"]], dim=-1)
+    own, rivals = proxy_weights(arrays["z"].gather(-1, order), golden["proxy"], golden["tau"])
+    dense = torch.zeros_like(arrays["proxy"]).scatter(-1, arrays["selected"][..., None], own)
+    return dense.scatter(-1, arrays["remaining"][:, :, None].expand_as(rivals), rivals)
+
+
+def test_golden_files_are_there() -> None:
+    assert "samsa__pairwise_hard_n24_k4" in FILES
+
+
+@pytest.mark.parametrize("surprise", [{"temperature": 1}, {"op": "samsa_layer"}, {"noise": False}], ids=str)
+def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
+    known, _ = load("samsa__pairwise_hard_n24_k4")
+    with pytest.raises((AssertionError, KeyError)):
+        overrides(known | surprise)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_equals_golden_vectors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden, arrays = load(name)
+    layer = build(golden, arrays)
+    monkeypatch.setattr(samsa, "gumbel_noise", lambda like: arrays["gumbel"].clone())
+    padding = padding_of(arrays)
+    inputs = {key: arrays[key].clone().requires_grad_() for key in ("values", "queries", "keys", "scores")}
+    v, q, k = (layer.merge_heads(inputs[key]) for key in ("values", "queries", "keys"))
+    scores = inputs["scores"].transpose(1, 2)
+
+    sample = layer.sample(k, v, scores, padding)
+    assert torch.equal(sample.index, arrays["selected"])
+    assert_close(sample.scores, arrays["z"].gather(-1, arrays["selected"]), rtol=0, atol=1e-5)
+    assert_close(sample.keys, arrays["k_tilde"], rtol=0, atol=1e-5)
+    assert_close(sample.values, arrays["v_tilde"], rtol=0, atol=1e-5)
+    assert_close(dense_proxy(golden, arrays), arrays["proxy"], rtol=0, atol=1e-5)
+
+    y = layer.split_heads(layer.mix(v, q, k, scores=scores, padding=padding))
+    mask = torch.ones_like(y[:, 0, :, 0], dtype=torch.bool) if padding is None else padding.mask
+    assert_close(y.transpose(1, 2)[mask], arrays["y"].transpose(1, 2)[mask], rtol=0, atol=1e-5)
+    (y * arrays["g"]).sum().backward()
+    supports = {f"support_{name}": parameter for name, parameter in layer.supports.named_parameters()}
+    for key, tensor in (inputs | supports).items():
+        ours = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad  # None: hard evaluation reads no score
+        assert_close(ours, arrays[f"d_{key}"], rtol=1e-4, atol=1e-5, msg=lambda text, key=key: f"d_{key}: {text}")

@@ -1,0 +1,88 @@
+"""Luna: what it packs, and how the encoder carries its memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import pytest
+import torch
+from support.attention_checks import DIM, HEADS, MAX_LEN, make_spec, padded, tokens
+from support.golden_files import load, padding_of, peer_layer
+from test_golden_blocks import PEERS
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention.luna import Luna
+from sliceformer_lab.config.compose import load_option, resolve_hybrid
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+
+DEPTH = 3
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def encoder(*pattern: str) -> Encoder:
+    sizes = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "mlp_dim": DIM, "position": "none"}
+    attention = resolve_hybrid(load_option("attention", "hybrid") | {"pattern": list(pattern)})
+    nodes = load_option("encoder", "tiny") | sizes, load_option("block", "transformer"), attention
+    return build_encoder(*nodes, max_len=MAX_LEN).eval()
+
+
+def test_packs_what_the_golden_file_packs() -> None:
+    golden, arrays = load("peer__luna")
+    layer = cast(Luna, peer_layer(golden, arrays, PEERS["peer__luna"]))
+    for suffix, padding in (("", None), ("_masked", padding_of(arrays))):
+        state = layer.init_state(len(arrays["x"]))
+        packed = layer.step(arrays["x"], state, padding)[1] - state
+        assert_close(packed, arrays[f"pack{suffix}"], rtol=0, atol=1e-5)
+
+
+def test_the_encoder_carries_the_memory_from_layer_to_layer() -> None:
+    model = encoder("luna")
+    x, padding = padded([tokens(n, batch=1, seed=n)[0] for n in (12, 5)], MAX_LEN)
+    h = x.masked_fill(~padding.mask[..., None], 0)
+    state = model.blocks[0].attention.init_state(len(x))
+    for block in model.blocks:
+        mixed, state = block.attention.step(block.norm1(h), state, padding)
+        h = h + mixed
+        h = (h + block.mlp(block.norm2(h))).masked_fill(~padding.mask[..., None], 0)
+    expected = model.norm(h)
+    assert_close(model(x, padding)[padding.mask], expected[padding.mask])
+
+
+def test_the_memory_passes_by_layers_without_one() -> None:
+    model, x = encoder("luna", "mean", "luna"), tokens(MAX_LEN)
+    with torch.no_grad():
+        model.blocks[0].attention.out.weight.zero_()  # now layer 0 reaches the tokens through its state alone
+        before = model(x)
+        model.blocks[0].attention.memory.add_(torch.randn(DIM))
+        assert not torch.allclose(model(x), before)
+
+
+def test_only_layer_0_allocates_the_memory_and_every_parameter_is_used() -> None:
+    model = encoder("luna")
+    (model(tokens(MAX_LEN)) * tokens(MAX_LEN, seed=2)).sum().backward()
+    names = [name for name, _ in model.named_parameters() if name.endswith("memory")]
+    assert names == ["blocks.0.attention.memory"]
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_nothing_is_left_of_a_pass() -> None:
+    model, x = encoder("luna"), tokens(MAX_LEN)
+    alone = model.blocks[1].attention(x)
+    first = model(x)
+    assert_close(model.blocks[1].attention(x), alone, rtol=0, atol=0)
+    assert_close(copy.deepcopy(model)(x), first, rtol=0, atol=0)
+    with pytest.raises(RuntimeError):
+        model(torch.zeros(2, MAX_LEN, DIM + 1))
+    assert_close(model(x), first, rtol=0, atol=0)
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="memory_size"):
+        build_attention(load_option("attention", "luna") | {"memory_size": 0}, make_spec())

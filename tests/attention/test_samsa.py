@@ -1,0 +1,269 @@
+"""SAMSA in its limits, and the properties of sampling, supports, noise and block."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from support.attention_checks import CHECKS, DIM, HEADS, MAX_LEN, Cost, Factory, make_spec, padded, tokens
+from support.runs import small_config
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import attention_class, samsa
+from sliceformer_lab.attention.mha import MHA
+from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.training.build import build_data, build_task
+
+N, K = 11, 3
+SAMPLERS = [{"mode": mode, "proxy": proxy} for mode in ("hard", "soft") for proxy in ("pairwise", "softmax")]
+HARD, *_ = SAMPLERS
+
+
+def layer_of(sample_size: int = K, **options: Any) -> SAMSA:
+    return SAMSA(make_spec(), sample_size=sample_size, **options)
+
+
+def sample(layer: SAMSA, x: Tensor, scores: Tensor | None = None) -> samsa.Sample:
+    v, _, k = layer.project(x)
+    assert k is not None
+    return layer.sample(k, v, layer.score(x) if scores is None else scores)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samsa, "gumbel_noise", torch.zeros_like)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("supports", [True, False], ids=["supports", "no_supports"])
+@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
+def test_few_samples_keep_the_contract(
+    options: dict[str, Any], supports: bool, check: Callable[[Factory], None]
+) -> None:
+    check(lambda spec: SAMSA(spec, sample_size=K, supports=supports, **options))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("sample_size", [N, N + 4])
+@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
+def test_room_for_every_token_and_no_supports_is_mha(options: dict[str, Any], sample_size: int, training: bool) -> None:
+    mha = MHA(make_spec())
+    layer = layer_of(sample_size, supports=False, **options).train(training)
+    layer.load_state_dict(mha.state_dict() | layer.score.state_dict(prefix="score."))
+    x, padding = padded([tokens(n, batch=1)[0] for n in (1, 5, N)], N)
+    bias = torch.randn(3, HEADS, N, N)
+    bias[:, :, 2, 0] = -torch.inf
+    for pad, pairwise in itertools.product((None, padding), (None, bias)):
+        real = padding.mask if pad else torch.ones_like(padding.mask)
+        inputs = x if pad else tokens(N, batch=3)
+        assert_close(layer(inputs, pad, pairwise)[real], mha(inputs, pad, pairwise)[real])
+
+
+def test_each_head_takes_its_own_best_tokens_best_first() -> None:
+    layer, scores = layer_of().eval(), 10 + torch.randn(2, N, HEADS)
+    found = sample(layer, tokens(N), scores)
+    expected = scores.transpose(1, 2).topk(K)
+    assert torch.equal(found.index, expected.indices)
+    assert_close(found.scores, expected.values, rtol=0, atol=0)
+    assert not torch.equal(found.index[:, 0], found.index[:, 1])
+
+
+def test_hard_evaluation_attends_to_keys_and_values_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(samsa, "proxy_weights")  # it must not even be asked
+    layer, x = layer_of().eval(), tokens(N)
+    found = sample(layer, x, 10 + torch.randn(2, N, HEADS))
+    for slots, projection in ((found.keys, layer.key), (found.values, layer.value)):
+        assert_close(slots, torch.take_along_dim(layer.split_heads(projection(x)), found.index[..., None], 2))
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("proxy", ["pairwise", "softmax"])
+def test_straight_through_gathers_in_the_forward_pass(proxy: samsa.Proxy) -> None:
+    layer, x = layer_of(proxy=proxy), tokens(N)
+    assert_close(layer.train()(x), layer.eval()(x), rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("proxy", ["pairwise", "softmax"])
+def test_straight_through_gives_scores_the_gradient_of_the_relaxation(proxy: samsa.Proxy) -> None:
+    hard, soft = layer_of(proxy=proxy, tau=0.5), layer_of(proxy=proxy, mode="soft", tau=0.5)
+    soft.load_state_dict(hard.state_dict())
+    x, scores = tokens(N), torch.randn(2, N, HEADS, requires_grad=True)
+    weights = torch.randn(2, HEADS, K, DIM // HEADS)
+    gradients = [torch.autograd.grad((sample(s, x, scores).values * weights).sum(), scores)[0] for s in (hard, soft)]
+    assert_close(*gradients)
+    assert gradients[0].any()
+
+
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+@pytest.mark.parametrize("proxy", ["pairwise", "softmax"])
+def test_rows_of_the_proxy_sum_to_one_however_large_the_scores(proxy: samsa.Proxy, tau: float) -> None:
+    for scale in (0.0, 1.0, 1e4):
+        z = (scale * torch.randn(2, HEADS, 2 * K)).sort(-1, descending=True)[0].requires_grad_()
+        own, rivals = proxy_weights(z, proxy, tau)
+        assert own.shape == (2, HEADS, K, 1) and rivals.shape == (2, HEADS, K, K)
+        assert (own >= 0).all() and (rivals >= 0).all()
+        assert_close(own + rivals.sum(-1, keepdim=True), torch.ones(2, HEADS, K, 1))
+        (own.square().sum() + rivals.square().sum()).backward()
+        assert z.grad is not None and z.grad.isfinite().all()
+
+
+def test_equal_scores_win_half_of_the_pairs_and_an_equal_share_of_the_softmax() -> None:
+    z = torch.zeros(1, 1, 2 * K)
+    assert_close(proxy_weights(z, "pairwise", 1.0)[0], torch.full((1, 1, K, 1), 1 / 2))
+    assert_close(proxy_weights(z, "softmax", 1.0)[0], torch.full((1, 1, K, 1), 1 / (K + 1)))
+
+
+@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
+@pytest.mark.parametrize("num_tokens", [1, K, 2 * K - 1])
+def test_supports_fill_what_a_short_sequence_leaves(num_tokens: int, options: dict[str, Any]) -> None:
+    layer, x = layer_of(**options).eval(), tokens(num_tokens)
+    with torch.no_grad():
+        layer.score[-1].bias.fill_(100.0)  # all tokens go before all supports
+    index = sample(layer, x).index
+    assert ((index < num_tokens).sum(-1) == min(num_tokens, K)).all()
+    assert all(len(set(row.tolist())) == K for row in index.flatten(0, 1))
+    assert layer(x).isfinite().all()
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("supports", [True, False], ids=["supports", "no_supports"])
+@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
+def test_padding_changes_nothing_in_training(options: dict[str, Any], supports: bool) -> None:
+    layer = layer_of(supports=supports, **options).train()
+    samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 4, N)]
+    for num_tokens in (N, MAX_LEN):
+        x, padding = padded(samples, num_tokens) if num_tokens > N else padded(samples[:2], num_tokens)
+        out = layer(x, padding)
+        for row, alone in zip(out, samples, strict=False):
+            assert_close(row[: len(alone)], layer(alone[None])[0])
+
+
+def test_training_draws_noise_and_evaluation_draws_none() -> None:
+    layer, x = layer_of(), tokens(N)
+    assert not torch.equal(layer.train()(x), layer(x))
+    assert torch.equal(layer.eval()(x), layer(x))
+    noisy = layer_of(gumbel_eval=True).eval()
+    assert not torch.equal(noisy(x), noisy(x))
+
+
+@pytest.mark.parametrize("noise_on_support", [True, False])
+def test_noise_reaches_supports_iff_asked(noise_on_support: bool) -> None:
+    layer = layer_of(noise_on_support=noise_on_support).train()
+    found = sample(layer, tokens(1), torch.full((2, 1, HEADS), -1e3))  # the token is out, so all slots are supports
+    drawn = layer.supports.scores.gather(1, found.index[0] - 1)
+    assert torch.equal(found.scores[0], drawn) != noise_on_support
+
+
+def test_noise_is_gumbel() -> None:
+    noise = gumbel_noise(torch.empty(200_000))
+    assert noise.isfinite().all()
+    assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
+    assert noise.var().item() == pytest.approx(math.pi**2 / 6, rel=0.02)
+    assert (noise < 0).float().mean().item() == pytest.approx(math.exp(-1), abs=0.005)
+
+
+def test_bias_follows_the_selected_tokens_and_leaves_supports_alone() -> None:
+    layer, x = layer_of(2 * N).eval(), tokens(N)  # more slots than tokens, so supports are among them
+    bias = torch.randn(2, HEADS, N, N)
+    with_supports = torch.cat([bias, torch.zeros(2, HEADS, N, 4 * N)], dim=-1)
+    v, q, k = layer.project(x)
+    found = sample(layer, x)
+    assert (found.index >= N).any() and (found.index < N).any()
+    scores = layer.split_heads(q) @ found.keys.mT / layer.head_dim**0.5
+    scores = scores + torch.take_along_dim(with_supports, found.index[:, :, None], dim=-1)
+    expected = layer.merge_heads(scores.softmax(-1) @ found.values)
+    assert_close(layer.mix(v, q, k, scores=layer.score(x), bias=bias), expected)
+
+
+def test_query_whose_bias_hides_every_slot_sees_them_all() -> None:
+    layer, x = layer_of(N, supports=False).eval(), tokens(N)
+    assert_close(layer(x, bias=torch.full((2, HEADS, N, N), -torch.inf)), layer(x), atol=2e-3, rtol=0)
+
+
+def test_gradient_reaches_the_input_through_the_scores_alone() -> None:
+    layer, x = layer_of().train(), tokens(N).requires_grad_()
+    for projection in (layer.query, layer.key, layer.value):
+        nn.init.zeros_(projection.weight)
+    layer(x).square().sum().backward()
+    assert x.grad is not None and x.grad.any()
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_dropout_acts_on_slots_in_training_only() -> None:
+    layer, x = SAMSA(make_spec(attention_dropout=0.5), sample_size=K), tokens(N)
+    plain = layer_of()
+    plain.load_state_dict(layer.state_dict())
+    assert_close(layer.eval()(x), plain.eval()(x))
+    assert not torch.allclose(layer.train()(x), plain(x))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
+def test_cost_is_linear_in_tokens(options: dict[str, Any], training: bool) -> None:
+    def cost(num_tokens: int) -> Cost:
+        layer, x = layer_of(16, **options).train(training), tokens(num_tokens).requires_grad_()
+        with Cost() as counted:
+            layer(x).sum().backward()
+        return counted
+
+    small, long = cost(1024), cost(4096)
+    assert long.largest <= 4 * small.largest
+    assert long.operations == small.operations
+
+
+def test_temperature_follows_the_mode_unless_given() -> None:
+    assert [layer_of(mode=mode).tau for mode in ("hard", "soft")] == [1.0, 0.1]
+    assert layer_of(mode="soft", tau=0.7).tau == 0.7
+
+
+def test_rope_turns_queries_and_keys_of_tokens() -> None:
+    plain, turned = layer_of(N), SAMSA(replace(make_spec(), rope=True), sample_size=N)
+    turned.load_state_dict(plain.state_dict())
+    x = tokens(N)
+    assert_close(plain.eval()(x[:, :1]), turned.eval()(x[:, :1]))
+    assert not torch.allclose(plain(x), turned(x))
+
+
+def test_mix_without_scores_is_refused() -> None:
+    with pytest.raises(ValueError, match="scores=s"):
+        layer_of().mix(tokens(N), tokens(N), tokens(N))
+
+
+@pytest.mark.parametrize("fault", [{"sample_size": 0}, {"tau": 0.0}, {"mode": "firm"}, {"proxy": "triple"}], ids=str)
+def test_a_bad_option_is_named_in_one_sentence(fault: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"^attention.{next(iter(fault))}: [^\n]*$"):
+        attention_class(load_option("attention", "samsa") | fault)
+
+
+def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:
+    config = small_config("attention=samsa", "block=samsa", "attention.sample_size=8", "optim.lr=0.01")
+    data = build_data(config)
+    data.prepare_data()
+    data.setup()
+    task = build_task(config, data.spec).train()
+    optimizer = task.optim.build_optimizer(task)
+    score = task.encoder.blocks[0].attention.score[0].weight
+    reached = []
+    for batch in itertools.islice(data.train_dataloader(), 2):
+        optimizer.zero_grad()
+        task.loss(task(batch), batch.target).backward()
+        reached.append(bool(score.grad.any()))
+        optimizer.step()
+    assert reached == [False, True]  # nothing passes a branch until its scale has left 0
+    gains = {id(block.gain): block.gain.item() for block in task.encoder.blocks}
+    assert len(gains) == 1 and 0.0 not in gains.values()
+    assert all(isinstance(norm, nn.RMSNorm) for block in task.encoder.blocks for norm in (block.norm1, block.norm2))

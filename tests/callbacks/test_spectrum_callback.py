@@ -1,0 +1,263 @@
+"""The spectrum callback measures what it says, of real tokens only, and leaves training exactly as it was."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pytorch_lightning import LightningDataModule, LightningModule, Trainer
+from pytorch_lightning.loggers import CSVLogger
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.callbacks.record_spectrum import Spectrum
+from sliceformer_lab.config.compose import CONF_DIR, load_option
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord, first_heads, measure
+from sliceformer_lab.training.context import RunContext
+
+DIM, GRID, DEPTH = 16, (3, 4), 2
+TOKENS = 1 + GRID[0] * GRID[1]  # a CLS token in front
+
+
+class Model(LightningModule):
+    """An encoder with everything a careless probe could disturb: dropout and running statistics."""
+
+    def __init__(self, attention: str = "mha", depth: int = DEPTH) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        encoder = load_option("encoder", "tiny", [f"dim={DIM}", f"depth={depth}", "num_heads=2", "dropout=0.2"])
+        block = load_option("block", "transformer", ["norm=batchnorm"])
+        node = load_option("attention", attention)
+        self.encoder = build_encoder(encoder, block, node, TOKENS, num_prefix=1, grid=GRID)
+        self.head = nn.Linear(DIM, 2)
+
+    def forward(self, batch: Batch) -> Tensor:
+        tokens = self.encoder(batch.inputs, batch.padding)
+        logits: Tensor = self.head(tokens[:, 0])
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch), batch.target)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Data(LightningDataModule):
+    """24 random rows; with `lengths`, padded ones."""
+
+    def __init__(self, lengths: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        self.rows = torch.randn(24, TOKENS, DIM, generator=torch.Generator().manual_seed(1))
+        self.lengths = lengths
+
+    def collate(self, ids: list[int]) -> Batch:
+        index = torch.tensor(ids)
+        lengths = None if self.lengths is None else torch.tensor(self.lengths)[index % len(self.lengths)]
+        padding = None if lengths is None else Padding.from_lengths(lengths, TOKENS)
+        inputs = self.rows[index].clone()
+        if padding is not None:
+            inputs[~padding.mask] = 1e3  # must never reach a measure
+        return Batch(inputs, index % 2, index, padding)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(range(24), batch_size=8, shuffle=True, collate_fn=self.collate)  # type: ignore[arg-type]
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(range(24), batch_size=8, collate_fn=self.collate)  # type: ignore[arg-type]
+
+
+def probe(folder: Path, **options: Any) -> Spectrum:
+    context = RunContext(folder=folder, seed=0, monitor=None, monitor_mode="max")
+    return Spectrum(context, **({"num_samples": 6, "every_n_epochs": 2} | options))
+
+
+def train(folder: Path, model: Model, data: Data, *callbacks: Spectrum, epochs: int = 3, **options: Any) -> Trainer:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    trainer = Trainer(
+        default_root_dir=folder,
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=options.pop("logger", False),
+        enable_checkpointing=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=1,
+    )
+    trainer.fit(model, datamodule=data, **options)
+    return trainer
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture where a test does not look at it; the run of `trained` is made before and draws."""
+    monkeypatch.setattr("sliceformer_lab.callbacks.record_spectrum.plot_spectra", lambda record, path: None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """A run of three epochs with the callback, and its trained model."""
+    folder, model = tmp_path_factory.mktemp("run"), Model()
+    train(folder, model, Data(), probe(folder), logger=CSVLogger(folder, name="csv"))
+    return folder, model
+
+
+def test_training_is_bit_equal_with_and_without_the_callback(trained: tuple[Path, Model], tmp_path: Path) -> None:
+    _, watched = trained
+    alone = Model()
+    train(tmp_path, alone, Data())
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name]), name
+
+
+def test_measuring_restores_modes_statistics_and_generators(tmp_path: Path) -> None:
+    model, data = Model(), Data()
+    callback = probe(tmp_path)
+    trainer = train(tmp_path, model, data, callback, epochs=1)
+    model.train()
+    model.encoder.blocks[0].mlp.eval()  # a frozen part must stay frozen
+    modes = {name: module.training for name, module in model.named_modules()}
+    states = {name: value.clone() for name, value in model.state_dict().items()}
+    generators = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    callback._measure(trainer, model, epoch=7)
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    assert all(torch.equal(value, states[name]) for name, value in model.state_dict().items())
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == generators
+    assert all(p.grad is None or not p.grad.isnan().any() for p in model.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.encoder.modules())
+
+
+def test_record_covers_start_every_second_epoch_and_the_end(trained: tuple[Path, Model]) -> None:
+    record = ProbeRecord.load(trained[0] / "spectrum.npz")
+    assert record.epochs.tolist() == [-1, 1, 2]
+    assert record.sample_ids.tolist() == list(range(6))
+    assert record.num_tokens.tolist() == [TOKENS - 1] * 6
+    assert record.attentions.tolist() == ["MHA"] * DEPTH
+    for name in MEASURES:
+        shape = (3, DEPTH, len(PLACES), len(FORMS)) + ((TOKENS - 1,) if name == "spectrum" else ())
+        assert record.mean[name].shape == record.std[name].shape == shape
+        assert np.isfinite(record.mean[name]).all()
+    assert not np.allclose(record.at("cosine", "stream", "raw", moment=0), record.at("cosine", "stream", "raw"))
+
+
+def test_record_holds_the_measures_of_the_last_weights_without_cls(trained: tuple[Path, Model]) -> None:
+    folder, model = trained
+    record = ProbeRecord.load(folder / "spectrum.npz")
+    block = model.eval().encoder.blocks[0]
+    with torch.no_grad():
+        x = model.encoder.position(Data().rows[:6])
+        v = block.attention.value(block.norm1(x))
+        q, k = block.attention.query(block.norm1(x)), block.attention.key(block.norm1(x))
+        places = {"input": v, "output": block.attention.mix(v, q, k), "stream": block(x)}
+    for place, tokens in places.items():
+        for name, values in measure(tokens[:, 1:]).items():
+            mean = values.mean(0)
+            np.testing.assert_allclose(record.mean[name][-1, 0, PLACES.index(place)], mean, rtol=1e-4, atol=1e-6)
+    assert record.heatmaps is not None and record.heatmaps.shape == (DEPTH, TOKENS - 1, DIM // 2)
+    np.testing.assert_allclose(record.heatmaps[0], places["output"][0, 1:, : DIM // 2], rtol=1e-5, atol=1e-6)
+
+
+def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
+    lengths = (5, 12, 12)  # the second and third sample are full rows but for CLS
+    train(tmp_path, Model(), Data(lengths), probe(tmp_path, num_samples=3), epochs=1)
+    record = ProbeRecord.load(tmp_path / "spectrum.npz")
+    assert record.num_tokens.tolist() == [4, 11, 11]
+    assert np.isfinite(record.mean["stable_rank"]).all()
+    assert np.isnan(record.mean["spectrum"][..., 11:]).all()
+    assert record.heatmaps is not None and record.heatmaps.shape[1] == 4 and np.abs(record.heatmaps).max() < 10
+    assert float(record.mean["cosine"][0, 0, 0, 0]) < 0.5  # rows of 1e3 would all point one way
+
+
+@pytest.mark.parametrize("option", ["identity", "mean", "csp", "sliceformer"])
+def test_controls_show_the_collapse_they_stand_for(tmp_path: Path, option: str) -> None:
+    train(tmp_path, Model(option, depth=1), Data(), probe(tmp_path), epochs=1)
+    record = ProbeRecord.load(tmp_path / "spectrum.npz")
+    rank_in, rank_out = (record.at("stable_rank", place, "mean_removed")[0] for place in ("input", "output"))
+    if option == "identity":
+        assert rank_out == rank_in
+    elif option == "mean":
+        assert rank_out == 0
+        assert record.at("cosine", "output", "raw")[0] == pytest.approx(1)
+    else:
+        assert rank_out < rank_in
+    assert (record.at("stable_rank", "output", "mean_removed")[0] < 1.3) == (option in ("mean", "sliceformer"))
+
+
+def test_long_samples_are_measured_on_a_fixed_subset_and_said_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="sliceformer_lab.callbacks.record_spectrum"):
+        train(tmp_path, Model(), Data(), probe(tmp_path, max_tokens=5), epochs=1)
+    record = ProbeRecord.load(tmp_path / "spectrum.npz")
+    assert record.num_tokens.tolist() == [5] * 6
+    assert record.mean["spectrum"].shape[-1] == 5
+    assert "at most 5 of each, drawn with seed 0" in record.note
+    assert record.note in caplog.text
+
+
+def test_record_of_an_older_version_has_no_heatmaps(trained: tuple[Path, Model], tmp_path: Path) -> None:
+    with np.load(trained[0] / "spectrum.npz") as file:
+        np.savez(tmp_path / "old.npz", **{name: values for name, values in file.items() if name != "heatmaps"})
+    record = ProbeRecord.load(tmp_path / "old.npz")
+    assert record.heatmaps is None
+    record.save(tmp_path / "again.npz")
+    assert ProbeRecord.load(tmp_path / "again.npz").heatmaps is None
+
+
+def test_heads_of_different_widths_are_filled_up_with_nan() -> None:
+    wide, narrow = torch.randn(3, 8), torch.randn(3, 4)
+    heads = first_heads([wide, narrow], [4, 2])
+    np.testing.assert_array_equal(heads[0], wide[:, :4])
+    np.testing.assert_array_equal(heads[1, :, :2], narrow[:, :2])
+    assert np.isnan(heads[1, :, 2:]).all()
+
+
+def test_resumed_run_continues_the_record(tmp_path: Path) -> None:
+    trainer = train(tmp_path, Model(), Data(), probe(tmp_path, every_n_epochs=1), epochs=2)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    first = ProbeRecord.load(tmp_path / "spectrum.npz")
+    train(tmp_path, Model(), Data(), probe(tmp_path, every_n_epochs=1), epochs=3, ckpt_path=tmp_path / "last.ckpt")
+    record = ProbeRecord.load(tmp_path / "spectrum.npz")
+    assert record.epochs.tolist() == [-1, 0, 1, 2]
+    np.testing.assert_array_equal(record.mean["stable_rank"][:3], first.mean["stable_rank"])
+
+
+def test_scalars_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, Model]) -> None:
+    folder, _ = trained
+    table = next(folder.glob("csv/version_0/metrics.csv")).read_text()
+    assert "spectrum/output_stable_rank_mean" in table.splitlines()[0]
+    with Image.open(folder / "spectrum.png") as picture:
+        assert min(picture.size) > 500
+    assert not list(folder.glob("*.unfinished"))
+
+
+def test_a_model_without_blocks_is_told_in_a_sentence(tmp_path: Path) -> None:
+    model = Model()
+    model.encoder = nn.Linear(DIM, DIM)
+    with pytest.raises(ValueError, match=r"Model has no encoder\.blocks"):
+        train(tmp_path, model, Data(), probe(tmp_path), epochs=1)
+
+
+def test_options_equal_the_signature() -> None:
+    from sliceformer_lab.config.schema import check_options, schema
+
+    node = load_option("callbacks", "default")["spectrum"]
+    assert check_options(node, "sliceformer_lab.callbacks.record_spectrum") is Spectrum
+    assert {k: v for k, v in node.items() if k != "_target_"} == {k: v for k, (_, v) in schema(Spectrum).items()}
+    options = (CONF_DIR / "callbacks" / "default.yaml").read_text().partition("spectrum:")[2].splitlines()
+    assert all(" # " in line or "_target_" in line for line in options)

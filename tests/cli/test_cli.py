@@ -1,0 +1,219 @@
+"""The command line: what it lists, and what it says to a mistake."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.cli.help import EXAMPLES
+from sliceformer_lab.config.compose import compose_root, option_names
+from sliceformer_lab.config.schema import ConfigError, locate
+
+TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+    outputs: Path
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """The command line in this process, its runs in a temporary folder."""
+
+    def call(*arguments: str) -> Outcome:
+        capfd.readouterr()
+        code = main([*arguments, f"paths.outputs={tmp_path / 'outputs'}"])
+        return Outcome(code, *capfd.readouterr(), tmp_path / "outputs")
+
+    return call
+
+
+def refusal(outcome: Outcome) -> str:
+    """The one sentence of a refused command, which wrote nothing else and left no run folder."""
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1 and outcome.err.startswith("sliceformer-lab: ")
+    assert "Traceback" not in outcome.out + outcome.err
+    assert list(outcome.outputs.glob("digits/*/*")) == []
+    return outcome.err.removeprefix("sliceformer-lab: ").rstrip()
+
+
+def test_help_lists_every_task_and_attention_with_a_line_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in option_names("task") + option_names("attention"):
+        assert [line for line in lines if line.split()[:1] == [name] and len(line.split()) > 3], name
+    assert all(any(example in line for line in lines) for example in EXAMPLES)
+
+
+@pytest.mark.parametrize("example", [e for e in EXAMPLES if "FOLDER" not in e and "--cfg" not in e])
+def test_every_example_of_the_help_composes(example: str) -> None:
+    compose_root([word.partition(",")[0] for word in example.split()[1:] if word != "-m"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    {
+        "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are bigbird, cosformer, csp",
+        "attention=zzz": "attention=zzz: there is no such option; there are bigbird, cosformer, csp",
+        "experiment=table3_cifar10_csp": "did you mean csp/table3_cifar10_csp?",
+        "experiment=nope": "experiment=nope: there is no such option; --help lists them",
+        "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
+        "-m attention=mha,cps": "attention=cps: there is no such option; did you mean csp?",
+        "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
+        "sed=1": "sed: there is no such key; did you mean seed?",
+        "atention=csp": "atention: there is no such key; did you mean attention?",
+        "attention=mha attention.group_size=4": "there is no such key in attention; there are gate, qk_norm",
+        "callbacks.throughput.warmup=3": "no such key in callbacks.throughput; did you mean warmup_batches?",
+        "task.foo.bar=3": "task.foo.bar: there is no such key in task; there are cutmix",
+        "seed.foo=3": "seed.foo: there is no such key in seed",
+        "sed=1 trainer.precison=32": "did you mean seed?; trainer.precison: there is no such key in trainer; did you",
+        "-m attention=mha,csp sed=1,2": "sed: there is no such key; did you mean seed?",
+        "-m attention=csp,mha attention.group_size=4": "no such key in attention; there are gate, qk_norm",
+        "task=digits -m sed=1,2": "sed: there is no such key; did you mean seed?",
+        "~nope": "nope: there is no such key; there are allow_targets",
+        "+attention.group_size=4": "there is such a key to replace; leave out the +",
+        "+attention=mha": "+attention=mha: there is a choice of attention to replace; leave out the +",
+        "attention=null": "attention=null: name one option of attention",
+        "attention=[mha,csp]": "attention=[mha,csp]: name one option of attention",
+        "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
+        "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
+        "attention": "attention: not understood; write KEY=VALUE",
+        "--foo": "unrecognized arguments: --foo; see --help",
+        "--config-name=nope": "--config-name=nope: there is no such file",
+        "hydra.foo=3": "hydra.foo: there is no such key in hydra",
+        "resume=nope": "resume=nope is not a run folder: it has no config.yaml",
+        "mode=eval": "mode=eval scores a finished run again: say which with resume=FOLDER",
+        "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
+        "++attention.groupsize=1": "attention.groupsize: there is no such option; did you mean group_size?",
+        "~seed": "seed: a value is needed",
+        "attention.order=": "attention.order: given '', should be 'ascend', 'descend' or 'random'",
+        "attention.group_size=0": "attention.group_size: given 0, should be greater than or equal to 1",
+        "attention.group_size=${foo}": "Interpolation key 'foo' not found",
+        "optim.betas=[0.9,x]": "optim.betas.1: given 'x', should be a valid number",
+        "trainer.precision=foo": "trainer.precision: given 'foo', should be 64, 32 or 16 or should be",
+        "paths.data=null": "paths.data: given None, should be a valid string",
+        "attention._target_=os.system": "attention._target_: os.system is code outside the allowed packages",
+        "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",
+        "allow_targets=os. attention._target_=os.system": "allow_targets: given 'os.', should be a list of packages",
+    }.items(),
+)
+def test_mistake_is_told_in_one_sentence_before_anything_is_written(
+    lab: Callable[..., Outcome], arguments: str, told: str
+) -> None:
+    assert told in refusal(lab(*arguments.split()))
+
+
+def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
+    told = refusal(lab("attention.group_size=two", "optim.lr=-1", "seed=-1", "mode=foo", "selection=x"))
+    assert told.split("; ") == [
+        "seed: given -1, should be greater than or equal to 0",
+        "mode: given 'foo', should be 'train' or 'eval'",
+        "selection: given 'x', should be 'best_val', 'last' or 'best_test'",
+        "attention.group_size: given 'two', should be a valid integer",
+        "optim.lr: given -1, should be greater than 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    {
+        "encoder.dim=130 encoder.num_heads=4": "encoder: num_heads=4 does not divide dim=130",
+        "attention=csp attention.groups=3": "attention: groups=3 does not divide max_len=16",
+        "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
+        "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
+        "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",
+        "attention=hybrid attention.pattern=[mha,cps]": "attention=cps: there is no such option; did you mean csp?",
+        "published={paper:csp,table:table9,task:cifar10,metric:test/accuracy}": "published: no paper prints",
+    }.items(),
+)
+def test_sizes_that_do_not_fit_are_told_in_one_sentence(lab: Callable[..., Outcome], arguments: str, told: str) -> None:
+    outcome = lab(*TINY, *arguments.split())
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1) and told in outcome.err
+    assert "Traceback" not in outcome.out
+
+
+def test_code_named_by_a_file_is_refused_unless_the_command_line_allows_it(
+    lab: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nallow_targets: [json.]\nattention:\n  _target_: json.loads\n"
+    )
+    mine = ("--config-dir", str(tmp_path), "experiment=mine")
+    assert "attention._target_: json.loads is code outside the allowed packages" in refusal(lab(*mine))
+    allowed = refusal(lab(*mine, "allow_targets=[json.]"))  # found, and checked like any other target
+    assert "outside" not in allowed and "attention.s: a value is needed" in allowed
+    assert "code outside the allowed packages" in refusal(lab(*mine)), "what one command allows, the next does not"
+
+
+def test_error_beside_a_file_of_the_users_own_folder_is_still_explained(
+    lab: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text("_target_: my_package.Mine\nwidth: 3\n")
+    told = refusal(lab("--config-dir", str(tmp_path), "attention=mine", "attention.widht=4"))
+    assert told == "attention.widht: there is no such key in attention; did you mean width?"
+
+
+@pytest.mark.parametrize(
+    "target", ["sliceformer_lab.cli.main.os", "sliceformer_lab.runs.resume.Path", "torch.nn.os.system"]
+)
+def test_what_an_allowed_module_has_merely_imported_is_refused(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not a class or function that is defined|cannot be loaded"):
+        locate(target)
+
+
+def test_configuration_can_be_printed(lab: Callable[..., Outcome]) -> None:
+    outcome = lab("--cfg", "job")
+    assert outcome.code == 0 and "group_size: 2" in outcome.out
+
+
+@pytest.mark.parametrize("arguments", [["--hydra-help"], ["--shell-completion", "install=bash"], ["--info", "plugins"]])
+def test_hydras_own_commands_work(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert capsys.readouterr().out
+
+
+def test_help_and_mistakes_do_not_import_torch() -> None:
+    calls = [["--help"], ["attention=cps"], ["attention.groupsize=4"], ["sed=1"], ["attention.order=["], ["--foo"]]
+    code = (
+        "import sys; from sliceformer_lab.__main__ import main;"
+        f"codes = [main(call) for call in {calls}];"
+        "sys.exit(f'{codes} torch' if 'torch' in sys.modules or codes != [0, 1, 1, 1, 1, 1] else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["tasks", "callbacks", "conf"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_file_that_hides_a_package_of_ours_is_named(
+    lab: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    intruder = tmp_path / (f"{name}.py" if kind == "file" else name)
+    if kind == "folder":
+        intruder.mkdir()
+    (intruder if kind == "file" else intruder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in [m for m in sys.modules if m.split(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    assert f"{intruder} hides the package {name}" in refusal(lab())
+
+
+def test_a_command_leaves_the_callers_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    assert main(["attention=nope"]) == 1 and main(["debug=fast", "attention.group_size=0"]) == 1
+    assert (root.handlers, root.level) == (before, level)

@@ -1,0 +1,177 @@
+"""Jobs of the command line: where they write, sweeps with failures, what a resumed run may change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.training import run
+
+TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+Lab = Callable[..., int]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """The command line in this process, started in a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: main(arguments)
+
+
+def jobs_of(folder: Path) -> list[Path]:
+    (sweep,) = (folder / "outputs" / "sweeps").iterdir()
+    return sorted(path for path in sweep.iterdir() if path.is_dir())
+
+
+def fail_in_turn(monkeypatch: pytest.MonkeyPatch, *errors: BaseException | None) -> None:
+    """Instead of training, each job raises the next of `errors` (None: ends well)."""
+    endings = iter(errors)
+
+    def end(config: dict[str, Any], folder: Path) -> float:
+        folder.mkdir(exist_ok=True)
+        error = next(endings)
+        if error is not None:
+            raise error
+        return 0.5
+
+    monkeypatch.setattr(run, "run", end)
+
+
+def test_single_run_has_a_folder_of_its_task_attention_time_and_options(lab: Lab, tmp_path: Path) -> None:
+    assert lab(*TINY) == lab(*TINY) == 0
+    folders = list((tmp_path / "outputs" / "digits" / "mha").iterdir())
+    assert len(folders) == 2
+    pattern = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}-([0-9a-f]{6})"
+    digests = {re.fullmatch(pattern, folder.name)[1] for folder in folders}  # type: ignore[index]
+    assert len(digests) == 1, "the same options have the same digest"
+    assert not (tmp_path / "outputs" / "sweeps").exists()
+
+
+def test_sweep_runs_every_combination_in_a_folder_of_its_own(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab("-m", *TINY, "attention=mha,identity", "seed=0,1") == 0
+    assert [folder.name.rpartition("-")[0] for folder in jobs_of(tmp_path)] == [
+        *("0-digits-mha", "1-digits-mha"),
+        *("2-digits-identity", "3-digits-identity"),
+    ]
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)]
+    assert [(s["attention"], s["seed"], s["status"]) for s in summaries] == [
+        *(("mha", 0, "ok"), ("mha", 1, "ok")),
+        *(("identity", 0, "ok"), ("identity", 1, "ok")),
+    ]
+    assert re.search(r"0-digits-mha-\w+  ok  0\.\d{4}\n", capsys.readouterr().out)
+
+
+def test_sweep_repeated_writes_into_other_folders(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_in_turn(monkeypatch, *[None] * 4)
+    assert lab("-m", *TINY, "seed=0,0") == lab("-m", *TINY, "seed=0,0") == 0
+    folders = [job for sweep in (tmp_path / "outputs" / "sweeps").iterdir() for job in sweep.iterdir() if job.is_dir()]
+    assert len(folders) == 4
+
+
+def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_in_turn(monkeypatch, None, RuntimeError("out of cheese"), SystemExit(0), SystemExit("no"), None)
+    assert lab("-m", *TINY, "seed=0,1,2,3,-4,5") == 1
+    told = capsys.readouterr()
+    table = told.out[told.out.index("\njobs in ") :]
+    assert [line.split("  ", 3)[2:] for line in table.splitlines()[2:]] == [
+        ["ok", "0.5000"],
+        ["failed", "RuntimeError: out of cheese"],
+        ["failed", "the job called sys.exit(0)"],
+        ["failed", "the job called sys.exit('no')"],
+        ["failed", "seed: given -4, should be greater than or equal to 0"],
+        ["ok", "0.5000"],
+    ]
+    assert told.err == "sliceformer-lab: 4 of 6 jobs did not finish\n"
+    log = (jobs_of(tmp_path)[1] / "sliceformer_lab.log").read_text()
+    assert "Traceback" in log and "out of cheese" in log
+
+
+def test_failures_in_building_and_in_data_are_told_and_summarised(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab("-m", *TINY, "task=digits,image_folder", "encoder.num_heads=3,4") == 1
+    out = capsys.readouterr().out
+    assert "failed  encoder: num_heads=3 does not divide dim=64" in out
+    assert "3-image_folder-mha-" in out and "holds no class folders" in out
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)]
+    assert [summary["status"] for summary in summaries] == ["failed", "ok", "failed", "failed"]
+    assert "num_heads=3 does not divide" in summaries[0]["error"]
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (InterruptedRunError("stopped", 15), 143)])
+def test_signal_ends_a_sweep(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    fail_in_turn(monkeypatch, None, error)
+    assert lab("-m", *TINY, "seed=0,1,2") == code
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[2] for line in lines if re.match(r"  \d-digits", line)] == ["ok", "interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by SIGINT"),
+        (InterruptedRunError("stopped", 15), 143, "stopped"),
+        (SystemExit(0), 1, "the job called sys.exit(0)"),
+        (RuntimeError("out of cheese"), 1, "RuntimeError: out of cheese"),
+    ],
+)
+def test_single_run_ends_with_one_sentence_and_its_code(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    told: str,
+) -> None:
+    fail_in_turn(monkeypatch, error)
+    assert lab(*TINY) == code
+    assert capsys.readouterr().err == f"sliceformer-lab: {told}\n"
+
+
+def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_result(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab(*TINY, "hydra.run.dir=first", "trainer.benchmark=true") == 0
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")}
+    for changed in ("attention=csp", "optim.epochs=3", "debug=fast", "seed=1"):
+        capsys.readouterr()
+        assert lab("resume=first", changed) == 1
+        assert capsys.readouterr().err.startswith(f"sliceformer-lab: {changed}: a resumed run keeps its configuration")
+    assert lab("hydra.run.dir=first") == 1
+    assert "holds a run already; go on with resume=" in capsys.readouterr().err
+    assert lab("-m", "resume=first", "mode=eval,train") == 1
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")} == files, "nothing was touched"
+
+    assert lab("mode=eval", "resume=first", "attention=mha", "trainer.log_every_n_steps=3") == 0
+    saved = (tmp_path / "first" / ".hydra" / "config.yaml").read_text()
+    assert "log_every_n_steps: 3" in saved and "benchmark: true" in saved and "encoder.mha" not in saved
+
+
+@pytest.mark.parametrize("name", ["fast", "overfit", "profile"])
+def test_debug_runs(lab: Lab, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    short = () if name == "fast" else ("optim.epochs=1",)
+    assert lab(f"debug={name}", "encoder=tiny", "callbacks=minimal", *short) == 0
+    out = capsys.readouterr().out
+    assert ("run_training_batch" in out) == (name == "profile")
+
+
+def test_arguments_and_environment_are_left_as_they_were(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    before = list(sys.argv), dict(os.environ)
+    assert lab("sed=1") == 1
+    assert (sys.argv, dict(os.environ)) == before

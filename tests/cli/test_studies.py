@@ -1,0 +1,384 @@
+"""Studies run what a paper's table holds, at any scale, go on where they stopped, and never pass off small for full."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from support.run_folders import write_run
+from support.runs import small_config
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.cli.help import help_text
+from sliceformer_lab.cli.plan import BENCHMARKS
+from sliceformer_lab.commands.report.lines import lines
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import frame, latex, markdown
+from sliceformer_lab.commands.study import command
+from sliceformer_lab.commands.study.command import study_experiments
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.runs.collect import collect
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.groups import tables
+from sliceformer_lab.runs.papers import find, obstacles
+from sliceformer_lab.training import run
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.optim import OptimOptions
+
+TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
+TABLES["csp_table4"] = ("csp/table4", "csp/table7_")  # both halves, and MEGA with CSP
+BORROWED = {  # what SAMSA's Table 4 prints of its Table 1
+    "samsa_table4": {
+        *("samsa/table1_modelnet40_hard_512", "samsa/table1_modelnet40_soft_256"),
+        "samsa/table1_shapenet_part_hard_256",
+    }
+}
+NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text
+TASKS = option_names("task")
+OWN = {  # the user's own data, whose sizes are read from disk
+    "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
+    "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
+}
+NUM_TOKENS = {
+    **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
+    **{"tiny_imagenet": 49, "imagenet1k": 49, "imdb": 128, "text_csv": 128, "lra_listops": 129, "lra_text": 256},
+    **{"lra_retrieval": 256, "lra_image": 1025, "lra_pathfinder": 1024, "lra_pathx": 2048},
+    **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
+    **{"modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
+}
+Lab = Callable[..., int]
+
+
+@cache
+def small_file(task: str) -> dict[str, Any]:
+    text = (CONF_DIR / "scale" / "_of_task" / "small" / f"{task}.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+@pytest.mark.parametrize("study", TABLES)
+def test_study_is_every_experiment_of_its_table_and_says_so(study: str) -> None:
+    of_table = {name for name in option_names("experiment") if name.startswith(TABLES[study])}
+    listed = study_experiments(study)
+    assert of_table and set(listed) == of_table | BORROWED.get(study, set())
+    assert len(listed) == len(set(listed))
+    text = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8")
+    assert f"({len(listed)} runs)" in text.splitlines()[1] and "# Recipe: " in text and "Left out: " in text
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_every_published_setting_is_part_of_a_study() -> None:
+    listed = {name for study in TABLES for name in study_experiments(study)}
+    of_papers = {name for name in option_names("experiment") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
+    assert listed == of_papers - NO_TABLE
+
+
+def test_benchmarks_stand_for_the_tables_of_speeds() -> None:
+    assert not set(BENCHMARKS) & set(option_names("study"))
+    assert set(BENCHMARKS.values()) == set(command.SMALL_BENCHMARK)
+
+
+@pytest.mark.parametrize("study", ["sliceformer_table2", "csp_table4", "samsa_table3"])
+def test_a_small_study_composes_and_the_scale_wins_over_the_experiment(study: str) -> None:
+    config = compose_root([f"study={study}", "scale=small", f"experiment={study_experiments(study)[-1]}"])
+    choices = config["hydra"]["runtime"]["choices"]
+    small = small_file(choices["task"])
+    assert {**config["data"], **small["data"]} == config["data"]
+    assert {**config["optim"], **small["optim"]} == config["optim"]
+    assert (choices["study"], choices["scale"]) == (study, "small")
+    assert config["hydra"]["mode"].name == "MULTIRUN"
+
+
+def test_full_scale_changes_nothing_and_the_command_line_wins_over_any() -> None:
+    name = "csp/table4b_lra_image_mega"  # which sets data.batch_size, as the small scale does
+    plain, full = compose_root([f"experiment={name}"]), compose_root([f"experiment={name}", "scale=full"])
+    assert {**plain, "hydra": None} == {**full, "hydra": None}
+    small = compose_root([f"experiment={name}", "scale=small", "data.batch_size=3", "optim=fast", "encoder=tiny"])
+    assert plain["data"]["batch_size"] == 50 and small["data"]["batch_size"] == 3
+    assert (small["optim"]["epochs"], small["optim"]["max_steps"], small["encoder"]["dim"]) == (10, 100, 64)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_small_run_of_every_task_builds_with_known_options_and_lengths(task: str) -> None:
+    """Parameters on the meta device: a shape that does not fit, or an option that a task lacks, is an error."""
+    assert set(small_file(task)) == {"data", "optim"} and set(small_file(task)["optim"]) == {"max_steps"}
+    written = yaml.safe_load((CONF_DIR / "data" / f"{task}.yaml").read_text(encoding="utf-8"))
+    assert set(small_file(task)["data"]) <= set(written)
+    config = compose_root([f"task={task}", "scale=small", "attention=mha"])
+    config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
+    data = build_data(config)
+    with torch.device("meta"):
+        built = build_task(config, OWN.get(task) or data.spec)
+    assert built.num_tokens() == NUM_TOKENS[task]
+    steps = built.optim.last_step
+    assert steps is not None and data.limit_train <= steps * data.batch_size, "some examples would never be seen"
+
+
+def test_a_task_that_no_scale_knows_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["scale=small", "data.limit_train=???"]) == 1
+    assert capsys.readouterr().err == (
+        "sliceformer-lab: scale=small: nothing says how large task=digits is then; "
+        "write conf/scale/_of_task/small/digits.yaml\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "cosine", "interval": "epoch"},
+        {"schedule": "cosine", "interval": "step", "warmup_steps": 6250},
+        {"schedule": "cosine", "interval": "step", "warmup_steps": "untuned"},
+        {"schedule": "linear", "interval": "step", "epochs": None, "steps": 90_000, "warmup_steps": 50_000},
+        {
+            "schedule": "linear",
+            "cycle": "official",
+            "horizon": 91_960,
+            "interval": "step",
+            "epochs": None,
+            "steps": 900,
+        },
+    ],
+    ids=str,
+)
+def test_a_recipe_cut_short_is_drawn_together(options: dict[str, Any]) -> None:
+    factor = OptimOptions(**options, max_steps=100).rate_factor(10_000)
+    rates = [factor(step) for step in range(100)]
+    top = int(np.argmax(rates))
+    assert max(rates) == pytest.approx(1, abs=0.02) and top <= 10
+    assert rates[99] < 0.05 and all(np.diff(rates[top:]) <= 0)
+
+
+def test_milestones_of_a_recipe_cut_short_come_at_the_same_share_of_it() -> None:
+    factor = OptimOptions(schedule="multistep", milestones=(12,), epochs=30, max_steps=150).rate_factor(9000)
+    assert [factor(step) for step in (0, 59, 60, 149)] == pytest.approx([1, 1, 0.1, 0.1])
+
+
+def test_a_recipe_shorter_than_its_cut_stays_as_it_is() -> None:
+    options: dict[str, Any] = {"schedule": "cosine", "interval": "step", "warmup_steps": 50}
+    whole, uncut = (OptimOptions(**options, max_steps=cut).rate_factor(100) for cut in (None, 100))
+    assert [whole(step) for step in range(100)] == [uncut(step) for step in range(100)]
+
+
+def test_scored_examples_are_drawn_by_the_split_and_training_ones_stay_the_first() -> None:
+    whole, cut, again, other = (
+        build_data(small_config("data.limit_train=10", *more))
+        for more in ([], ["data.limit_eval=20"], ["data.limit_eval=20", "seed=1"], ["data.limit_eval=21"])
+    )
+    for data in (whole, cut, again, other):
+        data.setup()
+    assert cut.sizes() == {"num_train": 10, "num_val": 20, "num_test": 20}
+    assert torch.equal(cut.splits["train"].positions, whole.splits["train"].positions)
+    for stage in ("val", "test"):
+        drawn, everything = cut.splits[stage].positions.tolist(), whole.splits[stage].positions.tolist()
+        assert set(drawn) <= set(everything) and drawn != everything[:20], "files often go by class"
+        assert drawn == again.splits[stage].positions.tolist()
+    assert other.sizes()["num_test"] == 21
+
+
+def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -> None:
+    published = {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
+    cut = ("data.limit_train=64", "data.batch_size=16", "data.limit_eval=20", "optim.max_steps=5", "optim.epochs=9")
+    run.run(small_config("scale=small", *cut), tmp_path / "run")
+    summary = read_summary(tmp_path / "run")
+    assert (summary["scale"], summary["study"]) == ("small", None)
+    protocol = summary["protocol"]
+    assert (protocol["epochs"], protocol["steps"], protocol["num_val"], protocol["num_test"]) == (None, 5, 20, 20)
+    assert (protocol["limit_train"], protocol["limit_val"], protocol["limit_test"]) == (64, 20, 20)
+    reasons = obstacles(summary, find(published))
+    assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
+
+
+def test_scale_alone_keeps_a_run_from_standing_beside_a_published_number() -> None:
+    run_of_paper = {
+        "task": "cifar10",
+        "parameters": 9_523_722,
+        "protocol": {"official": True, "num_train": 50_000, "epochs": 100, "selection": "best_test"},
+    }
+    printed = find(
+        {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
+    )
+    assert obstacles(run_of_paper, printed) == obstacles({**run_of_paper, "scale": "full"}, printed) == []
+    told = "scale=small: not the paper's data, lengths and steps"
+    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [told]
+    luna = {"paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna", "variant": "256"}
+    unknown = find({**luna, "metric": "test/accuracy"})
+    assert told in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
+
+
+def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "csp", accuracy=0.9)
+    write_run(tmp_path / "b", "csp", accuracy=0.5, scale="small")
+    write_run(tmp_path / "c", "csp", seed=1, accuracy=None, scale="small")
+    found = collect(tmp_path)
+    chosen = ReportOptions(folder=str(tmp_path), resamples=200)
+    sections = [(table, lines(table, chosen)) for table in tables(found, (), None)]
+    full, small = (table.title for table, _ in sections)
+    assert "scale" not in full and small.startswith("digits, scale small: ")
+    assert [len(table.rows[0].runs) for table, _ in sections] == [1, 2], "a run that failed goes with its scale"
+    text = markdown(found, sections)
+    assert text.startswith(f"# Runs below {tmp_path.name}, scale full and small\n") and f"## {small}" in text
+    assert "digits, scale small: " in latex(sections)
+    assert list(frame(sections)["scale"]) == ["full", "small"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """The command of studies in this process, its report left out, started in a temporary folder."""
+    monkeypatch.chdir(tmp_path)
+    reported: list[str] = []
+    start = cli.main
+
+    def main(argv: list[str], chosen: cli.Command = cli.TRAINING) -> int:
+        if chosen is command.REPORT:
+            reported.extend(argv)
+            return 0
+        return start(argv, chosen)
+
+    monkeypatch.setattr(cli, "main", main)
+    monkeypatch.setattr(command, "reported", reported, raising=False)
+    return lambda *arguments: command.main(arguments)
+
+
+def train_in_turn(monkeypatch: pytest.MonkeyPatch, *endings: BaseException | None) -> list[dict[str, Any]]:
+    """Instead of training, each job raises the next of `endings` (None: ends well); returns what was asked for."""
+    left, asked = iter(endings), []
+
+    def train(config: dict[str, Any], folder: Path, summary: Any) -> float:
+        asked.append(config)
+        if (error := next(left)) is not None:
+            raise error
+        summary.update(status="ok", best={"value": 0.5}, metrics={}, protocol={})
+        return 0.5
+
+    monkeypatch.setattr(run, "train", train)
+    return asked
+
+
+def test_a_killed_study_shows_what_is_missing_and_goes_on_with_the_rest(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("csp_table1", "scale=small", "data.root=unused", "hydra.sweep.dir=sweep")
+    asked = train_in_turn(monkeypatch, None, InterruptedRunError("stopped", 15), RuntimeError("no data"), None)
+    assert lab(*words) == 143
+    assert command.reported == [], "whoever stops a study waits for no report"  # type: ignore[attr-defined]
+    found = collect(tmp_path / "sweep")
+    assert {run.status for run in found.runs} == {"ok", "interrupted"}
+    (missing,) = found.missing
+    assert missing.job == 2 and "experiment=csp/table1_unit_shift" in missing.overrides
+    assert {run.summary["study"] for run in found.runs} == {"csp_table1"}
+    told = capsys.readouterr().out
+    assert "study csp_table1 at scale small: 3 jobs" in told and "hydra.sweep.dir=sweep goes on" in told
+
+    assert lab(*words) == 1
+    experiments = [config["names"]["experiment"].partition("table1_")[2] for config in asked]
+    assert experiments == ["head_block_shift", "mha", "mha", "unit_shift"]
+    assert command.reported == [str(tmp_path / "sweep")]  # type: ignore[attr-defined]
+    told = capsys.readouterr().out
+    assert "1 of them have finished there" in told and "failed  RuntimeError: no data" in told
+    found = collect(tmp_path / "sweep")
+    assert sorted(run.status for run in found.runs) == ["failed", "ok", "ok"] and not found.missing
+
+
+def test_a_folder_with_other_runs_is_refused_job_by_job(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("csp_table1", "only=mha", "data.root=unused", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=job")
+    train_in_turn(monkeypatch, None, None)
+    assert lab(*words) == 0
+    assert lab(*words, "trainer.benchmark=true") == 0, "this cannot change a result"
+    assert lab(*words, "seed=1") == 1
+    assert "holds a run with another seed; choose another hydra.sweep.dir" in capsys.readouterr().out
+
+
+def test_a_study_of_models_of_one_size_goes_on_with_the_widths_it_solved(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("csp_table1", "only=unit_shift", "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
+    asked = train_in_turn(monkeypatch, None)
+    assert lab(*words) == 0
+    assert asked[0]["attention"]["inner_mult"] != 1
+    assert lab(*words) == 0, "the saved width is the solved one"
+
+
+def test_the_command_line_goes_before_what_a_study_sweeps_and_only_picks_experiments(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = train_in_turn(monkeypatch, *[None] * 4)
+    assert lab("controls_digits", "attention=csp", "seed=3,4") == 0
+    assert [(config["names"]["attention"], config["seed"]) for config in asked] == [("csp", 3), ("csp", 4)]
+    assert lab("csp_table3", "only=cifar10_s", "data.root=unused", "scale=small") == 0
+    assert [config["names"]["experiment"] for config in asked[2:]] == [
+        "csp/table3_cifar10_shift_only",
+        "csp/table3_cifar10_sort_only",
+    ]
+    names = sorted(folder.name for folder in (tmp_path / "outputs" / "sweeps").iterdir())
+    assert [re.sub(r"-\d{4}-.*", "", name) for name in names] == ["controls_digits", "csp_table3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "name a study: make study STUDY=NAME; there are controls_cifar10, .*csp_table1, .*sliceformer_table3"),
+        (["csp_tabel1"], r"study=csp_tabel1: there is no such option; did you mean csp_table1\? \(there are "),
+        (["csp_table1", "scale=smal"], r"scale=smal: .*did you mean small\? \(there are full, small\)"),
+        (["csp_table1", "only=imdb"], "only=imdb: the 3 experiments of study csp_table1 have none with this word"),
+        (["controls_digits", "only=csp"], "only=csp: study controls_digits have none|only=csp: study controls_digits"),
+    ],
+)
+def test_a_wrong_study_is_told_in_one_sentence_with_what_there_is(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert lab(*words) == 1
+    said = capsys.readouterr().err
+    assert re.match(f"sliceformer-lab: {told}", said) and said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_speeds_is_measured_not_trained(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study=sliceformer_table3"], cli.TRAINING) == 1
+    assert "measures speeds and trains nothing: python -m sliceformer_lab study slice" in capsys.readouterr().err
+    called: list[Any] = []
+    monkeypatch.setattr(cli, "main", lambda *arguments: called.append(arguments) or 0)
+    assert lab("sliceformer_table3", "scale=small", "attentions=[csp]") == 0
+    assert called == [
+        (["suite=lra_speed", "sizes=[1000]", "batch=1", "rounds=3", "attentions=[csp]"], command.BENCHMARK)
+    ]
+
+
+def test_make_hands_study_scale_and_arguments_on() -> None:
+    words = ["STUDY=csp_table1", "SCALE=small", "ONLY=mha", "ARGS=seed=0,1"]
+    done = subprocess.run(
+        ["make", "--dry-run", "--old-file=.venv/installed", "study", *words],
+        cwd=CONF_DIR.parent,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "-m sliceformer_lab study csp_table1 scale=small only=mha seed=0,1" in done.stdout
+
+
+def test_help_lists_studies_and_scales_with_a_line_each() -> None:
+    for text in (help_text(), command.help_text()):
+        for group in ("study", "scale"):
+            for name in option_names(group):
+                lines_of_file = (CONF_DIR / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+                assert re.search(rf"^  {name} +{re.escape(lines_of_file[1].removeprefix('# '))}$", text, re.M)
+    assert "sliceformer_table3" in command.help_text() and "_of_task" not in help_text()

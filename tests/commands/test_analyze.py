@@ -1,0 +1,442 @@
+"""Analyses measure the models of real runs, say what they were made from, and leave nothing out in silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from support import task_modules
+from support.runs import small_config
+from support.yaml_options import as_yaml, folded
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.commands.inspect.command import EXAMPLES, help_text
+from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions
+from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
+from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
+from sliceformer_lab.commands.inspect.show_heatmaps import Heatmaps
+from sliceformer_lab.commands.inspect.show_oversmoothing import Oversmoothing
+from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, bound_factors
+from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names
+from sliceformer_lab.config.schema import locate, schema
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord
+from sliceformer_lab.measures.residual import relative_residual
+from sliceformer_lab.runs.controls import controls
+from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+SAMPLES = 6
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of mha and one of csp, the last one watched by the callback."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = ("optim.epochs=1", "data.limit_train=64")
+    watched = load_option("callbacks", "default")["spectrum"] | {"num_samples": SAMPLES}
+    for name, words in {"m0": ("seed=0",), "m1": ("seed=1",), "c0": ("seed=0", "attention=csp")}.items():
+        config = small_config(*words, *short)
+        if name == "c0":
+            config["callbacks"]["spectrum"] = watched
+        run(config, folder / name)
+    return folder
+
+
+@pytest.fixture
+def study(runs: Path) -> Study:
+    return open_study(AnalyzeOptions(runs=str(runs)))
+
+
+def analyze(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main(["inspect", *arguments])
+    return code, *capfd.readouterr()
+
+
+def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_run(runs: Path) -> None:
+    study = open_study(AnalyzeOptions(runs=str(runs / "c0"), checkpoint=("init", "last"), controls=False))
+    table = Spectrum(samples=SAMPLES).measurements(study)
+    record = ProbeRecord.load(runs / "c0" / "spectrum.npz")
+    assert record.epochs.tolist() == [-1, 0]
+    keys = ["checkpoint", "layer", "place", "form", "measure", "index"]
+    values = table.set_index(keys).sort_index()
+    for moment, checkpoint in enumerate(("init", "last")):
+        for place, form, name in ((p, f, n) for p in PLACES for f in FORMS for n in MEASURES):
+            for layer, seen in enumerate(record.at(name, place, form, moment=moment)):
+                ours = values.loc[(checkpoint, layer + 1, place, form, name)]
+                np.testing.assert_allclose(ours["mean"], np.atleast_1d(seen), rtol=1e-6, atol=1e-9)
+    assert table["samples"].unique().tolist() == [SAMPLES]
+
+
+def test_every_attention_and_control_is_in_the_table_and_in_every_figure(runs: Path) -> None:
+    found = Spectrum(samples=2).findings(open_study(AnalyzeOptions(runs=str(runs), checkpoint="init")))
+    seeds = found.table.groupby("attention")["seed"].nunique().to_dict()
+    assert seeds == {"csp": 1, "mha": 2} | dict.fromkeys(controls(), 1)
+    assert found.table.groupby("attention")["control"].first().to_dict() == {
+        "csp": False,
+        "mha": False,
+        **dict.fromkeys(controls(), True),
+    }
+    labels = {"csp", "mha", *(f"{name} (control, only untrained)" for name in controls())}
+    assert len(found.figures) == len(FORMS) + len(MEASURES) - 1
+    for figure in found.figures.values():
+        assert {text.get_text() for text in figure.legends[0].get_texts()} == labels
+    mean = found.table[(found.table["attention"] == "mean") & (found.table["place"] == "output")]
+    rank = mean[(mean["measure"] == "stable_rank") & (mean["form"] == "mean_removed")]
+    assert rank["mean"].abs().max() == 0
+
+
+def test_all_runs_of_a_task_see_the_same_samples(study: Study) -> None:
+    (group,) = study.groups
+    first, *others = (group.batches(source, source.model("init"), SAMPLES) for source in group.sources)
+    split = load_run(group.sources[0].folder or "").data
+    split.prepare_data()
+    split.setup()
+    expected = split.splits["val"].__getitems__(list(range(SAMPLES)))
+    for batches in (first, *others):
+        assert torch.equal(torch.cat([batch.inputs for batch in batches]), expected.inputs)
+        assert torch.equal(torch.cat([batch.ids for batch in batches]), expected.ids)
+    other = group.sources[0].config | {"data": group.sources[0].config["data"] | {"split_seed": 7}}
+    (elsewhere,) = group.batches(Source("mha", "mha", other), group.sources[0].model("init"), SAMPLES)
+    assert torch.equal(elsewhere.inputs, expected.inputs)
+
+
+def test_long_samples_come_a_few_at_a_time(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    (group,) = study.groups
+    source = group.sources[0]
+    opened, spectrum = Opened(source, "init", source.model("init")), Spectrum(samples=SAMPLES)
+    whole = spectrum.measured(group, opened)
+    monkeypatch.setattr("sliceformer_lab.commands.inspect.models.MOST_PAIRS", 2 * 17**2)
+    assert len(group.batches(source, opened.model, SAMPLES)) == 3
+    torch.testing.assert_close(spectrum.measured(group, opened), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alone(runs: Path, study: Study) -> None:
+    source = next(source for source in study.groups[0].sources if source.folder == runs / "m1")
+    before = torch.get_rng_state()
+    model = source.model("best")
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, value in load_run(runs / "m1").model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+    assert not torch.equal(source.model("init").head.weight, model.head.weight)
+
+
+def test_parts_are_taken_away_and_put_back(study: Study) -> None:
+    (group,) = study.groups
+    source = group.sources[0]
+    model = source.model("best")
+    blocks, (batch,) = blocks_of(model), group.batches(source, model, 3)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    with undisturbed(model):
+        before = model(batch)
+        for parts in ALL_PARTS:
+            with only(blocks, parts), captured(blocks) as taken:
+                model(batch)
+                block, seen = blocks[0], taken[0]
+                x = seen["before"]
+                h = block.norm1(x) if parts.norm else x
+                y = block.attention(h) + (x if parts.skip else 0)
+                if parts.mlp:
+                    y = block.mlp(block.norm2(y) if parts.norm else y) + (y if parts.skip else 0)
+                torch.testing.assert_close(seen["stream"], y)
+                biased = [p for name, p in block.named_parameters() if name.endswith("bias") and p.any()]
+                assert bool(biased) == parts.is_whole
+        assert torch.equal(model(batch), before)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert WHOLE in ALL_PARTS and len(set(ALL_PARTS)) == 8
+
+
+def random_nets(attention: str, depth: int = 12) -> list[float]:
+    """Relative residual of 64 random tokens of 64 channels after each attention of a random net, in float64."""
+    torch.manual_seed(0)
+    words = ["dim=64", f"depth={depth}", "num_heads=1", "position=none"]
+    nodes = (
+        load_option("encoder", "tiny", words),
+        load_option("block", "transformer"),
+        load_option("attention", attention),
+    )
+    encoder = build_encoder(*nodes, 64).double().eval()
+    for name, parameter in encoder.named_parameters():
+        if "attention" in name and name.endswith("weight"):
+            torch.nn.init.normal_(parameter, std=64**-0.5)
+    blocks, x = list(encoder.blocks), torch.randn(1, 64, 64, dtype=torch.float64)
+    with torch.no_grad(), only(blocks, ALONE), captured(blocks) as taken:
+        encoder(x)
+    return [float(relative_residual(seen["stream"][0])) for seen in taken]
+
+
+def test_random_softmax_nets_collapse_within_three_layers_and_permutations_never() -> None:
+    first, second, third, *_ = random_nets("mha")
+    assert 0.7 < first < 1 and 0.01 < second < 0.2 and third < 1e-4  # 0.90, 0.05, 3e-7 in the specification
+    for name in ("sliceformer", "csp_shift_only", "identity", "random_permutation"):
+        assert min(random_nets(name)) > 0.8, name
+    assert max(random_nets("mean", 2)) < 1e-12
+
+
+def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: Study) -> None:
+    found = Residual(samples=2).findings(study)
+    table = found.table
+    (group,) = study.groups
+    source = group.sources[0]
+    model = source.model("init")
+    (batch,) = group.batches(source, model, 2)
+    with undisturbed(model), captured(blocks_of(model)) as taken:
+        model(batch)
+    whole = table[(table["run"] == source.folder.name) & (table["checkpoint"] == "init")]  # type: ignore[union-attr]
+    whole = whole[whole["skip"] & whole["mlp"] & whole["norm"]].set_index("layer")["mean"]
+    for layer, x in enumerate([taken[0]["before"], *(seen["stream"] for seen in taken)]):
+        assert whole[layer] == pytest.approx(float(relative_residual(x).mean()), rel=1e-4)
+    both = table.pivot_table(index=["attention", "checkpoint", "seed", "layer"], columns="measure", values="mean")
+    bounded = both.dropna(subset="bound")
+    assert set(bounded.index.unique("attention")) == {"csp", "identity", "random_permutation"}
+    assert (bounded["growth"] <= bounded["bound"] * (1 + 1e-9)).all()
+    alone = table[~(table["skip"] | table["mlp"] | table["norm"]) & (table["measure"] == "relative_residual")]
+    last = alone[alone["layer"] == alone["layer"].max()].groupby("attention")["mean"].max()
+    assert last["mha"] < 0.05 < 0.5 < last["csp"] and last["mean"] < 1e-5
+    assert set(found.figures) == {"digits-residual-init", "digits-residual-best", "digits-bound"}
+
+
+def test_bound_is_the_theorems_for_known_weights(study: Study) -> None:
+    model = next(source for source in study.groups[0].sources if source.attention == "csp").model("init")
+    blocks = blocks_of(model)
+    with torch.no_grad():
+        for block in blocks:
+            block.attention.value.weight.copy_(0.5 * torch.eye(*block.attention.value.weight.shape))
+            block.attention.out.weight.copy_(3 * torch.eye(*block.attention.out.weight.shape))
+    width = blocks[0].attention.width
+    assert bound_factors(blocks) == pytest.approx([(width**0.5 * 1.5) ** depth for depth in range(len(blocks) + 1)])
+
+
+def test_softmax_over_more_tokens_is_more_even_as_the_limit_says() -> None:
+    table = Oversmoothing(sizes=(10, 100, 1000), trials=400).findings(Study([], ("init",))).table
+    means = table.groupby("num_tokens")["std"].mean()
+    assert means[10] == pytest.approx(0.0972, rel=0.05)  # of 20,000 trials
+    assert means[100] == pytest.approx(1.228e-2, rel=0.03)
+    assert means[1000] == pytest.approx(1.302e-3, rel=0.02)
+    weights = np.random.default_rng(0).standard_normal((1, 10))
+    weights = np.exp(weights) / np.exp(weights).sum()
+    first = Oversmoothing(sizes=(10,), trials=1).findings(Study([], ("init",))).table["std"][0]
+    assert first == pytest.approx(weights.std(ddof=1))
+
+
+def test_softmax_of_a_million_tokens_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table
+    monkeypatch.setattr("sliceformer_lab.commands.inspect.show_oversmoothing.AT_ONCE", 120)
+    pd.testing.assert_frame_equal(Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table, whole)
+
+
+def test_heatmaps_show_the_operators_output_of_one_head_on_one_scale_a_row(study: Study, runs: Path) -> None:
+    found = Heatmaps(layers=(1, 2, 9), sample=3, head=1).findings(study)
+    (group,) = study.groups
+    source = next(source for source in group.sources if source.folder == runs / "c0")
+    model = source.model("best")
+    (batch,) = group.batches(source, model, 4)
+    blocks = blocks_of(model)
+    with undisturbed(model), captured(blocks) as taken:
+        model(batch)
+    width = blocks[1].attention.head_dim
+    table = found.table
+    ours = table[(table["run"] == "c0") & (table["checkpoint"] == "best") & (table["layer"] == 2)]
+    shown = ours.pivot_table(index="token", columns="channel", values="value").to_numpy()
+    np.testing.assert_allclose(shown, taken[1]["output"][3, :, width : 2 * width], rtol=1e-5, atol=1e-6)
+    assert set(table["layer"]) == {1, 2} and set(table[table["attention"] == "mha"]["seed"]) == {0}
+    (figure,) = found.figures.values()
+    limits = [{image.get_clim() for axes in row for image in axes.images} for row in rows_of(figure)]
+    assert all(len(found) == 1 for found in limits) and len(limits) == 2 + len(controls())
+
+
+def rows_of(figure: Figure) -> list[list[Any]]:
+    """The panels with a picture, those of one height together."""
+    rows: dict[int, list[Any]] = {}
+    for axes in figure.axes:
+        if axes.images and axes.get_subplotspec() is not None:
+            rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)  # type: ignore[union-attr]
+    return list(rows.values())
+
+
+@pytest.mark.parametrize("task", ["text_csv", "zinc", "modelnet40"])
+def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
+    """Padding, a graph token and its bias, points: real tokens only, and finite."""
+    data = task_modules.ready(task, tmp_path)
+    composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}"}
+    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    group, study = Group(task, task, [source], 0), Study([], ("init",))
+    study.groups.append(group)
+    for analysis in (Spectrum(samples=3), Residual(samples=3), Heatmaps(layers=(1,), sample=1)):
+        (opened,) = study.opened(group)
+        assert not study.left_out
+        lengths = {int(n) for batch in group.batches(source, opened.model, 3) for n in real_tokens(opened.model, batch)}
+        if isinstance(analysis, Spectrum):
+            measured = analysis.measurements(study)
+            assert np.isfinite(measured[measured["measure"] != "spectrum"]["mean"]).all()
+        elif isinstance(analysis, Residual):
+            assert {len(x) for stream in analysis._streams(group, opened) for x in stream} == lengths
+        else:
+            (shown,) = analysis.outputs(group, opened).values()
+            assert len(shown) in lengths and np.isfinite(shown).all()
+
+
+def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) -> None:
+    data = task_modules.ready("zinc", tmp_path)
+    composed = compose_root(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}", "root": str(tmp_path / "gone")}
+    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    model = source.model("init")
+    with pytest.raises(DataError):
+        Group("zinc", "zinc", [source], 0).batches(source, model, 2)
+    (batch,) = Group("zinc", "zinc", [source], 0, data_root=str(data.root)).batches(source, model, 2)
+    assert len(batch) == 2
+
+
+def real_tokens(model: Any, batch: Batch) -> list[int]:
+    """Tokens of each row that the encoder takes for real, as its first block is told."""
+    with undisturbed(model), captured(blocks_of(model)) as taken:
+        model(batch)
+    seen = taken[0]
+    assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))
+    found: list[int] = seen["lengths"].tolist()
+    return found
+
+
+def test_a_head_or_layer_that_no_model_has_is_told(study: Study) -> None:
+    with pytest.raises(ConfigError, match=r"analysis.head=99: .*has \d"):
+        Heatmaps(head=99).findings(study)
+    with pytest.raises(ConfigError, match=r"analysis.layers=\[99\]: .*layers"):
+        Heatmaps(layers=(99,)).findings(study)
+
+
+def change(folder: Path, file: str, old: str, new: str) -> None:
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+
+
+def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "the runs' = mine"
+    for name in ("m0", "m1", "c0"):
+        shutil.copytree(runs / name, folder / name)
+    for seed, name in enumerate(("failed", "half", "other_version", "no_data", "no_weights", "other_model"), 10):
+        shutil.copytree(runs / "m0", folder / name)
+        change(folder / name, SUMMARY, '"seed": 0', f'"seed": {seed}')
+    change(folder / "failed", SUMMARY, '"status": "ok"', '"status": "failed", "error": "RuntimeError: out of luck"')
+    (folder / "half" / SUMMARY).write_text('{"task": "dig')
+    change(folder / "other_version", CONFIG, "mlp_dim:", "old_name_of_mlp_dim:")
+    change(
+        folder / "no_data",
+        CONFIG,
+        "sliceformer_lab.data.images.small_images.Digits",
+        "sliceformer_lab.data.nothing.Digits",
+    )
+    shutil.rmtree(folder / "no_weights" / "checkpoints")
+    shutil.copytree(runs / "c0" / "checkpoints", folder / "other_model" / "checkpoints", dirs_exist_ok=True)
+    code, out, err = analyze(capfd, "residual", f'runs="{folder}"', "checkpoint=best", "analysis.samples=1")
+    assert (code, err) == (0, "")
+    written = folder / "analysis" / "residual"
+    pictures = ["digits-bound.pdf", "digits-bound.png", "digits-residual-best.pdf", "digits-residual-best.png"]
+    assert sorted(file.name for file in written.iterdir()) == [*pictures, "residual.csv", "residual.json"]
+    with Image.open(written / "digits-bound.png") as picture:
+        assert min(picture.size) > 300
+    table = pd.read_csv(written / "residual.csv")
+    assert set(table["run"]) == {"m0", "m1", "c0"} and set(table["checkpoint"]) == {"best"}
+    made_from = json.loads((written / "residual.json").read_text())
+    assert made_from["options"]["samples"] == 1 and made_from["checkpoint"] == "best"
+    (group,) = made_from["groups"]
+    assert (group["split"], group["split_seed"], group["data"]["name"]) == ("val", 0, "digits")
+    commit = read_summary(runs / "m0")["git_commit"]
+    assert {"attention": "mha", "seed": 0, "folder": str(folder / "m0"), "git_commit": commit} in group["models"]
+    assert len(group["models"]) == 3
+    expected = {
+        "failed": "its status is failed: RuntimeError: out of luck",
+        "half": "cannot be read",
+        "other_version": "there is no such option",
+        "no_data": "cannot be loaded",
+        "no_weights": "no checkpoints/best.ckpt",
+        "other_model": "belongs to another model",
+    }
+    assert made_from["left_out"].keys() == {str(folder / name) for name in expected}
+    for name, why in expected.items():
+        assert why in made_from["left_out"][str(folder / name)] and why in out
+
+
+def test_a_run_that_is_named_itself_is_looked_at_however_it_ended(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "m0", tmp_path / "m0")
+    change(tmp_path / "m0", SUMMARY, '"status": "ok"', '"status": "interrupted"')
+    with_others = open_study(AnalyzeOptions(runs=str(tmp_path)))
+    assert not with_others.groups and "interrupted" in with_others.left_out[str(tmp_path / "m0")]
+    named = open_study(AnalyzeOptions(runs=(str(tmp_path / "m0"), str(runs / "c0")), controls=False))
+    assert [source.attention for source in named.groups[0].sources] == ["csp", "mha"] and not named.left_out
+
+
+def test_mistakes_are_told_in_one_sentence(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shutil.copytree(runs / "m0", tmp_path / "failed" / "m0")
+    change(tmp_path / "failed" / "m0", SUMMARY, '"status": "ok"', '"status": "diverged"')
+    for words, told in {
+        (f"runs={tmp_path / 'nowhere'}",): "there is no such folder",
+        (f"runs={empty}",): "holds no runs",
+        (f"runs={tmp_path / 'failed'}",): "could be opened: .*m0: its status is diverged",
+        (f"runs={runs}", "analysis.sample=3"): "did you mean samples",
+        (f"runs={runs}", "analysis.samples=0"): "greater than or equal to 1",
+        (f"runs={runs}", "checkpoint=worst"): "checkpoint: given 'worst'",
+        (f"runs={runs}", "controlls=false"): "did you mean controls",
+    }.items():
+        code, _, err = analyze(capfd, "spectrum", *words)
+        assert (code, err.count("\n")) == (1, 1) and re.search(told, err), err
+    code, _, err = analyze(capfd, "spectra")
+    assert (code, err.count("\n")) == (1, 1) and "did you mean spectrum" in err
+    assert not (tmp_path / "nowhere").exists() and not list(empty.iterdir())
+    assert [file.name for file in (tmp_path / "failed").iterdir()] == ["m0"]
+
+
+def test_oversmoothing_needs_no_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = analyze(capfd, "oversmoothing", "analysis.sizes=[10,20]", "analysis.trials=3")
+    assert (code, err) == (0, "") and "1.3108" in out
+    written = tmp_path / "outputs" / "analysis" / "oversmoothing"
+    assert len(pd.read_csv(written / "oversmoothing.csv")) == 6
+    assert json.loads((written / "oversmoothing.json").read_text())["options"]["trials"] == 3
+
+
+@pytest.mark.parametrize("name", option_names("analysis"))
+def test_yaml_of_an_analysis_holds_the_defaults_of_its_class_and_explains_them(name: str) -> None:
+    node = load_option("analysis", name)
+    target = locate(node.pop("_target_"))
+    assert folded(target.__name__) == folded(name)
+    assert node == {option: as_yaml(default) for option, (_, default) in schema(target).items()}
+    text = (CONF_DIR / "analysis" / f"{name}.yaml").read_text(encoding="utf-8").removeprefix("# @package _global_\n")
+    assert text.startswith("# ") and set(node) <= set(re.findall(r"^\s*(\w+): .* # \S", text, re.M))
+    assert re.search(rf"^  {name} +\S", help_text(), re.M)
+
+
+def test_root_lists_every_option_with_its_default_and_explains_it() -> None:
+    root = compose_root([], "analyze")
+    options = {name: value for name, value in root.items() if name not in ("hydra", "paths", "analysis")}
+    defaults = {name: as_yaml(default) for name, (_, default) in schema(AnalyzeOptions).items()}
+    assert options == defaults | {"runs": "${paths.outputs}"}
+    said = help_text()
+    assert all(re.search(rf"^  {option}: ", said, re.M) for option in options)
+    assert all(example in said for example in EXAMPLES)

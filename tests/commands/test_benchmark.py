@@ -1,0 +1,237 @@
+"""Every suite of the benchmark leaves all its files with the right rows; mistakes are told in one sentence.
+
+No test looks at how fast anything is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+from support.yaml_options import as_yaml
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
+from sliceformer_lab.commands.benchmark.command import EXAMPLES, help_text
+from sliceformer_lab.config.compose import CONF_DIR, compose_root
+from sliceformer_lab.config.schema import schema
+from sliceformer_lab.permute import available_backends
+
+QUICK = ("rounds=2", "warmup=1", "batch=1")
+OURS = [way for way in ("plain", "cpu") if way in available_backends()]
+BOTH, FORWARD = {"inference", "training"}, {"inference"}
+SOFTMAX = {"mha (fused)", "mha (plain)"}
+
+
+def ways(method: str, *more: str) -> set[str]:
+    return {f"{method} ({way})" for way in (*more, *OURS)}
+
+
+Bench = Callable[..., tuple[int, str, str, Path | None]]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
+    """The command line in this process: its exit code, what it printed, what it told, and the folder it wrote."""
+
+    def call(*arguments: str) -> tuple[int, str, str, Path | None]:
+        capfd.readouterr()
+        code = main(["benchmark", *[*arguments, f"paths.outputs={tmp_path}"]])
+        return code, *capfd.readouterr(), next(tmp_path.glob("benchmark/*/*"), None)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("suite", "arguments", "workloads", "modes"),
+    [
+        (
+            "operators",
+            ("sizes=[6]",),
+            {
+                "operator G=1": {"published_csp", "copy", *ways("shift_sort", "reference")},
+                "operator G=2": {"published_csp", "copy", *ways("shift_sort", "reference")},
+                "operator complete": {
+                    *("published_csp", "published_sliceformer", "copy"),
+                    *ways("shift_sort", "reference"),
+                },
+                "max exchange": {"published_exchange", "max_exchange", "copy"},
+                "SAMSA's sampling": {"copy", "topk", "samsa_sample"},
+            },
+            BOTH,
+        ),
+        (
+            "layers",
+            ("sizes=[4,8]", "attentions=[csp,linear,torch_mha]"),
+            {"layer": {*SOFTMAX, "linear", "torch_mha", "identity", *ways("csp")}},
+            BOTH,
+        ),
+        (
+            "encoders",
+            ("sizes=[4]", "attentions=[sliceformer]"),
+            {"ViT of CIFAR-10": {*SOFTMAX, "identity", *ways("sliceformer")}},
+            BOTH,
+        ),
+        (
+            "lra_speed",
+            ("sizes=[16]", "attentions=[linear]"),
+            {"LRA text classifier": {*SOFTMAX, "linear"}},
+            BOTH,
+        ),
+        (
+            "samsa_speed",
+            ("sizes=[16]",),
+            {
+                "LRA text encoder": SOFTMAX
+                | {f"samsa (k={k},{mode})" for k in (128, 256, 512) for mode in ("soft", "hard")}
+            },
+            FORWARD,
+        ),
+        (
+            "goals",
+            ("sizes=[64]",),
+            {
+                "layer": {"mha (fused)", "identity", *ways("csp"), *ways("sliceformer")},
+                "operator G=2": {"published_csp", "copy", *ways("shift_sort")},
+                "operator G=32": {"published_csp", "copy", *ways("shift_sort")},
+                "operator complete": {"published_csp", "published_sliceformer", "copy", *ways("shift_sort")},
+            },
+            BOTH,
+        ),
+    ],
+)
+def test_suite_leaves_every_file_with_the_right_rows(
+    bench: Bench, suite: str, arguments: tuple[str, ...], workloads: dict[str, set[str]], modes: set[str]
+) -> None:
+    code, out, err, folder = bench(f"suite={suite}", *QUICK, *arguments)
+    assert (code, err) == (0, "")
+    assert folder is not None and folder.parent.name == suite
+    table = pd.read_csv(folder / "results.csv")
+    content = json.loads((folder / "results.json").read_text())
+    assert {name: set(part["name"]) for name, part in table.groupby("workload")} == workloads
+    assert set(table["mode"]) == modes and set(table["status"]) == {"ok"}
+    assert table.groupby(["workload", "tokens", "name"]).size().eq(len(modes)).all()
+    assert (table["seconds"] > 0).all() and (table["ratio"] > 0).all()
+    assert (table["seconds_q1"] <= table["seconds"]).all() and (table["seconds"] <= table["seconds_q3"]).all()
+    assert not (table["equal"] == False).any()  # noqa: E712 - missing where nothing is to be equal
+    assert len(content["rows"]) == len(table) and all(len(row["rounds"]) == 2 for row in content["rows"])
+    check_engines(table)
+    check_machine(content["machine"], out)
+    check_pictures(folder, suite)
+    assert {match["kind"] for match in content["matches"]} == {"plain against plain", "best against best"}
+    assert all(f"{name}" in out for name in ("plain against plain", "best against best", str(folder)))
+    if suite == "goals":
+        check_goals(content["goals"], out)
+
+
+def check_engines(table: pd.DataFrame) -> None:
+    engines = dict(zip(table["name"], table["engine"], strict=True))
+    expected = {
+        "mha (fused)": "sdpa",
+        "mha (plain)": "plain",
+        "linear": "plain",
+        "copy": "plain",
+        "csp (cpu)": "custom",
+    }
+    expected |= {"csp (plain)": "plain", "shift_sort (cpu)": "custom", "shift_sort (reference)": "plain"}
+    assert {name: engines[name] for name in expected if name in engines} == {
+        name: engine for name, engine in expected.items() if name in engines
+    }
+
+
+def check_machine(machine: dict[str, Any], out: str) -> None:
+    assert machine["threads"] == 1 and machine["processor"] and machine["cores"] > 0
+    assert set(machine["versions"]) == {"torch", "numpy", "python"}
+    assert machine["backends"] == list(available_backends())
+    assert {"git_commit", "torch_isa", "kernel_isa", "cpu_flags", "load_before"} <= set(machine)
+    assert f"torch {machine['versions']['torch']}" in out
+
+
+def check_pictures(folder: Path, suite: str) -> None:
+    names = {"speed.png", "memory.png"} | ({"bubbles.png"} if suite not in ("operators",) else set())
+    assert {file.name for file in folder.glob("*.png")} == names
+    for name in names:
+        with Image.open(folder / name) as picture:
+            assert picture.format == "PNG" and min(picture.size) > 300
+
+
+def check_goals(goals: list[dict[str, Any]], out: str) -> None:
+    columns = {"kernel", "plain"} if "cpu" in OURS else {"plain"}
+    measured = [goal for goal in goals if goal["measured"] is not None]
+    assert {goal["column"] for goal in measured} == columns
+    assert all(goal["met"] == (goal["measured"] <= goal["limit"]) for goal in measured)
+    assert {goal["letter"] for goal in measured} == {"A", "B", "C", "D", "E"}
+    assert f"{sum(goal['met'] for goal in goals)} of {len(goals)} met" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    {
+        "suite=layer": "benchmark.suite: given 'layer', should be 'operators', 'layers', 'encoders'",
+        "rounds=1": "benchmark.rounds: given 1, should be greater than or equal to 2",
+        "rounds=x threads=0": "benchmark.threads: given 0, should be greater than or equal to 1",
+        "sizes=[0]": "benchmark.sizes.0: given 0, should be greater than or equal to 1",
+        "sizes=64": "benchmark.sizes: given 64, should be a valid tuple",
+        "dtype=fp8": "benchmark.dtype: given 'fp8', should be 'float32', 'bfloat16' or 'float16'",
+        "attentions=[cps]": "attentions=cps: there is no such option; did you mean csp?",
+        "suit=layers": "suit: there is no such key; did you mean suite?",
+        "attention=csp": "attention: there is no such key; did you mean attentions?",
+        "suite=goals sizes=[65]": "sizes=[65]: suite=goals has no comparison of these sizes",
+        "--foo": "unrecognized arguments: --foo; see --help",
+    }.items(),
+)
+def test_mistake_is_told_in_one_sentence_and_nothing_is_written(bench: Bench, arguments: str, told: str) -> None:
+    code, _, err, folder = bench(*arguments.split())
+    assert (code, err.count("\n"), folder) == (1, 1, None)
+    assert err.startswith("sliceformer-lab: ") and told in err
+
+
+def test_a_gpu_that_is_not_there_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err, folder = bench("device=cuda")
+    assert (code, folder) == (1, None) and "torch sees no GPU here" in err
+
+
+def test_help_lists_every_suite_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", *["--help"]]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for name in SUITES:
+        assert [words for words in lines if words[:1] == [name] and len(words) > 3]
+    for option in schema(BenchmarkOptions):
+        assert [words for words in lines if words[:1] == [f"{option}:"] and len(words) > 3], help_text()
+
+
+@pytest.mark.parametrize("words", [words for words in EXAMPLES if not words.startswith("--")])
+def test_every_example_of_the_help_composes(words: str) -> None:
+    compose_root(words.split(), "benchmark")
+
+
+def test_yaml_lists_every_option_with_its_default_and_a_comment() -> None:
+    composed = compose_root([], "benchmark")
+    options = {key: value for key, value in composed.items() if key not in ("paths", "hydra")}
+    assert options == {name: as_yaml(default) for name, (_, default) in schema(BenchmarkOptions).items()}
+    text = (CONF_DIR / "benchmark.yaml").read_text(encoding="utf-8")
+    assert set(re.findall(r"^(\w+):.* # \S", text, re.M)) == set(options)
+
+
+def test_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:
+    folder = bench("suite=layers", "sizes=[8]", "attentions=[csp]", *QUICK)[3]
+    assert folder is not None
+    rows = pd.read_csv(folder / "results.csv").set_index(["name", "mode"])
+    two_linears = 2 * 8 * 512 * 512
+    assert rows.loc[("identity", "inference"), "multiply_adds"] == two_linears
+    assert rows.loc[("mha (fused)", "inference"), "multiply_adds"] == 2 * two_linears + 2 * 8 * 8 * 512
+    assert rows.loc[("csp (plain)", "inference"), "comparisons"] == 8 * 512 / 2  # one for each pair
+    assert rows.loc[("identity", "inference"), "parameters"] == 2 * (512 * 512 + 512)
+    saved = rows.xs("training", level="mode")["saved_bytes_per_element"]
+    assert saved["identity"] == 8  # input and values, 4 bytes each
+    assert saved["csp (plain)"] == 8.5  # and half a byte: a bool for each pair
+    assert saved["mha (fused)"] >= 20  # input, q, k, v, output
+    assert all(math.isnan(value) for value in rows.xs("inference", level="mode")["saved_bytes"])

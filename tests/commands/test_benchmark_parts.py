@@ -1,0 +1,406 @@
+"""The parts of the benchmark: fair peers, what is planned, what is measured, and what is made of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.sliceformer import Sliceformer
+from sliceformer_lab.commands.benchmark import measure, peers
+from sliceformer_lab.commands.benchmark import speed_figures as figures
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import TABLE3, Comparison, Variant, Workload, comparisons
+from sliceformer_lab.commands.benchmark.contest import hold
+from sliceformer_lab.commands.benchmark.goals import CPU_GOALS, CUDA_GOALS, Goal, goals_for, verdicts
+from sliceformer_lab.commands.benchmark.paper_speeds import add_published, published_memory
+from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
+from sliceformer_lab.commands.benchmark.rows import Row, matches, quartiles, ratio_between, set_ratios
+from sliceformer_lab.commands.benchmark.speed_tables import print_tables
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.permute import available_backends, shift_sort
+from sliceformer_lab.permute.schedule import shift_steps
+
+SPEC = LayerSpec(dim=16, num_heads=4, max_len=12)
+
+
+def row(name: str, rounds: list[float], **facts: object) -> Row:
+    """A row of a layer at N=64, measured; `facts` in place of what is made up here."""
+    method, _, way = name.removesuffix(")").partition(" (")
+    seconds, q1, q3 = quartiles(rounds) if rounds else (None, None, None)
+    made = Row(
+        suite="layers",
+        workload="layer",
+        kind="layer",
+        device="cpu",
+        dtype="float32",
+        threads=1,
+        compiled=False,
+        batch=2,
+        tokens=64,
+        channels=8,
+        group_size=None,
+        method=method,
+        way=way,
+        name=name,
+        mode="training",
+        engine="plain",
+        against="mha (fused)",
+        seconds=seconds,
+        seconds_q1=q1,
+        seconds_q3=q3,
+        rounds=rounds,
+        parameters=100,
+        peak_bytes=1000,
+        saved_bytes_per_element=4.0,
+    )
+    return replace(made, **facts)
+
+
+# peers
+
+
+def test_fused_plain_and_torchs_softmax_attention_agree() -> None:
+    torch.manual_seed(0)
+    fused, plain, torchs = peers.FusedSoftmax(SPEC), peers.PlainSoftmax(SPEC), peers.TorchMHA(SPEC)
+    plain.load_state_dict(fused.state_dict())
+    inner = {"in_proj_weight": fused.value.weight, "in_proj_bias": fused.value.bias}
+    inner |= {"out_proj.weight": fused.out.weight, "out_proj.bias": fused.out.bias}
+    torchs.inner.load_state_dict(inner)
+    x = torch.randn(2, 12, 16)
+    torch.testing.assert_close(plain(x), fused(x))
+    torch.testing.assert_close(torchs(x), fused(x))
+    counts = [sum(p.numel() for p in layer.parameters()) for layer in (fused, plain, torchs)]
+    assert len(set(counts)) == 1
+
+
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [(peers.PublishedCSP(SPEC), CSP(SPEC)), (peers.PublishedSliceformer(SPEC), Sliceformer(SPEC))],
+    ids=["csp", "sliceformer"],
+)
+def test_published_way_gives_the_same_values_and_gradients(published: torch.nn.Module, ours: torch.nn.Module) -> None:
+    published.load_state_dict(ours.state_dict())
+    x = torch.randn(3, 12, 16, generator=torch.Generator().manual_seed(1))
+    grads = []
+    for layer in (published, ours):
+        y = layer(x)
+        y.square().sum().backward()
+        grads.append([y, *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 12])
+def test_published_operator_moves_what_shift_sort_moves(size: int) -> None:
+    steps = torch.tensor(shift_steps("linear_window", 5, 12))
+    v = torch.randn(2, 12, 5, generator=torch.Generator().manual_seed(size))
+    assert torch.equal(
+        peers.published_csp(v, peers.shift_index(steps, 12), size), shift_sort(v, steps, group_size=size)
+    )
+
+
+def test_published_exchange_moves_what_max_exchange_moves() -> None:
+    v = torch.randn(2, 12, 16, generator=torch.Generator().manual_seed(0))
+    ours = Sliceformer(SPEC, order="max_exchange").permute(v, None)
+    assert torch.equal(peers.published_exchange(v), ours)
+
+
+# plan
+
+
+def test_lengths_between_the_listed_take_the_shape_of_the_next_shorter() -> None:
+    shapes = [
+        (c.workload.tokens, c.workload.batch, c.workload.channels)
+        for c in comparisons(BenchmarkOptions(suite="layers", sizes=(8, 64, 1000, 1024, 16384, 20000)))
+    ]
+    assert shapes == [(8, 64, 512), (64, 64, 512), (1000, 16, 256), (1024, 8, 256), (16384, 1, 128), (20000, 1, 128)]
+
+
+def test_group_sizes_that_do_not_divide_the_length_are_left_out() -> None:
+    planned = comparisons(BenchmarkOptions(suite="operators", sizes=(196,)))
+    sizes = [c.workload.group_size for c in planned if c.workload.kind == "operator"]
+    assert sizes == [1, 2, 4, 196]
+
+
+def test_every_length_of_the_layers_meets_softmax_and_the_floor() -> None:
+    for comparison in comparisons(BenchmarkOptions(suite="layers")):
+        names = [variant.name for variant in comparison.variants]
+        assert {"mha (fused)", "identity", "torch_mha", "published_csp", "csp (plain)"} <= set(names)
+        assert len(names) == len(set(names))
+        assert ("mha (plain)" in names) == (comparison.workload.tokens <= 4096)
+
+
+def test_table_3_gives_every_attention_a_process_of_its_own() -> None:
+    planned = comparisons(BenchmarkOptions(suite="lra_speed"))
+    assert all(len(comparison.variants) == 1 and comparison.workload.batch == 32 for comparison in planned)
+    methods = {(c.variants[0].method, c.workload.tokens) for c in planned}
+    assert methods == {(name, n) for name in ("mha", *TABLE3) for n in (1000, 2000, 3000, 4000)}
+
+
+def test_encoders_are_those_of_the_papers() -> None:
+    vit, text, *_ = (c.workload for c in comparisons(BenchmarkOptions(suite="encoders")))
+    assert (vit.tokens, vit.batch, vit.channels, vit.heads, vit.depth, vit.mlp) == (64, 64, 512, 8, 6, 512)
+    assert (text.tokens, text.channels, text.heads, text.depth, text.mlp) == (1024, 256, 4, 4, 1024)
+
+
+def test_unknown_attention_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="attentions=linformr: there is no such option; did you mean linformer"):
+        comparisons(BenchmarkOptions(attentions=("csp", "linformr")))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_goals_plan_whatever_their_figures_need(device: str) -> None:
+    planned = comparisons(BenchmarkOptions(suite="goals", device=device))
+    for goal in goals_for(device):
+        size = None if goal.kind == "layer" else goal.group_size or goal.tokens
+        (found,) = (
+            c
+            for c in planned
+            if (c.workload.kind, c.workload.tokens, c.workload.group_size) == (goal.kind, goal.tokens, size)
+        )
+        methods = {variant.method for variant in found.variants}
+        assert {goal.method, goal.against or goal.method} <= methods
+    if device == "cuda":
+        assert {c.workload.batch * c.workload.tokens for c in planned} == {65536}
+
+
+# measures
+
+
+def test_all_calls_take_turns_in_every_round() -> None:
+    seen: list[str] = []
+    times = measure.in_turns(
+        {name: lambda name=name: seen.append(name) or torch.ones(200, 200) @ torch.ones(200, 200) for name in "abc"},
+        rounds=4,
+        warmup=2,
+        device="cpu",
+    )
+    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 4, "b": 4, "c": 4}
+    assert all(second > 0 for seconds in times.values() for second in seconds)
+    turns = [name for before, name in zip(["", *seen], seen, strict=False) if name != before]
+    assert seen[:6] == ["a", "b", "c"] * 2
+    assert max(turns[6:].count(name) for name in "abc") <= 4  # one stretch a round, not rounds at a stretch
+    assert min(turns[6:].count(name) for name in "abc") >= 2
+
+
+def test_saved_bytes_count_a_storage_once_and_no_parameters() -> None:
+    x = torch.randn(8, 4, requires_grad=True)
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    assert measure.saved_bytes(lambda: x.exp(), []) == 8 * 4 * 4
+    assert measure.saved_bytes(lambda: x * x, []) == 8 * 4 * 4
+    assert measure.saved_bytes(lambda: x @ weight, [weight]) == 8 * 4 * 4
+    assert measure.saved_bytes(lambda: x @ weight, []) == 8 * 4 * 4 + 64
+    assert measure.saved_bytes(lambda: x.clone(), []) == 0
+
+
+def test_saved_bytes_of_the_published_ways_are_those_of_their_steps() -> None:
+    v = torch.randn(4, 64, 32, requires_grad=True)
+    index = peers.shift_index(torch.arange(32), 64)
+    assert measure.saved_bytes(lambda: peers.published_sort(v), []) == 8 * v.numel()  # an int64 index
+    # the values, the repeated int64 index and that of the sort
+    assert measure.saved_bytes(lambda: peers.published_csp(v, index, 2), []) == 20 * v.numel()
+
+
+def test_peak_memory_sees_what_is_freed_again() -> None:
+    megabyte = 2**20
+    memory = measure.PeakMemory("cpu")
+    if memory.grown is None:
+        pytest.skip("this kernel does not reset the peak of the resident set")
+    torch.ones(16 * megabyte)
+    assert 60 * megabyte < (memory.grown or 0) < 90 * megabyte
+    again = measure.PeakMemory("cpu")
+    torch.ones(megabyte)
+    assert (again.grown or 0) < 30 * megabyte
+
+
+def test_operations_are_those_dispatched() -> None:
+    assert "aten::mm" in measure.operations(lambda: torch.ones(2, 2) @ torch.ones(2, 2))
+
+
+# processes
+
+
+def test_child_answers_raises_or_is_told_to_have_died() -> None:
+    assert in_child(max, 1, 3, limited=True) == 3
+    with pytest.raises(ValueError, match="invalid literal"):
+        in_child(int, "x", limited=True)
+    with pytest.raises(ProcessEndedError, match="exit code 7") as ended:
+        in_child(os._exit, 7, limited=False)
+    assert not ended.value.killed
+    with pytest.raises(ProcessEndedError, match="SIGKILL") as ended:
+        in_child(signal.raise_signal, signal.SIGKILL, limited=False)
+    assert ended.value.killed
+
+
+def test_want_of_memory_is_a_row_and_others_go_on() -> None:
+    options = BenchmarkOptions(rounds=2, warmup=1)
+    node = {"_target_": "sliceformer_lab.commands.benchmark.peers.PlainSoftmax"}
+    floor = {"_target_": "sliceformer_lab.attention.identity.Identity"}
+    plain, identity = Variant("mha", "plain", node), Variant("identity", node=floor)
+    work = Workload("layer", "layer", 400_000, 1, 8)  # a map of 5 TB
+    rows = in_child(hold, Comparison(work, (plain, identity), identity), options, limited=True)
+    found = {(row.name, row.mode): (row.status, row.seconds is not None) for row in rows}
+    assert {found["mha (plain)", mode] for mode in ("inference", "training")} == {("oom", False)}
+    assert {found["identity", mode] for mode in ("inference", "training")} == {("ok", True)}
+
+
+def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
+    node = {"_target_": "sliceformer_lab.attention.csp.CSP", "groups": 3}  # does not divide 8 tokens
+    work = Workload("layer", "layer", 8, 1, 8)
+    variant = Variant("csp", node=node)
+    rows = hold(Comparison(work, (variant,), variant), BenchmarkOptions(rounds=2, warmup=1))
+    assert [(row.status, row.seconds) for row in rows] == [("failed", None)] * 2
+    assert "groups=3 does not divide max_len=8" in rows[0].note
+
+
+# rows
+
+
+def test_ratio_is_the_median_of_ratios_inside_rounds() -> None:
+    slow_machine = row("mha (fused)", [1.0, 10.0, 2.0])
+    ours = row("csp (cpu)", [0.5, 4.0, 1.0])
+    assert ratio_between(ours, slow_machine) == pytest.approx((0.5, 0.45, 0.5))
+    ours.paired = False
+    assert ratio_between(ours, slow_machine) == (0.5, None, None)
+
+
+def test_ratios_are_set_where_both_ran() -> None:
+    rows = [row("mha (fused)", [2.0, 2.0]), row("csp (cpu)", [1.0, 1.0]), row("x", [], status="oom")]
+    set_ratios([*rows, other := row("csp (cpu)", [1.0, 1.0], tokens=128)])
+    assert [r.ratio for r in rows] == [1.0, 0.5, None] and other.ratio is None
+
+
+def test_plain_meets_plain_and_best_meets_best() -> None:
+    rows = [
+        row("mha (fused)", [2.0, 2.0], engine="sdpa"),
+        row("mha (plain)", [4.0, 4.0]),
+        row("csp (plain)", [1.0, 1.0]),
+        row("csp (cpu)", [0.5, 0.5], engine="custom"),
+        row("linear", [8.0, 8.0]),
+        row("lost", [], status="oom"),
+    ]
+    found = {(m.kind, m.name): (m.against, m.engine, m.ratio) for m in matches(rows)}
+    plain, best = "plain against plain", "best against best"
+    assert found == {
+        (plain, "csp (plain)"): ("mha (plain)", "plain", 0.25),
+        (plain, "mha (plain)"): ("mha (plain)", "plain", 1.0),
+        (plain, "linear"): ("mha (plain)", "plain", 2.0),
+        (best, "csp (cpu)"): ("mha (fused)", "custom", 0.25),
+        (best, "mha (fused)"): ("mha (fused)", "sdpa", 1.0),
+        (best, "linear"): ("mha (fused)", "plain", 4.0),
+    }
+
+
+# goals
+
+
+def test_goal_is_met_or_missed_by_how_much() -> None:
+    goal = Goal("A", "layer", 64, "csp", "training", "mha", 0.5, 0.6)
+    rows = [
+        row("mha (fused)", [1.0, 1.0], engine="sdpa"),
+        row("csp (plain)", [0.75, 0.75]),
+        row("csp (cpu)", [0.4, 0.4], engine="custom"),
+    ]
+    kernel, plain = verdicts([goal], rows)
+    assert (kernel.column, kernel.met, kernel.off_by) == ("kernel", True, pytest.approx(-0.2))
+    assert (plain.column, plain.met, plain.off_by) == ("plain", False, pytest.approx(0.25))
+    without_kernel = verdicts([goal], rows[:2])[0]
+    assert (without_kernel.met, without_kernel.measured, without_kernel.note) == (False, None, "no kernel row")
+    assert verdicts([replace(goal, tokens=128)], rows) == []
+    saved = replace(goal, against=None, kernel=4.0, plain=3.0)
+    assert [verdict.met for verdict in verdicts([saved], rows)] == [True, False]
+    lost = verdicts([goal], [row("mha (fused)", [], status="oom"), *rows[1:]])[0]
+    assert (lost.met, lost.measured, lost.note) == (False, None, "mha was not measured")
+
+
+def test_goals_are_those_of_the_issue() -> None:
+    kernel = {str(goal): goal.kernel for goal in CPU_GOALS}
+    layers = {(64, "csp"): 0.50, (1024, "csp"): 0.18, (4096, "sliceformer"): 0.05, (16384, "sliceformer"): 0.008}
+    for (tokens, method), limit in layers.items():
+        assert kernel[f"layer {method}, N={tokens}, forward + backward / mha"] == limit
+    assert kernel["operator G=2, N=64, forward / published_csp"] == 0.08
+    assert kernel["operator G=2, N=64, forward + backward / published_csp"] == 0.14
+    for tokens in (64, 1024, 4096, 16384):
+        assert kernel[f"operator complete sort, N={tokens}, forward / published_sliceformer"] == 0.06
+        assert kernel[f"operator complete sort, N={tokens}, forward + backward / published_sliceformer"] == 0.16
+    assert kernel["layer csp, N=64, forward + backward / identity"] == 1.15
+    assert kernel["layer sliceformer, N=8192, forward + backward / identity"] == 1.30
+    assert len({str(goal) for goal in CPU_GOALS}) == len(CPU_GOALS)
+    assert len({str(goal) for goal in CUDA_GOALS}) == len(CUDA_GOALS)
+
+
+# what the papers print
+
+
+def test_published_figures_stand_beside_their_cells() -> None:
+    facts = {"suite": "lra_speed", "workload": "LRA text classifier"}
+    ours = row("mha (plain)", [1.0, 1.0], tokens=3000, **facts)
+    lost = row("mha (plain)", [], tokens=4000, status="oom", **facts)
+    sliceformer = row("sliceformer (cpu)", [1.0, 1.0], tokens=1000, mode="inference", **facts)
+    samsa = row("samsa (k=128,hard)", [1.0, 1.0], tokens=1024, suite="samsa_speed", mode="inference")
+    other = row("csp (cpu)", [1.0, 1.0], tokens=3000, **facts)
+    add_published([ours, lost, sliceformer, samsa, other])
+    assert (ours.published, sliceformer.published, samsa.published, other.published) == (4.73, 43.73, 2.17, None)
+    assert ours.published_text == "4.73 (sliceformer, 4 x RTX 3090, JAX)"
+    assert lost.published is None and lost.published_text.startswith("OOM (")
+    memory = published_memory(ours)
+    assert memory is not None and memory.value == 65.67
+    console = Console(record=True, width=150, file=StringIO())
+    print_tables(console, "lra_speed", [ours, lost, other], [])
+    text = console.export_text()
+    assert "1 (4.73)" in text and "OOM (OOM)" in text and "another machine" in text
+
+
+# figures
+
+
+def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: drawn.setdefault(path.name, figure))
+    names = ("mha (fused)", "csp (plain)", "csp (cpu)")
+    rows = [
+        row(name, [place + 1.0] * 2, tokens=n, mode=mode)
+        for place, name in enumerate(names)
+        for n in (64, 1024)
+        for mode in ("inference", "training")
+    ]
+    lost = row("mha (plain)", [], status="oom", peak_bytes=None)
+    assert [path.name for path in figures.draw([*rows, lost], tmp_path, "note")] == list(drawn)
+    speed, memory, bubbles = drawn["speed.png"], drawn["memory.png"], drawn["bubbles.png"]
+    assert [axes.get_title() for axes in speed.axes] == ["layer, forward", "layer, forward + backward"]
+    for axes in (*speed.axes, *memory.axes):
+        assert axes.get_xscale() == axes.get_yscale() == "log"
+        assert [list(line.get_xdata()) for line in axes.lines] == [[64, 1024]] * 3
+    assert speed.axes[1].lines[2].get_ydata()[1] == pytest.approx(1e6 * 3.0 / (2 * 1024))  # a token
+    assert [text.get_text() for text in speed.legends[0].get_texts()] == list(names)
+    styles = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in speed.axes[0].lines}
+    assert len(styles) == 2  # csp's two ways are both plain here
+    assert len(bubbles.axes[0].lines) == 3 and "N = 1K" in bubbles.axes[0].get_title()
+
+
+def test_one_length_is_drawn_as_bars_fastest_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: drawn.setdefault(path.name, figure))
+    figures.draw([row("mha (fused)", [2.0, 2.0]), row("csp (cpu)", [1.0, 1.0])], tmp_path, "note")
+    labels = [label.get_text() for label in drawn["speed.png"].axes[0].get_yticklabels()]
+    assert labels == ["mha (fused)", "csp (cpu)"]  # from below
+    assert [bar.get_width() for bar in drawn["speed.png"].axes[0].patches] == [2e6 / 128, 1e6 / 128]
+
+
+def test_nothing_that_ran_is_no_figure(tmp_path: Path) -> None:
+    assert figures.draw([row("x", [], status="oom")], tmp_path, "note") == []
+
+
+def test_backends_of_the_machine_are_all_compared() -> None:
+    planned = comparisons(BenchmarkOptions(suite="operators", sizes=(64,)))[0]
+    ways = {variant.way for variant in planned.variants if variant.method == "shift_sort"}
+    assert ways == {way for way in ("reference", "plain", "cpu") if way in available_backends()}

@@ -1,0 +1,222 @@
+"""Token maps: their numbers against what is known of them, and what they are read off against what operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from support.runs import small_config
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
+from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
+from sliceformer_lab.commands.inspect.show_maps import BINS, SHIFT, Maps
+from sliceformer_lab.commands.inspect.show_same_v import OWN, SOFTMAX, SameV
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.measures import maps as functions
+from sliceformer_lab.measures.capture import blocks_of
+
+TOKENS, CHANNELS, HEADS = 12, 8, 2
+PERMUTATIONS = (
+    *("csp", "csp_random_order", "csp_reference", "csp_shift_only", "csp_complete", "random_permutation"),
+    *("sliceformer", "sliceformer_interleave", "sliceformer_max"),
+)
+AVERAGES = ("mha", "samsa", "performer", "linear", "sinkformer", "identity", "mean", "depthwise_conv")
+
+
+def mixed(name: str, batch: int = 1, padding: Padding | None = None, **options: Any) -> Mixed:
+    """What the operator of an attention was given in a forward pass on random tokens."""
+    torch.manual_seed(0)
+    spec = LayerSpec(dim=CHANNELS, num_heads=HEADS, max_len=TOKENS)
+    attention = build_attention(load_option("attention", name) | options, spec).eval()
+    x = torch.randn(batch, TOKENS, CHANNELS)
+    with mixing([SimpleNamespace(attention=attention)]) as calls, torch.no_grad():
+        attention(x, padding)
+    assert "mix" not in vars(attention)
+    return calls[0]
+
+
+def found(call: Mixed) -> tuple[Tensor, Tensor]:
+    maps = call.maps(100)
+    assert maps is not None
+    return maps
+
+
+@pytest.mark.parametrize("name", [*PERMUTATIONS, *AVERAGES])
+def test_maps_applied_to_the_values_give_the_output_of_the_operator(name: str) -> None:
+    call = mixed(name, **({"supports": False, "sample_size": 4} if name == "samsa" else {}))
+    chosen, maps = found(call)
+    values = call.v[0].unflatten(-1, (len(maps), -1)).transpose(0, 1)  # (M, N, 1 or D)
+    assert chosen.tolist() == list(range(len(maps)))
+    assert_close((maps @ values).transpose(0, 1).flatten(1), call.output[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", PERMUTATIONS)
+def test_a_permutation_has_sums_of_one_full_rank_and_one_token_to_read(name: str) -> None:
+    maps = found(mixed(name))[1]
+    assert maps.shape == (CHANNELS, TOKENS, TOKENS)
+    for error in (functions.row_error(maps), functions.column_error(maps)):
+        assert not error.any()
+    assert_close(functions.rank_share(maps), torch.ones(CHANNELS).double())
+    assert_close(functions.density(maps), torch.full((CHANNELS,), 1 / TOKENS).double())
+    assert_close(functions.tokens_read(maps), torch.ones(CHANNELS).double())
+
+
+def test_maps_of_softmax_are_its_weights() -> None:
+    torch.manual_seed(0)
+    attention = build_attention(load_option("attention", "mha"), LayerSpec(dim=CHANNELS, num_heads=HEADS)).eval()
+    x = torch.randn(1, TOKENS, CHANNELS)
+    with mixing([SimpleNamespace(attention=attention)]) as calls, torch.no_grad():
+        attention(x)
+        weights = attention.implied_map(x)
+    maps = found(calls[0])[1]
+    assert_close(maps, weights[0], atol=1e-5, rtol=1e-4)
+    assert not functions.row_error(maps).gt(1e-5).any() and functions.column_error(maps).gt(1e-2).all()
+    assert functions.density(maps).eq(1).all() and functions.tokens_read(maps).gt(2).all()
+
+
+def test_an_operator_that_mixes_channels_too_has_no_maps() -> None:
+    assert mixed("fnet").maps(100) is None
+
+
+@pytest.mark.parametrize("name", ["csp", "mha", "random_permutation", "samsa"])
+def test_a_sample_without_its_padding_is_mixed_as_it_was_with_it(name: str) -> None:
+    lengths = torch.tensor([TOKENS, 7])
+    padding = Padding.from_lengths(lengths, TOKENS)
+    call = mixed(name, batch=2, padding=padding)
+    for index, length in enumerate(lengths.tolist()):
+        alone = call.sample(index)
+        assert alone.v.shape == (1, length, CHANNELS)
+        assert_close(alone.of(alone.v)[0], call.output[index, :length], atol=1e-5, rtol=1e-4)
+        assert found(alone)[1].shape[1:] == (length, length)
+
+
+def test_a_shift_moves_every_token_by_its_step_or_around_the_end() -> None:
+    step = 3
+    maps = functions.matrices((torch.arange(TOKENS)[:, None] - step) % TOKENS)
+    values, shares = functions.travelled(maps, functions.apart(TOKENS))
+    moved = {float(d): float(share) for d, share in zip(values, shares, strict=True) if share}
+    assert moved == pytest.approx({step: (TOKENS - step) / TOKENS, TOKENS - step: step / TOKENS})
+
+
+def test_travelled_distances_are_those_counted_one_by_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sources = torch.rand(TOKENS, 5, generator=generator).argsort(0)
+    grid = (3, 4)
+    counted = [
+        ((i // 4 - int(sources[i, m]) // 4) ** 2 + (i % 4 - int(sources[i, m]) % 4) ** 2) ** 0.5
+        for m in range(5)
+        for i in range(TOKENS)
+    ]
+    values, shares = functions.travelled(functions.matrices(sources), functions.apart_on_grid(grid))
+    assert float(values @ shares) == pytest.approx(sum(counted) / len(counted))
+    for level in (0.1, 0.5, 0.9):
+        ours = functions.quantile(values, shares, level)
+        assert ours == pytest.approx(sorted(counted)[max(round(level * len(counted)) - 1, 0)])
+    bins = functions.binned(values, shares, 4)
+    width = max(values.tolist()) / 4
+    assert bins.tolist() == pytest.approx(
+        [sum(min(int(d / width), 3) == b for d in counted) / len(counted) for b in range(4)]
+    )
+
+
+def test_overlap_of_permutations_is_the_share_of_equal_entries() -> None:
+    first, second = torch.arange(6)[:, None], torch.tensor([[0, 1, 2, 4, 3, 5]]).T
+    a, b = functions.matrices(first), functions.matrices(second)
+    assert functions.overlap(a, a).tolist() == [1.0]
+    assert functions.overlap(a, b).tolist() == pytest.approx([4 / 6])
+    assert functions.overlap(a, -a).tolist() == [0.0]
+    assert functions.overlap(a, torch.full_like(a, 1 / 6)).tolist() == pytest.approx([1 / 6])
+
+
+def test_chosen_channels_are_spread_over_all() -> None:
+    assert functions.spread(64, 3).tolist() == [0, 32, 63]
+    assert functions.spread(2, 9).tolist() == [0, 1]
+    call = mixed("csp")
+    chosen, maps = call.maps(3) or pytest.fail("no maps")
+    assert_close(maps, found(call)[1][chosen])
+
+
+@pytest.fixture(scope="module")
+def study() -> Callable[[], Study]:
+    """Untrained models of digits, of which the analyses need no checkpoint."""
+    config = small_config("seed=3", "data.limit_train=32")
+    names = ("mha", "csp", "random_permutation", "fnet")
+
+    def make() -> Study:
+        sources = [Source(name, name, config | {"attention": load_option("attention", name)}) for name in names]
+        return Study([Group("digits", "digits", sources, None)], ("init",))
+
+    return make
+
+
+def one(table: pd.DataFrame, **wanted: Any) -> float:
+    rows = table.loc[(table[list(wanted)] == pd.Series(wanted)).all(axis=1), "mean"]
+    assert len(rows) >= 1
+    return float(rows.mean())
+
+
+def test_maps_of_models_come_with_controls_and_say_what_has_none(study: Callable[[], Study]) -> None:
+    asked = study()
+    result = Maps(samples=3, channels=4).findings(asked)
+    table = result.table
+    assert set(table["attention"]) == {"mha", "csp", "random_permutation", f"{SHIFT} (untrained)"}
+    assert [reason for name, reason in asked.left_out.items() if "fnet" in name]
+    for attention in ("csp", "random_permutation", f"{SHIFT} (untrained)"):
+        for measure, expected in {"row_error": 0.0, "column_error": 0.0, "rank": 1.0, "tokens_read": 1.0}.items():
+            assert one(table, attention=attention, measure=measure) == pytest.approx(expected, abs=1e-9)
+    assert one(table, attention="random_permutation", measure="overlap") == 1.0
+    assert 0 < one(table, attention="csp", measure="overlap") < 1
+    shares = table[(table["measure"] == "distance_share") & (table["attention"] == "csp") & (table["layer"] == 1)]
+    assert shares["index"].tolist() == list(range(1, BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
+    assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
+    assert result.summary[0].row_count == 4
+
+
+def test_same_values_through_the_own_operator_are_the_own_output(study: Callable[[], Study]) -> None:
+    asked = study()
+    result = SameV(samples=3).findings(asked)
+    table = result.table
+    for measure in ("stable_rank", "residual", "cosine"):
+        of_csp = [one(table, attention="csp", operator=name, measure=measure) for name in (OWN, "csp")]
+        assert of_csp[0] == pytest.approx(of_csp[1], rel=1e-5)
+        of_mha = [one(table, attention="mha", operator=name, measure=measure) for name in (OWN, SOFTMAX)]
+        assert of_mha[0] == of_mha[1]
+    assert table.loc[table["operator"] == SOFTMAX, "attention"].unique().tolist() == ["mha"]
+    assert one(table, attention="csp", operator="mean", measure="residual") == pytest.approx(0, abs=1e-9)
+    assert one(table, attention="csp", operator="sliceformer", measure="stable_rank_mean_removed") < 1.5
+    assert set(result.figures) == {"same_v_digits"} and result.summary[0].row_count == 4
+
+
+def test_other_operators_see_the_values_and_the_padding_of_the_model() -> None:
+    lengths = torch.tensor([TOKENS, 7])
+    call = mixed("csp", batch=2, padding=Padding.from_lengths(lengths, TOKENS))
+    outputs = SameV().outputs(call)
+    expected = call.v[1, :7].double().mean(0).expand(7, -1)
+    assert_close(outputs["mean"][1, :7], expected)
+    assert_close(outputs["sliceformer"][1, :7], call.v[1, :7].double().sort(0).values)
+    assert_close(outputs["identity"][0], call.v[0].double())
+
+
+def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:
+    asked = study()
+    opened: Opened = next(iter(asked.opened(asked.groups[0])))
+    list(Maps(samples=2).measured(asked.groups[0], opened, {}))
+    assert not [block for block in blocks_of(opened.model) if "mix" in vars(block.attention)]
+
+
+def test_distances_on_a_grid_follow_the_patches_wherever_they_stand() -> None:
+    grid, order = (2, 3), (5, 0, 3, 1, 4, 2)
+    row_by_row = functions.apart_on_grid(grid)
+    assert row_by_row[0].tolist() == pytest.approx([0, 1, 2, 1, 2**0.5, 5**0.5])
+    ordered = functions.apart_on_grid(grid, order)
+    for i in range(6):
+        for j in range(6):
+            assert ordered[i, j] == row_by_row[order[i], order[j]]

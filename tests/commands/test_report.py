@@ -1,0 +1,395 @@
+"""A report has every run below a folder in it, sets like beside like, and claims no more than the runs carry."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+from support.run_folders import write_predictions, write_run, write_runs
+from support.yaml_options import as_yaml
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.report.command import EXAMPLES, help_text
+from sliceformer_lab.commands.report.coverage import Coverage, coverage
+from sliceformer_lab.commands.report.lines import Line, lines
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import coverage_page, frame, latex, leftovers, markdown
+from sliceformer_lab.config.compose import CONF_DIR, compose_root
+from sliceformer_lab.config.schema import ConfigError, schema
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.collect import collect
+from sliceformer_lab.runs.folder import SUMMARY, claimed, write_json
+from sliceformer_lab.runs.groups import Table, tables
+from sliceformer_lab.runs.papers import find, published_results
+
+GOOD = (0.90, 0.91, 0.92, 0.93, 0.94, 0.95)
+WORSE = tuple(round(value - 0.02, 2) for value in GOOD)
+
+
+def report(folder: Path, **options: Any) -> list[tuple[Table, list[Line]]]:
+    chosen = ReportOptions(folder=str(folder), resamples=200, **options)
+    return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
+
+
+def by_label(folder: Path, **options: Any) -> dict[str, Line]:
+    """The lines of the only table, by attention and options."""
+    ((_, found),) = report(folder, **options)
+    return {" ".join([line.row.label, *map(str, line.row.factors)]): line for line in found}
+
+
+def text(folder: Path, **options: Any) -> str:
+    return markdown(collect(folder), report(folder, **options))
+
+
+def write_sweep(folder: Path, overrides: list[str], config_name: str = "config") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    node = {"hydra": {"job": {"config_name": config_name}, "overrides": {"task": overrides}}}
+    OmegaConf.save(OmegaConf.create(node), folder / "multirun.yaml")
+
+
+def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9, None, 0.8)
+    write_run(tmp_path / "d", "csp", 3, None, status="diverged", error="DivergedError: loss is nan\nmore")
+    write_run(tmp_path / "i", "csp", 4, 0.99, status="interrupted")  # resumed after it had ended, and stopped
+    write_run(tmp_path / "k", "csp", 5, None, status="running")
+    line = by_label(tmp_path)["csp"]
+    assert line.statuses == {"ok": 2, "failed": 1, "diverged": 1, "interrupted": 1, "killed": 1}
+    assert (len(line.values), line.planned) == (2, 6)
+    assert line.mean == pytest.approx(0.85)
+    assert line.mean_with_failures == pytest.approx((0.9 + 0.8 + 0.1 + 0.1) / 4)
+    page = text(tmp_path)
+    assert "2 of 6: 1 failed, 1 diverged, 1 interrupted, 1 killed" in page
+    assert "seed 3 diverged (DivergedError: loss is nan): d" in page
+    assert "6 runs: 2 ok, 1 diverged, 1 failed, 1 interrupted, 1 killed." in page
+
+
+def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", accuracy=None, status="running")
+    with claimed(folder):
+        assert [run.status for run in collect(tmp_path).runs] == ["running"]
+    assert [run.status for run in collect(tmp_path).runs] == ["killed"]
+
+
+def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
+    write_run(tmp_path / "good")
+    (write_run(tmp_path / "half") / SUMMARY).write_text('{"task": "digits", "sta')
+    write_json(write_run(tmp_path / "foreign") / SUMMARY, {"accuracy": 1.0})
+    (write_run(tmp_path / "list") / SUMMARY).write_text("[1, 2]")
+    (write_run(tmp_path / "none") / SUMMARY).unlink()
+    found = collect(tmp_path)
+    assert [run.name for run in found.runs] == ["good"]
+    assert set(found.unreadable) == {"half", "foreign", "list", "none"}
+    assert "not the summary of a run" in found.unreadable["foreign"]
+    assert [line.partition(" ")[0] for line in leftovers(found, [])] == ["foreign", "half", "list", "none"]
+    assert "1 run: 1 ok, 4 unreadable." in markdown(found, report(tmp_path))
+
+
+def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweeps" / "one"
+    write_sweep(sweep, ["attention=csp,mha", "seed=0,1,2"])
+    for job, (attention, seed) in enumerate([("csp", 0), ("csp", 1)]):
+        write_run(sweep / f"{job}-digits-{attention}-abc", attention, seed)
+    write_sweep(tmp_path / "bench", ["suite=layers,encoders"], "benchmark")
+    found = collect(tmp_path)
+    assert [job.job for job in found.missing] == [2, 3, 4, 5]
+    line = by_label(tmp_path)["csp"]
+    assert (len(line.values), line.planned, line.statuses["missing"]) == (2, 3, 1)
+    page = text(tmp_path)
+    assert "csp: planned, and nothing to read of it: sweeps/one, job 2: attention=csp seed=2" in page
+    assert page.count("planned, and nothing to read of it: sweeps/one") == 4
+    (sweep / "multirun.yaml").write_text("hydra: {}")
+    assert "what this sweep planned is unknown" in text(tmp_path)
+
+
+def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: Path) -> None:
+    write_run(tmp_path / "b", seed=0, accuracy=0.7, started="2026-01-01T00:00:00")
+    write_run(tmp_path / "a", seed=0, accuracy=0.8, started="2026-01-02T00:00:00")
+    write_run(tmp_path / "c", seed=0, accuracy=None, started="2026-01-03T00:00:00")
+    write_run(tmp_path / "d", seed=0, accuracy=0.6, options={"data.split_seed": 1}, split_seed=1)
+    line = by_label(tmp_path)["csp"]
+    assert sorted(line.values.values()) == [0.6, 0.8]
+    assert "seed 0 was run again: a counts, b does not (another figure, 0.7)" in line.notes
+    assert "seed 0 was run again: a counts, c does not (failed)" in line.notes
+    assert line.mean_with_failures is None
+
+
+def test_rows_are_told_apart_by_what_may_change_a_result(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9, 0.9)
+    write_run(tmp_path / "moved", seed=2, options={"data.root": "elsewhere", "trainer.accelerator": "cuda"})
+    write_run(tmp_path / "deep", options={"encoder.depth": 8, "attention.group_size": None})
+    write_run(tmp_path / "mha", "mha", options={"attention.heads": 4})
+    found = by_label(tmp_path)
+    assert set(found) == {"csp", "csp attention.group_size=null encoder.depth=8", "mha"}
+    assert len(found["csp"].values) == 3
+    assert "Where a row does not say otherwise: encoder.depth=4." in text(tmp_path)
+
+
+def test_an_option_that_an_older_version_did_not_have_is_absent(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9, 0.9, options={"encoder.new": 1})
+    write_run(tmp_path / "old", seed=0, git_commit="older")
+    write_run(tmp_path / "other", seed=2, options={"encoder.new": 1}, git_commit="newer")
+    found = by_label(tmp_path)
+    assert set(found) == {"csp", "csp encoder.new=absent"}
+    assert any(note.startswith("runs of different versions of the code: ") for note in found["csp"].notes)
+
+
+def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9)
+    write_run(tmp_path / "other_data", protocol={"sha256": "other", "official": False})
+    write_run(tmp_path / "other_rule", protocol={"selection": "last"})
+    write_run(tmp_path / "trial", options={"trainer.fast_dev_run": True})
+    write_run(tmp_path / "failed", "mha", accuracy=None, options={"data.batch_size": 8})
+    write_run(tmp_path / "lost", "mha", accuracy=None, task="mnist")
+    found = report(tmp_path)
+    assert len(found) == 5
+    titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in found}
+    assert titles["digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp", "mha"]
+    assert titles["mnist: no run has ended"] == ["mha"]
+    assert sum("a trial of a few batches" in title for title in titles) == 1
+    assert sum("not the official set" in title for title in titles) == 1
+
+
+def test_six_equal_seeds_may_be_significant_and_five_may_not(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", *GOOD)
+    write_runs(tmp_path, "csp", *WORSE)
+    write_runs(tmp_path, "samsa", *WORSE[:5])
+    found = by_label(tmp_path)
+    csp, samsa = found["csp"].test, found["samsa"].test
+    assert csp is not None and samsa is not None and found["mha"].test is None
+    assert (csp.against, csp.pairs, csp.p, csp.verdict) == ("mha", 6, 2 / 2**6, "significant")
+    assert csp.difference == pytest.approx(-0.02)
+    assert csp.smallest == pytest.approx(0.0, abs=1e-12)
+    assert (samsa.pairs, samsa.p, samsa.verdict) == (5, None, "not tested: 5 of 6 pairs")
+
+
+def test_many_tests_in_a_table_take_significance_away_and_say_how_many_pairs_it_needs(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", *GOOD)
+    for name in ("csp", "identity"):
+        write_runs(tmp_path, name, *WORSE)
+    for line in (found := by_label(tmp_path))["csp"], found["identity"]:
+        assert line.test is not None
+        assert line.test.p == pytest.approx(2 * 2 / 2**6)
+        assert line.test.verdict == "not significant, and 2 tests need 7 pairs to be"
+
+
+def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", 0.9, 0.8)
+    write_run(tmp_path / "a", "csp", seed=0, accuracy=0.95)
+    write_run(tmp_path / "b", "csp", seed=1, accuracy=0.5, split_seed=7)
+    write_run(tmp_path / "c", "identity", seed=9)
+    found = by_label(tmp_path)
+    csp, identity = found["csp"].test, found["identity"].test
+    assert csp is not None and (csp.pairs, csp.difference) == (1, pytest.approx(0.05))
+    assert identity is not None and identity.verdict == "no seed and split in common"
+
+
+def test_a_factor_gets_a_column_and_its_values_are_compared(tmp_path: Path) -> None:
+    for size, accuracy in ((16, 0.8), (2, 0.9), (4, 0.85), (None, 0.5)):
+        changes = {"attention.group_size": size}
+        write_run(tmp_path / f"a{size}", accuracy=accuracy, options=changes)
+        write_run(tmp_path / f"b{size}", accuracy=accuracy, options={**changes, "encoder.depth": 8})
+    write_run(tmp_path / "mha", "mha")
+    ((table, found),) = report(tmp_path, by="attention.group_size")
+    csp = [line for line in found if line.row.label == "csp"]
+    assert [line.row.factors for line in csp] == [(2,), (4,), (16,), (None,)]
+    assert [line.test and line.test.against for line in csp] == [None, "csp 2", "csp 2", "csp 2"]
+    assert [line.test.difference for line in csp if line.test] == pytest.approx([-0.05, -0.1, -0.4])
+    assert "| attention | attention.group_size | n |" in markdown(collect(tmp_path), [(table, found)])
+    assert report(tmp_path, by=("encoder.depth", "attention.group_size"))[0][1][0].row.label == "csp"
+    with pytest.raises(ConfigError, match="has an option group_size"):
+        report(tmp_path, by="group_size")
+
+
+def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp_path: Path) -> None:
+    write_run(tmp_path / "mha", "mha", options={"encoder.depth": 4})
+    write_run(tmp_path / "far", "mha", options={"encoder.depth": 9}, parameters=200_000)
+    write_run(tmp_path / "deep", "csp", options={"encoder.depth": 9}, parameters=300_000)
+    write_run(tmp_path / "csp", parameters=95_000, samples_per_second=2000.0)
+    write_run(tmp_path / "samsa", "samsa", parameters=94_000, machine={"processor": "other"})
+    found = by_label(tmp_path)
+    assert (found["csp"].parameters.ratio, found["csp"].parameters.is_other) == (0.95, False)
+    assert (found["csp"].speed.ratio, found["csp"].speed.is_other) == (2.0, True)
+    assert (found["samsa"].parameters.is_other, found["samsa"].speed.ratio) == (True, None)
+    assert found["mha"].parameters.ratio == 1.0
+    assert found["csp encoder.depth=9"].parameters.ratio == 1.5, "to the mha that is most like it"
+    assert "95,000 (0.95 ×) |" in text(tmp_path) and "94,000 (0.94 × *) |" in text(tmp_path)
+
+
+CELL = {"paper": "csp", "table": "table3", "task": "cifar10", "attention": "csp", "metric": "test/accuracy"}
+EQUAL = {"selection": "best_test", "num_train": 50_000, "epochs": 100}
+
+
+def write_cifar(folder: Path, accuracy: float, **changes: Any) -> None:
+    metrics = {"val/accuracy": 0.1, "test/accuracy_best_test_epoch": accuracy}
+    facts = {"task": "cifar10", "parameters": 6_377_994, "metrics": metrics, "published": CELL}
+    write_run(folder, accuracy=accuracy, **{**facts, "protocol": EQUAL, **changes})
+
+
+def test_the_published_number_is_subtracted_under_an_equal_protocol_only(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "equal", 0.85)
+    line = by_label(tmp_path)["csp"]
+    assert line.published is not None and line.mean == 0.85
+    assert line.published.difference == pytest.approx(0.85 - 0.8481)
+    assert "| 84.81 |" in text(tmp_path) and "published as csp table3 (test/accuracy), equal protocol" in text(tmp_path)
+    write_cifar(tmp_path / "short", 0.8, seed=1, protocol={**EQUAL, "epochs": 3})
+    line = by_label(tmp_path)["csp"]
+    assert line.published is not None and line.published.difference is None
+    assert line.published.reasons == ("3 epochs, the paper 100",)
+    assert "84.81 ≠ |" in text(tmp_path) and "not comparable: 3 epochs, the paper 100" in text(tmp_path)
+
+
+def test_the_join_is_by_the_published_node_only_and_tells_what_is_wrong_with_it(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "unnamed", 0.85, published=None)
+    assert by_label(tmp_path)["csp"].published is None
+    write_cifar(tmp_path / "wrong", 0.85, seed=1, published={**CELL, "table": "table9"})
+    assert "wrong: published: no paper prints" in " ".join(by_label(tmp_path)["csp"].notes)
+    write_cifar(tmp_path / "one", 0.85, seed=2)
+    write_cifar(tmp_path / "two", 0.85, seed=3, published={**CELL, "variant": "sort_only"})
+    line = by_label(tmp_path)["csp"]
+    assert line.published is None and any("name several cells" in note for note in line.notes)
+
+
+def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> None:
+    cell = {"paper": "samsa", "table": "table1", "task": "lra_listops", "attention": "mha", "metric": "test/accuracy"}
+    write_run(tmp_path / "a", "mha", published=cell, task="lra_listops")
+    line = by_label(tmp_path)["mha"]
+    printed = [
+        float(result.printed) / 100
+        for other, result in published_results().items()
+        if (other.task, other.attention, other.variant, other.metric) == ("lra_listops", "mha", "", "test/accuracy")
+    ]
+    assert len(printed) > 1 and line.published is not None
+    assert line.published.results[0] is find(cell)
+    assert line.published.span == pytest.approx((min(printed), max(printed)))
+    assert "36.37 in sliceformer table2" in text(tmp_path)
+
+
+def test_examples_are_resampled_where_the_predictions_give_the_figure(tmp_path: Path) -> None:
+    correct = np.arange(200) % 4 > 0
+    folders = write_runs(tmp_path, "csp", 0.75, 0.75)
+    for folder in folders:
+        write_predictions(folder, correct)
+    interval = by_label(tmp_path)["csp"].over_examples
+    assert interval is not None and interval.low < 0.75 < interval.high
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * (0.75 * 0.25 / 200) ** 0.5, rel=0.25)
+    write_predictions(folders[1], correct, first_id=5)
+    line = by_label(tmp_path)["csp"]
+    assert line.over_examples is None and "different examples" in line.notes[-1]
+    write_predictions(folders[1], ~correct)
+    assert by_label(tmp_path)["csp"].over_examples is None
+    (folders[1] / "predictions.npz").write_bytes(b"PK broken")
+    assert by_label(tmp_path)["csp"].over_examples is None
+
+
+def test_a_metric_that_only_some_runs_have_is_said(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9, 0.8)
+    write_run(tmp_path / "val_only", seed=2, metrics={"val/accuracy": 0.7})
+    line = by_label(tmp_path)["csp"]
+    assert (len(line.values), line.planned) == (2, 3)
+    assert "seed 2 has no test/accuracy: val_only" in line.notes
+    assert line.statuses == {"ok": 2, "ok without test/accuracy": 1}
+    write_run(tmp_path / "nan", seed=3, metrics={"test/accuracy": float("nan")})
+    assert len(by_label(tmp_path)["csp"].values) == 2
+    assert by_label(tmp_path, metric="test/loss")["csp"].mean == pytest.approx(0.15)
+    with pytest.raises(ConfigError, match=r"metric=test/f1: no run .* there are test/accuracy, test/loss"):
+        report(tmp_path, metric="test/f1")
+
+
+def test_validation_stands_in_where_nothing_was_tested(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", metrics={"val/accuracy": 0.7})
+    ((table, (line,)),) = report(tmp_path)
+    assert (table.metric, line.mean) == ("val/accuracy", 0.7)
+
+
+def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "equal", 0.85)
+    write_cifar(tmp_path / "failed", 0.85, seed=1, status="failed")
+    rows = [{"suite": "lra_speed", "method": "mha", "tokens": 1000, "status": "ok"}]
+    results = tmp_path / "benchmark" / "lra_speed" / "now" / "results.json"
+    results.parent.mkdir(parents=True)
+    write_json(results, {"rows": rows})
+    covered = coverage(collect(tmp_path).runs, tmp_path)
+    assert [line.result for line in covered] == list(published_results().values())
+    assert all(bool(line.command) != bool(line.reason) for line in covered)
+    found: dict[str, Coverage] = {str(line.result.cell): line for line in covered}
+    csp = found["csp, table3, cifar10, csp, test/accuracy"]
+    assert csp.command == "python -m sliceformer_lab experiment=csp/table3_cifar10_csp"
+    assert csp.status == "0.8500 (equal protocol); failed"
+    assert found["csp, table3, cifar10, csp, params_millions"].status.startswith("6.3780 (equal protocol)")
+    assert (
+        "measured in benchmark/lra_speed/now"
+        in found["sliceformer, table3, speed_lra_text_1000, mha, train_steps_per_second"].status
+    )
+    assert found["sliceformer, table3, speed_lra_text_2000, mha, train_steps_per_second"].status == "not run"
+    assert found["csp, table4b, lra_text, s4, test/accuracy"].reason == "s4 is a system that this package does not have"
+    fail = next(line for line in covered if line.result.printed == "FAIL")
+    assert (fail.command, fail.reason) == ("", "the paper prints FAIL")
+    page = coverage_page(covered)
+    assert page.count("\n| ") == 1 + 1 + len(covered)
+    assert f"{len(covered)} printed numbers: {sum(bool(line.command) for line in covered)} have a command" in page
+
+
+def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp_wide", 1 / 3, 2 / 3, options={"block.norm": "a|b"})
+    write_run(tmp_path / "plain", "csp_wide", seed=3)
+    sections = report(tmp_path)
+    table = frame(sections).set_index("attention")
+    assert table["mean"].tolist() == pytest.approx([0.5, 0.9])
+    assert table["options"].tolist() == ["", "block.norm=layernorm"]
+    tex = latex(sections)
+    assert r"csp\_wide" in tex and r"test/accuracy, \%" in tex and tex.count(r"\begin{tabular}") == 1
+    assert all(row.count("&") == tex.splitlines()[5].count("&") for row in tex.splitlines() if row.endswith(r" \\"))
+    (head, rule, *rows) = [line for line in markdown(collect(tmp_path), sections).splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in (head, rule, *rows)} == {head.count("|")}
+
+
+def lab_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    code = main(["report", *[*arguments]])
+    return code, *capfd.readouterr()
+
+
+def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "the runs' = mine"
+    write_runs(folder, "csp", 0.9, 0.8, 0.7)
+    code, out, err = lab_report(capfd, str(folder), "resamples=100")
+    assert (code, err) == (0, "")
+    written = sorted(file.name for file in (folder / "report").iterdir())
+    assert written == ["coverage.md", "figures", "report.csv", "report.html", "report.md", "report.tex"]
+    assert "80.00 [55.16, 104.84]" in out and "report.md" in out
+    assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
+    before = (folder / "report" / "report.md").read_text()
+    assert "the runs' = mine" in before and "3 of 3" in before
+
+
+def test_mistakes_are_told_in_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = lab_report(capfd, str(tmp_path / "nowhere"))
+    assert (code, err.count("\n")) == (1, 1) and "there is no such folder" in err
+    assert not (tmp_path / "nowhere").exists()
+    code, _, err = lab_report(capfd, f"folder={tmp_path}")
+    assert (code, err.count("\n")) == (1, 1) and "holds no runs" in err
+    assert not list(tmp_path.iterdir())
+    code, _, err = lab_report(capfd, str(tmp_path), "bye=1")
+    assert (code, err.count("\n")) == (1, 1) and "did you mean by" in err
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="holds no runs; name a folder"):
+        collect(tmp_path)
+
+
+def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
+    root = compose_root([], "report")
+    options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
+    defaults = {name: as_yaml(default) for name, (_, default) in schema(ReportOptions).items()}
+    assert options == defaults | {"folder": "${paths.outputs}"}
+    written = (CONF_DIR / "report.yaml").read_text(encoding="utf-8")
+    said = help_text()
+    for option in schema(ReportOptions):
+        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", said, re.M)
+    assert all(example in said for example in EXAMPLES)

@@ -1,0 +1,409 @@
+"""The HTML page holds what the tables hold, works in a browser by mouse and keys, and asks the network nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from support.run_folders import write_run, write_runs
+from test_report import CELL, EQUAL, write_sweep
+
+from sliceformer_lab.commands.report.coverage import Coverage, coverage
+from sliceformer_lab.commands.report.figures import Figure
+from sliceformer_lab.commands.report.lines import lines
+from sliceformer_lab.commands.report.page import page, page_content
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import Section, cells, coverage_cells
+from sliceformer_lab.runs.collect import Collection, collect
+from sliceformer_lab.runs.folder import SUMMARY
+from sliceformer_lab.runs.groups import tables
+
+HOSTILE = (
+    "RuntimeError: </script><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+)
+SLOWEST = 5.0  # seconds that 500 runs may take on a shared machine; on a laptop it has to be under 2
+LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+POINTS = [{"x": x, "y": x * x, "row": row} for row in ("mha", "csp") for x in range(3)]
+PANEL = {
+    "width": 210,
+    "height": 120,
+    "mark": "point",
+    "encoding": {
+        "x": {"field": "x", "type": "quantitative"},
+        "y": {"field": "y", "type": "quantitative"},
+        "color": {
+            "field": "row",
+            "type": "nominal",
+            "scale": {"domain": ["mha", "csp"], "range": ["#0072B2", "#D55E00"]},
+        },
+    },
+}
+FIGURE = Figure(
+    name="squares",
+    title="Squares",
+    caption="Two rows.",
+    alt="Both rise from 0 to 4.",
+    spec={"data": {"values": POINTS}, "concat": [PANEL, PANEL], "columns": 2},
+)
+
+
+@pytest.fixture(scope="module")
+def covered() -> list[Coverage]:
+    return coverage([], Path())
+
+
+def read(folder: Path) -> tuple[Collection, list[Section]]:
+    options, found = ReportOptions(folder=str(folder), resamples=100), collect(folder)
+    return found, [(table, lines(table, options)) for table in tables(found, (), None)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of every kind, good and bad."""
+    folder = tmp_path_factory.mktemp("page") / "runs & <b>more"
+    write_runs(folder, "mha", 0.9, 0.91, parameters=1_000_000)
+    write_runs(folder, "csp", *(0.92, 0.93, 0.94, 0.95, 0.96, 0.97))
+    write_runs(folder, "identity", 0.08, parameters=999_000)
+    write_run(folder / "bad", "samsa", 0, None, error=HOSTILE)
+    write_run(folder / "lost", "samsa", 1, None, status="diverged", error="DivergedError: loss is nan")
+    write_run(folder / "val_only", "fnet", metrics={"val/accuracy": 0.7})
+    write_run(folder / "a" / "same", "mean", 0, 0.5, command=["attention=mean", "data.root=my data"])
+    write_run(folder / "b" / "same", "mean", 1, 0.6, git_commit="older", options={"encoder.depth": 2})
+    cifar = {"task": "cifar10", "published": CELL, "protocol": {**EQUAL, "epochs": 3, "sha256": "cifar"}}
+    write_run(folder / "cifar", "csp", 0, 0.85, **cifar)
+    (write_run(folder / "half") / SUMMARY).write_text('{"task": "digits", "sta')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path, covered: list[Coverage]) -> Path:
+    found, sections = read(folder)
+    (folder / "report").mkdir()
+    file = folder / "report" / "report.html"
+    pictures = [Path("figures/squares.png"), Path("figures/squares.pdf"), Path("figures/other.png")]
+    file.write_text(page(found, sections, [FIGURE], covered, pictures), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("no chromium on this machine: the HTML page is not tested in a browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
+    """Opens the page; at the end, nothing may have been logged or fetched."""
+    said: list[str] = []
+    opened: list[Page] = []
+
+    def show(of: Path = file, viewport: dict[str, int] = LAPTOP, **settings: Any) -> Page:
+        tab = browser.new_page(viewport=viewport, **settings)  # type: ignore[arg-type]
+        tab.set_default_timeout(10_000)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: said.append(request.url) if request.url != of.as_uri() else None)
+        tab.goto(of.as_uri())
+        opened.append(tab)
+        return tab
+
+    yield show
+    for tab in opened:
+        tab.close()
+    assert said == []
+
+
+def column(tab: Page, place: str, number: int) -> list[str]:
+    """The texts of a column, in the order on the page."""
+    rows = f"{place} tbody tr:not(.details) > :nth-child({number + 1})"
+    texts: list[str] = tab.eval_on_selector_all(rows, "cells => cells.map(cell => cell.innerText.trim())")
+    return texts
+
+
+def names(tab: Page, place: str) -> list[str]:
+    texts: list[str] = tab.eval_on_selector_all(f"{place} .name", "all => all.map(name => name.innerText)")
+    return texts
+
+
+def content_of(file: Path) -> dict[str, Any]:
+    (text,) = re.findall(r'id="content">(.*?)</script>', file.read_text(encoding="utf-8"), re.DOTALL)
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def test_the_page_holds_the_cells_of_the_tables_and_every_run_once(folder: Path, file: Path) -> None:
+    found, sections = read(folder)
+    content = content_of(file)
+    assert len(content["tables"]) == len(sections) == 2
+    for told, (table, found_lines) in zip(content["tables"], sections, strict=True):
+        columns, rows = cells(table, found_lines)
+        assert (told["title"], told["columns"], [row["cells"] for row in told["rows"]]) == (table.title, columns, rows)
+    assert [run["name"] for run in content["runs"]] == [run.name for run in found.runs]
+    shown = [number for table in content["tables"] for row in table["rows"] for number in row["runs"]]
+    assert sorted(shown) == list(range(len(found.runs)))
+    assert {row["attention"] for table in content["tables"] for row in table["rows"] if row["control"]} == {
+        "identity",
+        "mean",
+    }
+    (note,) = content["leftovers"]
+    assert note.startswith("half cannot be read") and "summary.json" in note
+    assert content["figures"][0]["pictures"] == ["figures/squares.png", "figures/squares.pdf"]
+
+
+def test_options_are_told_once_and_make_up_every_run_again(folder: Path, file: Path) -> None:
+    found, _ = read(folder)
+    options = content_of(file)["options"]
+    depth = options["names"].index("encoder.depth")
+    for run, others in zip(found.runs, options["others"], strict=True):
+        told = {
+            name: options["values"][others.get(str(i), options["common"][i])] for i, name in enumerate(options["names"])
+        }
+        assert all(
+            told[name] == (value if isinstance(value, str) else json.dumps(value))
+            for name, value in run.options.items()
+        )
+        assert (str(depth) in others) == (run.options["encoder.depth"] == 2)
+        assert told["git_commit"] == run.summary["git_commit"]
+
+
+def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path, covered: list[Coverage]) -> None:
+    commands = {run["name"]: run["command"] for run in content_of(file)["runs"]}
+    assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
+    sweep = tmp_path / "sweeps" / "one"
+    write_sweep(sweep, ["attention=csp,mha", "seed=0,1", "encoder.depth=2"])
+    write_run(sweep / "2-digits-mha-abc", "mha", 0, command=["-m", "attention=csp,mha", "seed=0,1", "encoder.depth=2"])
+    found, sections = read(tmp_path)
+    (run,) = page_content(found, sections, [], covered)["runs"]
+    assert run["command"] == "python -m sliceformer_lab attention=mha seed=0 encoder.depth=2"
+
+
+def test_nothing_that_a_run_wrote_can_end_the_script_or_name_the_network(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert HOSTILE not in text and "<b>more" not in text
+    assert content_of(file)["runs"][[run["name"] for run in content_of(file)["runs"]].index("bad")]["error"] == HOSTILE
+    assert text.count("<script") == text.count("</script>") == 3
+    assert "default-src 'none'" in text
+    assert not re.search(r"<(link|script|img|iframe)[^>]*(src|href)=.?https?:", text)
+
+
+def test_a_column_is_sorted_by_its_numbers_with_keys_and_the_empty_cells_come_last(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    table = tab.locator("#results .sheet").filter(has_text="digits: digits")
+    place = "#results .sheet:nth-of-type(2)"
+    heads = table.locator("thead th")
+    assert heads.first.get_attribute("aria-sort") == "none"
+    metric = heads.filter(has_text="test/accuracy, %")
+    number = [*map(str.strip, heads.all_inner_texts())].index("test/accuracy, %")
+    for key, direction in (("Enter", "ascending"), ("Space", "descending")):
+        metric.get_by_role("button").focus()
+        tab.keyboard.press(key)
+        assert metric.get_attribute("aria-sort") == direction
+        texts = column(tab, place, number)
+        values = [float(text.split()[0]) for text in texts if text]
+        assert len(values) == 5 and texts[len(values) :] == ["", ""]
+        assert values == sorted(values, reverse=direction == "descending")
+        assert 8.0 in values, "which sorts after 95 as text"
+    heads.first.get_by_role("button").click()
+    assert metric.get_attribute("aria-sort") == "none" and heads.first.get_attribute("aria-sort") == "ascending"
+    assert names(tab, place) == sorted(names(tab, place))
+
+
+def test_costs_sort_by_size_though_written_with_commas(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    place = "#results .sheet:nth-of-type(2)"
+    heads = tab.locator(f"{place} thead th")
+    number = [*map(str.strip, heads.all_inner_texts())].index("parameters")
+    heads.nth(number).get_by_role("button").click()
+    known = [text for text in column(tab, place, number) if text]
+    assert known[0].startswith("100,000") and known[-2].startswith("999,000") and known[-1].startswith("1,000,000")
+    assert {"100,000 (0.10 × *)", "999,000 (1.00 ×)"} <= set(known)
+    coloured = tab.locator(f"{place} .other").all_inner_texts()
+    assert coloured and all("*" in text for text in coloured)
+
+
+def test_the_filter_goes_over_all_tables_and_counts_what_is_left(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    left = tab.locator("#remaining")
+    assert left.inner_text() == "8 of 8 rows, 15 of 15 runs"
+    tab.get_by_label("Filter").first.fill("CSP  nowhere")
+    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('0 of')")
+    tab.get_by_label("Filter").first.fill("CSP")
+    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('2 of')")
+    assert left.inner_text() == "2 of 8 rows, 7 of 15 runs" and set(names(tab, "#results")) == {"csp"}
+    tab.get_by_role("button", name="Clear").click()
+    tab.get_by_label("Status").select_option("failed")
+    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('1 of')")
+    assert names(tab, "#results") == ["samsa"] and names(tab, "#runs") == ["bad"]
+    tab.get_by_label("Attention").select_option("csp")
+    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('0 of')")
+    assert tab.get_by_text("Nothing matches the filter.").count() == 3
+    tab.get_by_role("button", name="Clear").click()
+    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('8 of')")
+
+
+def test_failures_and_why_a_number_is_not_comparable_are_reached_by_keys(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    assert tab.locator("#counts .problem").all_inner_texts() == ["1 diverged", "1 failed", "1 unreadable"]
+    assert "half cannot be read" in tab.locator(".leftovers").inner_text()
+    assert tab.locator("#results tr", has_text="identity").locator(".tag").inner_text() == "control"
+    mark = tab.get_by_role("button", name="not comparable: 3 epochs, the paper 100")
+    mark.focus()
+    tab.keyboard.press("Enter")
+    assert mark.get_attribute("aria-expanded") == "true"
+    told = tab.locator("#results .details")
+    assert "published as csp table3 (test/accuracy), not comparable: 3 epochs, the paper 100" in told.inner_text()
+    told.get_by_role("link", name="seed 0").click()
+    assert tab.evaluate("document.activeElement.innerText") == "cifar"
+    assert "python -m sliceformer_lab" in tab.locator("#runs .details").inner_text()
+    mark.focus()
+    tab.keyboard.press("Enter")
+    assert told.count() == 0
+
+
+def test_hostile_text_is_text(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    tab.locator("#runs").get_by_role("button", name="bad", exact=True).click()
+    assert HOSTILE in tab.locator("#runs .details").inner_text()
+    tab.locator("#results").get_by_role("button", name="samsa", exact=True).click()
+    assert HOSTILE in tab.locator("#results .details").inner_text()
+    assert tab.title() == tab.locator("h1").inner_text() == "Runs below runs & <b>more"
+    assert tab.locator("img").count() == 0
+
+
+def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    first, second = tab.get_by_label("Run A"), tab.get_by_label("Run B")
+    first.fill("a/same")
+    second.fill("b/same")
+    tab.wait_for_function("document.querySelector('#pair-said').textContent.startsWith('3 of')")
+    rows = {cell: (a, b) for cell, a, b in zip(*(column(tab, "#differences", i) for i in range(3)), strict=True)}
+    assert rows["encoder.depth"] == ("4", "2") and rows["seed"] == ("0", "1")
+    assert rows.keys() == {"encoder.depth", "seed", "git_commit"}
+    tab.get_by_role("button", name="Swap").click()
+    assert first.input_value() == "b/same" and "2" in column(tab, "#differences", 1)
+    tab.get_by_label("equal ones too").check()
+    tab.wait_for_function("document.querySelectorAll('#differences tbody tr').length > 40")
+    first.fill("same")
+    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('2 runs match')")
+    first.fill("nowhere")
+    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('no run has this name')")
+    first.fill("VAL_o")
+    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('differ')")
+
+
+def test_figures_are_drawn_when_they_come_near_and_follow_the_scheme(shown: Callable[..., Page]) -> None:
+    tab = shown(viewport={"width": 1280, "height": 100})
+    plot = tab.locator("#figure-squares .plot")
+    assert tab.evaluate("window.vegaEmbed === undefined") and plot.locator("svg").count() == 0
+    plot.scroll_into_view_if_needed()
+    svg = plot.locator("svg")
+    svg.wait_for()
+    assert plot.locator("[role=graphics-document]").get_attribute("aria-label") == FIGURE.alt
+    assert svg.locator(".mark-symbol.role-mark path").count() == 2 * len(POINTS)
+    assert svg.locator(".role-legend-label text").all_text_contents() == ["mha", "csp"]
+    assert tab.locator("#figure-squares figcaption").inner_text().startswith(FIGURE.caption)
+    assert [link.get_attribute("href") for link in tab.locator("#figure-squares a").all()] == [
+        "figures/squares.png",
+        "figures/squares.pdf",
+    ]
+    fill = "getComputedStyle(document.querySelector('.role-legend-label text')).fill"
+    light = tab.evaluate(fill)
+    tab.emulate_media(color_scheme="dark")
+    assert tab.evaluate(fill) != light == "rgb(27, 32, 38)"
+    wide = svg.bounding_box()
+    tab.set_viewport_size({"width": 500, "height": 700})
+    tab.wait_for_function("document.querySelector('#figure-squares svg').getBoundingClientRect().width < 480")
+    narrow = svg.bounding_box()
+    assert wide is not None and narrow is not None and narrow["height"] > 1.5 * wide["height"], "panels in one column"
+
+
+def test_the_papers_numbers_are_listed_when_asked_for(shown: Callable[..., Page], covered: list[Coverage]) -> None:
+    tab = shown()
+    assert tab.locator("#coverage tr").count() == 0
+    tab.locator("#coverage summary").click()
+    assert tab.locator("#coverage tbody tr").count() == len(covered) == 569
+    tab.get_by_role("search", name="Printed numbers").get_by_label("Filter").fill("csp table3 cifar10 params")
+    words = ("csp", "table3", "cifar10", "params")
+    expected = sum(all(word in " ".join(row).lower() for word in words) for row in coverage_cells(covered)[1])
+    assert 0 < expected < len(covered)
+    tab.wait_for_function(f"document.querySelectorAll('#coverage tbody tr').length === {expected}")
+
+
+CONTRAST = """() => {
+  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const below = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = channels(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll('body *')].filter((element) => element.checkVisibility()
+    && !element.closest('svg') && [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .map((element) => {
+      const [a, b] = [light(channels(getComputedStyle(element).color)), light(below(element))].sort();
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 80)];
+    }).filter(([ratio]) => ratio < 4.5);
+}"""
+UNNAMED = """() => [...document.querySelectorAll('button, input, select, a, [role=region], nav')].filter((element) =>
+  !(element.getAttribute('aria-label') || element.labels?.[0]?.innerText.trim() || element.innerText?.trim()))
+  .map((element) => element.outerHTML)"""
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_it_can_be_read_on_any_screen(shown: Callable[..., Page], viewport: dict[str, int]) -> None:
+    tab = shown(viewport=viewport)
+    for opened in ("#legend summary", "#coverage summary", "#results .name >> nth=0", "#runs .name >> nth=0"):
+        tab.locator(opened).click()
+    tab.get_by_role("search", name="Printed numbers").get_by_label("Filter").fill("csp table3")
+    tab.wait_for_function("document.querySelectorAll('#coverage tbody tr').length < 100")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert tab.evaluate(CONTRAST) == [], scheme
+    assert tab.evaluate(UNNAMED) == []
+    levels = tab.eval_on_selector_all("h1, h2, h3, h4", "all => all.map(heading => Number(heading.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert tab.locator("html").get_attribute("lang") == "en" and tab.get_by_role("main").count() == 1
+
+
+def test_the_first_key_skips_to_the_results(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.innerText") == "Skip to the results"
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "results"
+
+
+def test_five_hundred_runs_open_at_once(
+    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage], record_property: Callable[[str, object], None]
+) -> None:
+    for depth in range(1, 51):
+        write_runs(tmp_path / f"d{depth}", "csp", *(0.9 for _ in range(10)), options={"encoder.depth": depth})
+    found, sections = read(tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(page(found, sections, [FIGURE], covered), encoding="utf-8")
+    tab = shown(file)
+    assert tab.locator("#runs tbody tr").count() == 500 and tab.locator("#results tbody tr").count() == 50
+    seconds = tab.evaluate(
+        "Math.max(performance.getEntriesByName('report-shown')[0].startTime,"
+        " performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd) / 1000"
+    )
+    record_property("seconds", seconds)
+    assert 0 < seconds < SLOWEST

@@ -1,0 +1,68 @@
+"""Every task with every attention: miniature official files, one training step, one scored batch, or a refusal."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import task_modules
+
+from sliceformer_lab.attention import attention_class
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.schema import MODEL_NODES, ConfigError
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.training.build import build_task
+
+SIZE = 32  # pixels, for the tasks that scale their images
+
+
+@cache
+def attention_node(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
+
+
+def task_nodes(task: str) -> dict[str, Any]:
+    """The nodes of a task with a small encoder, and patches that keep the sequence short."""
+    composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32"])
+    nodes = {key: composed[key] for key in ("task", *MODEL_NODES)}
+    if "patch_size" in nodes["task"] and task not in ("digits", "mnist"):
+        nodes["task"]["patch_size"] = 8
+    return nodes
+
+
+def can_take(name: str, data: DataSpec) -> bool:
+    """Whether all layers of an attention say of themselves that they can take the data."""
+    node = resolve_hybrid(attention_node(name))
+    layers = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
+    return all(
+        (layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not data.needs_bias) for layer in layers
+    )
+
+
+@pytest.mark.parametrize("task", option_names("task"))
+def test_every_attention_learns_a_step_of_a_task_or_is_refused(task: str, tmp_path: Path) -> None:
+    data = task_modules.ready(task, tmp_path, image_size=SIZE, batch_size=4, bucket=False)
+    batch: Batch = next(iter(data.train_dataloader()))
+    assert len(batch) == 4 and (batch.padding is not None) == data.spec.ragged
+    nodes = task_nodes(task)
+    taken = {name for name in option_names("attention") if can_take(name, data.spec)}
+    assert {"mha", "csp"} & taken
+    for name in option_names("attention"):
+        torch.manual_seed(0)
+        if name not in taken:
+            with pytest.raises(ConfigError, match="cannot take; attentions that can: "):
+                build_task(nodes | {"attention": attention_node(name)}, data.spec)
+            continue
+        model = build_task(nodes | {"attention": attention_node(name)}, data.spec)
+        loss = model.loss(model(batch), batch.target)
+        loss.backward()
+        assert loss.isfinite(), name
+        without = [n for n, p in model.named_parameters() if p.grad is None]
+        assert not without, f"{name} leaves {without} without a gradient, which stops distributed training"
+        model.optim.build_optimizer(model).step()
+        with torch.no_grad():
+            assert model.eval()(batch).isfinite().all(), name

@@ -1,0 +1,132 @@
+"""Graphs in memory-mapped files, and shortest paths that equal Graphormer's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import golden_files
+from torch.testing import assert_close
+
+from sliceformer_lab.data.graphs.base import Graph, GraphSplit, GraphStore
+from sliceformer_lab.data.graphs.shortest_paths import LARGEST, UNREACHABLE, path_nodes, shortest_paths
+from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, molecule
+
+SMILES = ("CC(=O)Oc1ccccc1C(=O)O", "C", "C/C=C\\C#N", "[Na+].[Cl-]", "C1CC1N")
+
+
+def as_graph(smiles: str) -> Graph:
+    made = molecule(smiles)
+    assert made is not None
+    distances, middle = shortest_paths(made.edges, len(made))
+    return Graph(made.atoms, made.edges, made.bonds, np.stack([distances, middle], axis=-1))
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> GraphSplit:
+    targets = np.arange(len(SMILES), dtype=np.float32)[:, None]
+    GraphStore.write(tmp_path, [as_graph(smiles) for smiles in SMILES], targets)
+    return GraphSplit(GraphStore.open(tmp_path), np.arange(len(SMILES)), num_hops=5)
+
+
+def brute_force_distances(edges: np.ndarray, num_nodes: int) -> np.ndarray:
+    found = np.full((num_nodes, num_nodes), UNREACHABLE)
+    for start in range(num_nodes):
+        reached, steps = {start}, 0
+        while reached:
+            for node in reached:
+                found[start, node] = min(found[start, node], steps)
+            steps += 1
+            reached = {
+                int(b) for a, b in edges.T if int(a) in reached and found[start, b] == UNREACHABLE and b != start
+            }
+    return found
+
+
+@pytest.mark.parametrize("graph", range(6))
+def test_paths_are_those_of_the_published_code(graph: int) -> None:
+    golden = {name: array.numpy() for name, array in golden_files.load("graph__preprocess")[1].items()}
+    edges, size = golden[f"g{graph}_edge_index"], len(golden[f"g{graph}_x"])
+    distances, middle = shortest_paths(edges, size)
+    spatial = golden[f"g{graph}_spatial_pos"]
+    np.testing.assert_array_equal(distances, np.where(spatial == 510, UNREACHABLE, spatial))
+    want = golden[f"g{graph}_edge_input"]  # (n, n, hops, 3), -1 beyond
+    hops = want.shape[2]
+    nodes = path_nodes(distances[None], middle[None], hops)[0]
+    types = golden[f"g{graph}_attn_edge_type"].astype(np.int64)
+    found = types[nodes[..., :-1], nodes[..., 1:]]
+    found[nodes[..., 1:] < 0] = -1
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_distances_of_random_graphs_are_those_of_a_search(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size = int(random.integers(1, 15))
+    edges = random.integers(size, size=(2, int(random.integers(1, 25))))
+    edges = np.unique(np.concatenate([edges, edges[::-1]], axis=1), axis=1)
+    edges = edges[:, edges[0] != edges[1]]
+    distances, _ = shortest_paths(edges, size)
+    np.testing.assert_array_equal(distances, brute_force_distances(edges, size))
+
+
+def test_a_graph_too_large_for_bytes_is_refused() -> None:
+    with pytest.raises(ValueError, match="fit into a byte"):
+        shortest_paths(np.zeros((2, 0), dtype=np.int64), LARGEST + 1)
+
+
+def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:
+    batch = split.batch([4, 0, 2])
+    graphs = [as_graph(SMILES[row]) for row in (4, 0, 2)]
+    assert batch.padding is not None and batch.padding.lengths.tolist() == [len(g) for g in graphs]
+    width = max(map(len, graphs))
+    assert_close(batch.target, torch.tensor([[4.0], [0.0], [2.0]]))
+    edges = batch.structure
+    assert edges is not None and edges.distances is not None and edges.path_features is not None
+    row = edges.edge_index[0] // width
+    assert (row == edges.edge_index[1] // width).all()
+    for i, graph in enumerate(graphs):
+        n = len(graph)
+        assert_close(batch.inputs[i, :n], torch.from_numpy(graph.nodes).long())
+        assert not batch.inputs[i, n:].any()
+        assert_close(edges.edge_index[:, row == i] - i * width, torch.from_numpy(graph.edges).long())
+        assert_close(edges.edge_features[row == i], torch.from_numpy(graph.edge_features).long())
+        assert (edges.distances[i, n:] == -1).all() and (edges.distances[i, :, n:] == -1).all()
+        assert_close(edges.distances[i, :n, :n].diagonal(), torch.zeros(n, dtype=torch.long))
+        one_hop = edges.distances[i] == 1
+        assert int(one_hop.sum()) == graph.edges.shape[1]
+        assert (edges.path_features[i][one_hop][:, 0] >= 0).all()
+        assert (edges.path_features[i][one_hop][:, 1:] == -1).all()
+
+
+def test_what_does_not_touch_is_unreachable(split: GraphSplit) -> None:
+    structure = split.batch([3]).structure
+    assert structure is not None and structure.distances is not None and structure.path_features is not None
+    assert structure.distances[0].tolist() == [[0, -1], [-1, 0]]
+    assert (structure.path_features == -1).all() and structure.edge_index.shape == (2, 0)
+
+
+def test_a_single_atom_makes_a_batch(split: GraphSplit) -> None:
+    batch = split.batch([1])
+    assert batch.padding is None and batch.inputs.shape == (1, 1, len(ATOM_FEATURES))
+
+
+def test_smiles_that_do_not_parse_give_none() -> None:
+    assert molecule("C1CC") is None
+
+
+def test_every_feature_of_atoms_and_bonds_is_found() -> None:
+    made = molecule("C[N+](C)(C)[C@@H](/C=C/C#N)c1ccccc1.[Na+].[CH3].F[P](F)(F)(F)F.FS(F)(F)(F)(F)F")
+    assert made is not None
+    columns = {name: set(made.atoms[:, i].tolist()) for i, name in enumerate(ATOM_FEATURES)}
+    assert {5, 6, 8, 10, 14, 15} <= columns["atomic_number"]
+    assert columns["chirality"] & {1, 2}
+    assert columns["degree"] >= {0, 2, 3, 4, 5, 6}
+    assert columns["formal_charge"] == {5, 6}
+    assert columns["radical_electrons"] == {0, 1}
+    assert columns["hybridization"] >= {0, 1, 2, 3, 4}
+    assert columns["aromatic"] == columns["in_ring"] == {0, 1}
+    bonds = {name: set(made.bonds[:, i].tolist()) for i, name in enumerate(BOND_FEATURES)}
+    assert bonds["type"] == {0, 1, 2, 3} and bonds["conjugated"] == {0, 1} and bonds["stereo"] >= {0, 2}

@@ -1,0 +1,168 @@
+"""Missing, damaged, altered and hostile image data: one sentence that names the file, and nothing half done."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import official_files
+from support.image_modules import module
+
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.download import OfficialFile
+from sliceformer_lab.data.images.base import ImageData
+from sliceformer_lab.data.images.cifar import CIFAR10
+from sliceformer_lab.errors import DataError
+
+
+def complaint(data: ImageData) -> str:
+    """The one sentence with which bad data is refused, wherever it is found out."""
+    with pytest.raises(DataError) as caught:
+        data.prepare_data()
+        data.setup()
+        for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
+            list(loader)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "cifar100", "tiny_imagenet", "imagenet1k", "dogs_vs_cats"])
+def test_missing_data_says_what_to_put_where(name: str, tmp_path: Path) -> None:
+    message = complaint(module(name, tmp_path))
+    assert str(tmp_path) in message and ("put " in message or "get " in message)
+
+
+def test_missing_network_says_where_to_put_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unreachable = OfficialFile((tmp_path / "nowhere.tar.gz").as_uri(), "0", 1)
+    monkeypatch.setattr(CIFAR10, "archive", unreachable)
+    message = complaint(module("cifar10", tmp_path, download=True))
+    assert "cannot be downloaded" in message and f"put it at {tmp_path / 'nowhere.tar.gz'}" in message
+
+
+def test_download_that_differs_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "changed.tar.gz").write_bytes(b"something else")
+    monkeypatch.setattr(CIFAR10, "archive", OfficialFile((tmp_path / "changed.tar.gz").as_uri(), "0", 1))
+    assert "arrived damaged or changed" in complaint(module("cifar10", tmp_path / "root", download=True))
+    assert [p.name for p in (tmp_path / "root").iterdir()] == [".preparing.lock"]
+
+
+def test_wrong_checksum_names_the_file_and_the_option(tmp_path: Path) -> None:
+    official_files.cifar10(tmp_path)
+    message = complaint(module("cifar10", tmp_path, verify=True))
+    assert "data_batch_1" in message and "data.verify=false" in message
+
+
+@pytest.mark.parametrize(
+    "name, archive", [("cifar10", "cifar-10-python.tar.gz"), ("tiny_imagenet", "tiny-imagenet-200.zip")]
+)
+def test_cut_off_archive_is_named(name: str, archive: str, tmp_path: Path) -> None:
+    official_files.IMAGE_SETS[name](tmp_path / "whole")
+    pack = official_files.packed_tar if name == "cifar10" else official_files.packed_zip
+    path = pack(next((tmp_path / "whole").iterdir()), tmp_path / archive)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = complaint(module(name, tmp_path))
+    assert f"{path} is damaged" in message
+    assert {p.name for p in tmp_path.iterdir()} == {"whole", archive, ".preparing.lock"}
+
+
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        ("mnist", "MNIST/raw/t10k-images-idx3-ubyte.gz"),
+        ("cifar10", "cifar-10-batches-py/data_batch_3"),
+        ("tiny_imagenet", "tiny-imagenet-200/train/n01629819/images/n01629819_4.JPEG"),
+        ("dogs_vs_cats", "train/dog.7.jpg"),
+        ("image_folder", "bee/bee_3.png"),
+    ],
+)
+def test_truncated_file_is_named(name: str, file: str, tmp_path: Path) -> None:
+    official_files.IMAGE_SETS[name](tmp_path)
+    path = tmp_path / file
+    path.write_bytes(path.read_bytes()[:-300])
+    assert str(path) in complaint(module(name, tmp_path))
+
+
+def test_error_in_a_worker_is_one_sentence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits for the worker
+    official_files.dogs_vs_cats(tmp_path)
+    path = tmp_path / "train" / "dog.7.jpg"
+    path.write_bytes(path.read_bytes()[:-300])
+    assert complaint(module("dogs_vs_cats", tmp_path, num_workers=1)).startswith(f"{path} cannot be read")
+    gc.collect()  # the wait is over when the iterator is, which the caught error keeps alive
+
+
+def test_unpacked_mnist_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    official_files.mnist(tmp_path, packed=False)
+    path = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert f"{path} is damaged" in complaint(module("mnist", tmp_path))
+
+
+def test_batches_that_hold_something_else_are_named(tmp_path: Path) -> None:
+    official_files.cifar10(tmp_path)
+    path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
+    for content in ([1, 2], {"data": 1, "labels": [1]}, {"labels": [3]}):
+        path.write_bytes(pickle.dumps(content))
+        assert f"{path} holds no CIFAR batch" in complaint(module("cifar10", tmp_path))
+    path.write_bytes(official_files.python2_pickle("labels", official_files._pixels(2, 3072), [3, 10]))
+    assert f"{path} holds labels outside 0..9" in complaint(module("cifar10", tmp_path))
+
+
+class Hostile:
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+def test_hostile_pickle_is_refused_and_does_not_run(protocol: int, tmp_path: Path) -> None:
+    official_files.cifar10(tmp_path)
+    path, trace = tmp_path / "cifar-10-batches-py" / "test_batch", tmp_path / "trace"
+    path.write_bytes(pickle.dumps({"data": Hostile(trace)}, protocol))
+    message = complaint(module("cifar10", tmp_path))
+    assert str(path) in message and "tried to load " in message
+    assert not trace.exists()
+    pickle.loads(path.read_bytes())  # the ordinary reader does run it
+    assert trace.exists()
+
+
+@pytest.mark.parametrize("name", ["eval", "getattr", "__import__"])
+def test_builtin_functions_are_refused_too(name: str, tmp_path: Path) -> None:
+    official_files.cifar10(tmp_path)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(f"c__builtin__\n{name}\n.".encode())
+    assert f"tried to load __builtin__.{name}" in complaint(module("cifar10", tmp_path))
+
+
+def test_empty_class_folder_is_named(tmp_path: Path) -> None:
+    official_files.image_folder(tmp_path)
+    (tmp_path / "hornet").mkdir()
+    assert f"{tmp_path / 'hornet'} holds no images" in complaint(module("image_folder", tmp_path))
+
+
+def test_validation_class_that_training_lacks_is_named(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        official_files.image_folder(tmp_path / part)
+    official_files.image_file(tmp_path / "val" / "hornet" / "1.png", 8)
+    assert f"{tmp_path / 'val' / 'hornet'} is a class that the training part lacks" in complaint(
+        module("image_folder", tmp_path)
+    )
+    official_files.tiny_imagenet(tmp_path)
+    table = tmp_path / "tiny-imagenet-200" / "val" / "val_annotations.txt"
+    table.write_text(table.read_text() + "val_6.JPEG\tn99\t0\t0\t1\t1\n")
+    assert f"{table} names the class n99" in complaint(module("tiny_imagenet", tmp_path))
+
+
+def test_share_that_holds_out_nothing_is_refused(tmp_path: Path) -> None:
+    official_files.image_folder(tmp_path)
+    assert "takes 0 of 60 images" in complaint(module("image_folder", tmp_path, test_fraction=0.01))
+
+
+def test_unknown_policy_of_timm_is_a_wrong_option(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="auto_augment=nope"):
+        module("imagenet1k", tmp_path, auto_augment="nope")

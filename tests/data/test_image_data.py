@@ -1,0 +1,181 @@
+"""Image data from the official formats to batches."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from support import official_files
+from support.image_modules import module, node, ready
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.schema import construct, schema
+from sliceformer_lab.data.images.augment import random_crop_flip
+from sliceformer_lab.data.images.base import ImageData, ImageSplit, carve
+from sliceformer_lab.data.images.cifar import CIFAR10
+from sliceformer_lab.data.images.imagenet import TinyImageNet
+from sliceformer_lab.data.images.mnist import MNIST
+
+SETS = ["digits", *official_files.IMAGE_SETS]
+
+
+def members(data: ImageData, stage: Any) -> tuple[int, set[int]]:
+    """The source of a split and which of its pictures it holds."""
+    split = cast(ImageSplit, data.splits[stage])
+    return id(split.images), set(split.positions.tolist())
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_official_format_reaches_the_first_batch(name: str, tmp_path: Path) -> None:
+    data = ready(name, tmp_path)
+    for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
+        batch: Batch = next(iter(loader))
+        assert batch.inputs.shape[1:] == (data.spec.channels, *(data.spec.image_size or ()))
+        assert batch.inputs.dtype == torch.float32 and torch.isfinite(batch.inputs).all()
+        assert batch.target.dtype == torch.int64 and int(batch.target.min()) >= 0
+        assert int(batch.target.max()) < data.spec.num_classes
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_building_touches_no_disk_and_knows_its_options(name: str, tmp_path: Path) -> None:
+    options = node(name, tmp_path / "absent")
+    data = construct(options, where="data")
+    assert not (tmp_path / "absent").exists()
+    fields = schema(type(data))
+    assert set(options) - {"_target_"} == set(fields)
+    assert {k: v for k, v in options.items() if k in fields and k != "root"} == {
+        k: default for k, (_, default) in fields.items() if k != "root"
+    }
+    if name != "image_folder":  # which has to list its classes
+        assert data.spec.num_classes > 1
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_splits_share_no_picture(name: str, tmp_path: Path) -> None:
+    data = ready(name, tmp_path)
+    seen = [(source, p) for source, positions in (members(data, s) for s in data.splits) for p in positions]
+    assert len(seen) == len(set(seen)) == sum(len(s.targets) for s in data.sources.values())
+
+
+def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
+    data, same, other = (ready("cifar10", tmp_path, split_seed=s) for s in (3, 3, 4))
+    assert members(data, "val")[1] == members(same, "val")[1] != members(other, "val")[1]
+    reseeded = module("cifar10", tmp_path, split_seed=3)
+    reseeded.seed = 99
+    reseeded.setup()
+    assert members(reseeded, "val")[1] == members(data, "val")[1]
+
+
+def test_held_out_part_has_the_same_share_of_every_class() -> None:
+    targets = torch.tensor([0] * 40 + [1] * 20 + [2] * 10)[torch.randperm(70)]
+    kept, held = carve(targets, 0.2, seed=1)
+    assert targets[held].bincount().tolist() == [8, 4, 2]
+    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(70))
+    assert kept.tolist() != sorted(kept.tolist())
+
+
+def test_limit_train_takes_the_first_of_the_shuffled_training_pictures_only(tmp_path: Path) -> None:
+    whole, cut = ready("cifar10", tmp_path), ready("cifar10", tmp_path, limit_train=7)
+    positions = [cast(ImageSplit, data.splits["train"]).positions.tolist() for data in (whole, cut)]
+    assert positions[1] == positions[0][:7]
+    assert cut.sizes() == {"num_train": 7, "num_val": 10, "num_test": 20}
+    assert members(cut, "val")[1] == members(whole, "val")[1] and len(cut.splits["test"]) == len(whole.splits["test"])
+
+
+def test_without_a_validation_share_there_is_no_validation_loader(tmp_path: Path) -> None:
+    data = ready("cifar10", tmp_path, val_fraction=0.0)
+    assert data.val_dataloader() == [] and len(data.splits["train"]) == 100
+
+
+@pytest.mark.parametrize("protocol", [None, 4, 5])
+def test_pickles_of_python_2_and_3_hold_the_same_pictures(protocol: int | None, tmp_path: Path) -> None:
+    official_files.cifar10(tmp_path / "a", protocol=4)
+    official_files.cifar10(tmp_path / "b", protocol)
+    a, b = (ready("cifar10", tmp_path / part) for part in "ab")
+    assert a.fingerprint()["sha256"] == b.fingerprint()["sha256"]
+
+
+def test_packed_and_unpacked_mnist_are_the_same(tmp_path: Path) -> None:
+    official_files.mnist(tmp_path / "a", packed=True)
+    official_files.mnist(tmp_path / "b", packed=False)
+    a, b = (ready("mnist", tmp_path / part) for part in "ab")
+    assert a.fingerprint()["sha256"] == b.fingerprint()["sha256"]
+
+
+def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:
+    for part in ("train", "val", "test"):
+        official_files.image_folder(tmp_path / part)
+    assert {stage: len(s) for stage, s in ready("image_folder", tmp_path).splits.items()} == dict.fromkeys(
+        ("train", "val", "test"), 60
+    )
+    few = cast(ImageSplit, ready("image_folder", tmp_path, limit_train=20).splits["train"])
+    assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
+
+
+def test_crop_is_a_window_of_the_padded_picture_and_flip_its_mirror() -> None:
+    image = torch.arange(1, 37, dtype=torch.uint8).view(1, 1, 6, 6)
+    padded = torch.zeros(10, 10, dtype=torch.uint8)
+    padded[2:8, 2:8] = image[0, 0]
+    windows = [padded[i : i + 6, j : j + 6] for i in range(5) for j in range(5)]
+    possible = {tuple(v.flatten().tolist()) for w in windows for v in (w, w.flip(1))}
+    drawn = random_crop_flip(image.expand(2000, 1, 6, 6), pad=2, flip=True)
+    assert {tuple(row) for row in drawn.flatten(1).tolist()} == possible
+
+
+def test_pictures_are_normalised_as_published(tmp_path: Path) -> None:
+    data = ready("cifar10", tmp_path, augment="none")
+    split = cast(ImageSplit, data.splits["train"])
+    pixels = split.images.read(split.positions[:2])
+    mean, std = torch.tensor(CIFAR10.mean).view(3, 1, 1), torch.tensor(CIFAR10.std).view(3, 1, 1)
+    torch.testing.assert_close(split.__getitems__([0, 1]).inputs, (cast(torch.Tensor, pixels) / 255 - mean) / std)
+
+
+def test_cifar_is_downloaded_once_by_two_processes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    official_files.cifar10(tmp_path)
+    archive = official_files.packed_tar(tmp_path / "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz")
+    monkeypatch.setattr(CIFAR10, "archive", official_files.official(archive))
+    root = tmp_path / "root"
+    fork = multiprocessing.get_context("fork")
+    both = [fork.Process(target=lambda: module("cifar10", root, download=True).prepare_data()) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(30)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert {p.name for p in root.iterdir()} == {"cifar-10-batches-py", archive.name, ".preparing.lock"}
+    ready("cifar10", root)
+
+
+def test_tiny_imagenet_and_mnist_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    official_files.tiny_imagenet(tmp_path / "a")
+    zipped = official_files.packed_zip(tmp_path / "a" / "tiny-imagenet-200", tmp_path / "tiny-imagenet-200.zip")
+    monkeypatch.setattr(TinyImageNet, "archive", official_files.official(zipped))
+    official_files.mnist(tmp_path / "b")
+    files = tuple(official_files.official(tmp_path / "b" / "MNIST" / "raw" / a.name) for a in MNIST.archives)
+    monkeypatch.setattr(MNIST, "archives", files)
+    for name in ("tiny_imagenet", "mnist"):
+        data = module(name, tmp_path / "root", download=True, verify=True)
+        data.prepare_data()
+        data.setup()
+        assert len(data.splits["train"])
+    assert data.fingerprint()["official"] and data.fingerprint()["name"] == "mnist"
+
+
+def test_altered_copy_is_never_called_by_the_official_name(tmp_path: Path) -> None:
+    fingerprint = ready("cifar10", tmp_path).fingerprint()
+    assert not fingerprint["official"]
+    assert fingerprint["name"] == f"cifar10 (unofficial copy {fingerprint['sha256'][:8]})"
+    for name in ("tiny_imagenet", "imagenet1k", "dogs_vs_cats"):
+        (tmp_path / name).mkdir()
+        assert "unofficial copy" in ready(name, tmp_path / name).fingerprint()["name"]
+
+
+def test_fingerprint_changes_with_a_single_pixel(tmp_path: Path) -> None:
+    before = ready("mnist", tmp_path, split_seed=0).fingerprint()["sha256"]
+    assert ready("mnist", tmp_path, split_seed=1).fingerprint()["sha256"] == before
+    data = ready("mnist", tmp_path)
+    cast(Any, data.sources["test"]).pixels[3, 0, 5, 5] ^= 1
+    assert data.fingerprint()["sha256"] != before

@@ -1,0 +1,297 @@
+"""ListOps: generated expressions have the published distribution and the value that a second evaluator finds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+from collections import Counter
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+from support import official_files
+from support.golden_files import FOLDER
+
+from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.data.cache import content_digest
+from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.sequences.base import SequenceSplit
+from sliceformer_lab.data.sequences.expressions import MAX_DEPTH, VOCABULARY, distinct, draw, ids_of, value_of
+from sliceformer_lab.data.sequences.listops import ListOps
+from sliceformer_lab.errors import DataError
+
+SMALL: dict[str, Any] = {"min_len": 10, "max_len": 60, "num_train": 300, "num_val": 40, "num_test": 50}
+REDUCE = {"MIN": np.min, "MAX": np.max, "MED": np.median, "SM": lambda values: np.sum(values) % 10}
+
+
+def by_rewriting(ids: bytes) -> int:
+    """The value of an expression, its innermost lists replaced by their values until one digit is left."""
+    text, replaced = " ".join(VOCABULARY[number] for number in ids), 1
+    while replaced:
+        text, replaced = re.subn(
+            r"\[(MIN|MAX|MED|SM) ((?:\d )+)X", lambda m: str(int(REDUCE[m[1]]([int(d) for d in m[2].split()]))), text
+        )
+    assert re.fullmatch(r"\d", text), text
+    return int(text)
+
+
+def length_of_a_published_tree(rng: Random, depth: int = 1) -> int:
+    """The recursion of the published generator, as the specification words it."""
+    r = rng.random() if depth < 10 else 1.0
+    if r > 0.25:
+        return 1
+    return 2 + sum(length_of_a_published_tree(rng, depth + 1) for _ in range(rng.randint(2, 10)))
+
+
+def listops(root: Path, **options: Any) -> ListOps:
+    data = ListOps(root=str(root), **(SMALL | {"processes": 1} | options))
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def examples(data: ListOps, stage: Any) -> list[tuple[bytes, int]]:
+    split = data.splits[stage]
+    assert isinstance(split, SequenceSplit)
+    return [(bytes(split.store[row]), int(split.store.targets[row])) for row in split.rows]
+
+
+def test_golden_expressions_have_their_ids_and_values() -> None:
+    with np.load(FOLDER / "listops__expressions.npz") as file:
+        assert tuple(json.loads(str(file["options"]))["vocabulary"]) == VOCABULARY
+        for source, ids, length, target in zip(
+            json.loads(str(file["sources"])), file["ids"], file["lens"], file["targets"], strict=True
+        ):
+            assert list(ids_of(source)) == ids[:length].tolist()
+            assert value_of(ids_of(source)) == target == by_rewriting(ids_of(source))
+
+
+def test_every_generated_expression_has_the_value_that_a_second_evaluator_finds() -> None:
+    for ids, value in islice(distinct(3, 500, 2000, 1), 300):
+        assert 500 < len(ids) < 2000
+        assert value == by_rewriting(ids)
+
+
+def test_lengths_are_strictly_between_the_limits() -> None:
+    assert {len(ids) for ids, _ in islice(distinct(0, 4, 7, 1), 300)} == {5, 6}
+
+
+@pytest.mark.parametrize("ids", ["[MAX 1 2", "1 2", "[MAX X", "1 X", "X", "", "[MAX 1 X 2", "<pad>", "<oov>"])
+def test_what_is_no_whole_expression_has_no_value(ids: str) -> None:
+    with pytest.raises(ValueError, match=r"expression|closes"):
+        value_of(bytes(VOCABULARY.index(symbol) for symbol in ids.split()))
+
+
+def within_chance(found: int, total: int, probability: float) -> bool:
+    """Whether `found` of `total` is what the probability gives, to five standard deviations."""
+    return abs(found - total * probability) < 5 * math.sqrt(total * probability * (1 - probability))
+
+
+def test_draws_have_the_published_probabilities() -> None:
+    rng, lists, arguments = Random(0), Counter[int](), Counter[int]()
+    symbols, arities = Counter[int](), Counter[int]()
+    for _ in range(4000):
+        ids = draw(rng, 10**9)
+        assert ids is not None
+        opened = [0]  # arguments so far of the lists that are open
+        for symbol in ids:
+            symbols[symbol] += 1
+            if VOCABULARY[symbol] == "X":
+                arities[opened.pop()] += 1
+                continue
+            opened[-1] += 1
+            arguments[len(opened)] += 1
+            if VOCABULARY[symbol].startswith("["):
+                lists[len(opened)] += 1
+                opened.append(0)
+    assert max(arguments) == MAX_DEPTH == 10 and lists[10] == 0
+    assert all(within_chance(lists[depth], arguments[depth], 0.25) for depth in range(1, 10))
+    assert set(arities) == set(range(2, 11))
+    assert all(within_chance(n, arities.total(), 1 / 9) for n in arities.values())
+    for names in (("[MIN", "[MAX", "[MED", "[SM"), tuple("0123456789")):
+        found = [symbols[VOCABULARY.index(name)] for name in names]
+        assert all(within_chance(n, sum(found), 1 / len(names)) for n in found)
+
+
+def test_lengths_are_distributed_as_those_of_the_published_recursion() -> None:
+    rng = Random(1)
+    ours = [len(ids) for ids in (draw(rng, 10**9) for _ in range(4000)) if ids is not None]
+    theirs = [length_of_a_published_tree(rng) for _ in range(4000)]
+    assert ks_2samp(ours, theirs).pvalue > 0.01
+    assert ks_2samp(*([n for n in lengths if n > 1] for lengths in (ours, theirs))).pvalue > 0.01
+
+
+def test_classes_and_lengths_are_those_of_the_published_set() -> None:
+    found = list(islice(distinct(0, 500, 2000, 1), 1500))
+    classes = Counter(value for _, value in found)
+    assert {classes.most_common(2)[i][0] for i in range(2)} == {0, 9}
+    for digit in (0, 9):
+        assert within_chance(classes[digit], len(found), 0.169)
+    assert all(0.04 < classes[digit] / len(found) < 0.12 for digit in range(1, 9))
+    assert abs(np.mean([len(ids) for ids, _ in found]) - 1039) < 45  # four standard errors
+
+
+def test_draw_longer_than_asked_for_is_given_up() -> None:
+    lengths = [None if ids is None else len(ids) for ids in (draw(rng, 20) for rng in map(Random, range(2000)))]
+    whole = [draw(Random(seed), 10**9) for seed in range(2000)]
+    assert lengths == [None if ids is None or len(ids) > 20 else len(ids) for ids in whole]
+
+
+def test_number_of_processes_changes_nothing(tmp_path: Path) -> None:
+    folders = [listops(tmp_path / str(n), processes=n).folder() for n in (1, 2)]
+    assert content_digest(folders[0]) == content_digest(folders[1])
+
+
+def test_no_expression_is_twice_in_the_set(tmp_path: Path) -> None:
+    data = listops(tmp_path, min_len=3, max_len=12)
+    every = [ids for stage in data.stages() for ids, _ in examples(data, stage)]
+    assert len(set(every)) == len(every) == 390
+
+
+def test_larger_training_set_keeps_the_others(tmp_path: Path) -> None:
+    small, large = listops(tmp_path), listops(tmp_path, num_train=500)
+    assert small.folder() != large.folder()
+    for stage in ("val", "test"):
+        assert examples(small, stage) == examples(large, stage)
+    assert set(examples(small, "train")) < set(examples(large, "train"))
+
+
+@pytest.mark.parametrize("option", SMALL)
+def test_set_of_other_options_is_another_set(tmp_path: Path, option: str) -> None:
+    assert listops(tmp_path).folder() != listops(tmp_path, **{option: SMALL[option] + 1}).folder()
+
+
+def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
+    data = listops(tmp_path)
+    data.seed = 7
+    assert data.folder() == listops(tmp_path).folder()
+    assert not set(examples(data, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
+
+
+def test_a_seed_gives_these_expressions_for_good() -> None:
+    first = [" ".join(VOCABULARY[i] for i in ids) for ids, _ in islice(distinct(0, 10, 16, 1), 3)]
+    assert first == [
+        "[MAX 7 4 9 4 7 [MAX 7 0 9 6 4 X 3 X",
+        "[MED 9 2 [MIN 8 2 3 2 7 8 1 X X",
+        "[MAX [SM 7 7 8 4 4 7 X 0 7 X",
+    ]
+
+
+def test_prepared_set_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = listops(tmp_path)
+    monkeypatch.setattr("sliceformer_lab.data.sequences.listops.distinct", None)
+    assert listops(tmp_path).folder() == data.folder()
+
+
+def test_name_carries_lengths_and_seed(tmp_path: Path) -> None:
+    found = listops(tmp_path, generator_seed=4).fingerprint()
+    assert found["name"] == "lra_listops_10_60 (generated with seed 4)" and not found["official"]
+
+
+def test_lengths_between_which_there_is_nothing_are_refused(tmp_path: Path) -> None:
+    node = {
+        "_target_": "sliceformer_lab.data.sequences.listops.ListOps",
+        "root": str(tmp_path),
+        "min_len": 50,
+        "max_len": 51,
+    }
+    with pytest.raises(ConfigError, match="data: min_len=50 and max_len=51 leave no length between them"):
+        construct(node, where="data")
+
+
+def test_more_expressions_than_there_are_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"only 400 different expressions of more than 3 and fewer than 5 .*data.max_len"
+    ):
+        listops(tmp_path, min_len=3, max_len=5, num_train=400)  # an operator and two digits
+
+
+def test_official_files_give_the_published_ids(tmp_path: Path) -> None:
+    official_files.listops(tmp_path)
+    data = listops(tmp_path, source="official", split_seed=0)
+    assert data.sizes() == {"num_train": 40, "num_val": 10, "num_test": 10}
+    spelled = [(" ".join(VOCABULARY[i] for i in ids), target) for ids, target in examples(data, "val")]
+    assert spelled[3] == ("[SM 3 0 X", 3)
+    official, note = data.is_official()
+    assert not official and "96000" in note
+
+
+def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> None:
+    official_files.listops(tmp_path)
+    split = listops(tmp_path, source="official", max_len=3).splits["test"]
+    assert isinstance(split, SequenceSplit)
+    assert split.batch([0]).inputs.shape == (1, 3) and split.num_truncated() == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"( ( ( [SM 3 ) 4 ) ] )", "has 1 columns separated by tabs, expected 2"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\t7\t7", "has 3 columns separated by tabs, expected 2"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\t8", "the target is '8', but the expression comes to 7"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\tseven", "the target is 'seven', but the expression comes to 7"),
+        (b"( ( ( [FIRST 3 ) 4 ) ] )\t3", r"the expression has '[FIRST', which is no symbol of ListOps"),
+        (b"( ( [SM 3 ) 4 )\t7", "the expression is not one whole expression"),
+        (b"( ( ( [SM 3 ) \xe9 ) ] )\t7", "is not UTF-8"),
+    ],
+)
+def test_wrong_row_is_told_with_file_and_line(tmp_path: Path, line: bytes, told: str) -> None:
+    official_files.listops(tmp_path)
+    path = tmp_path / "basic_val.tsv"
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(DataError) as caught:
+        listops(tmp_path, source="official")
+    assert f"{path}, line 12: {told}" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "Source\n", "Source\tTarget\n", "( ( ( [SM 3 ) 4 ) ] )\t7\n"])
+def test_file_without_header_or_rows_is_refused(tmp_path: Path, content: str) -> None:
+    official_files.listops(tmp_path)
+    (tmp_path / "basic_test.tsv").write_text(content)
+    with pytest.raises(DataError, match=r"basic_test.tsv(, line 1: .*columns|.* has no expressions)"):
+        listops(tmp_path, source="official")
+
+
+def test_missing_official_file_says_where_it_must_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"{tmp_path}/basic_train.tsv is missing; put .*data.source=generated"):
+        listops(tmp_path, source="official")
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def killed(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_work_without_end_is_done_in_its_order(processes: int) -> None:
+    assert list(islice(in_order(square, count(), processes), 20)) == [n * n for n in range(20)]
+    assert list(in_order(square, range(5), processes)) == [0, 1, 4, 9, 16]
+
+
+def test_killed_process_says_what_to_try() -> None:
+    with pytest.raises(DataError, match=r"was killed.*fewer than data.processes=2"):
+        list(in_order(killed, range(4), 2))
+
+
+def test_pace_tells_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("sliceformer_lab.data.parallel.time.monotonic", lambda: now[0])
+    pace = Pace("expressions", 10_000, done=1_000)
+    with caplog.at_level("INFO"):
+        for now[0], done in ((5.0, 1_500), (11.0, 3_200), (12.0, 3_300), (30.0, 4_000)):
+            pace.update(done)
+    assert caplog.messages == [
+        "3,200 of 10,000 expressions, 200 a second, 0.6 min left",
+        "4,000 of 10,000 expressions, 100 a second, 1.0 min left",
+    ]

@@ -1,0 +1,202 @@
+"""Loaders replay a pass from (seed, optimizer step): after a resume, with any workers, in any number of processes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from support import official_files
+from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.images.cifar import CIFAR10
+from sliceformer_lab.data.images.imagenet import ImageNet1k
+from sliceformer_lab.data.loader import PassSampler, SeededLoader
+from sliceformer_lab.training.distributed import VARIABLES
+
+
+class Recorder(pl.LightningModule):
+    """A linear model with dropout that keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(3 * 32 * 32, 10))
+        self.given: list[tuple[Tensor, Tensor]] = []
+        self.evaluated: list[int] = []
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.given.append((batch.ids, batch.inputs))
+        return nn.functional.cross_entropy(self.model(batch.inputs), batch.target)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.evaluated += batch.ids.tolist()
+
+    test_step = validation_step
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    official_files.cifar10(tmp_path)
+    return tmp_path
+
+
+def cifar(root: Path, **options: Any) -> CIFAR10:
+    return CIFAR10(root=str(root), verify=False, batch_size=16, **options)
+
+
+def trainer(root: Path, **options: Any) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=root,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def train(root: Path, epochs: int, resume: Path | None = None, **options: Any) -> tuple[Recorder, pl.Trainer]:
+    torch.manual_seed(0)
+    model, run = Recorder(), trainer(root, max_epochs=epochs)
+    data = cifar(root, **options)
+    data.seed = 5
+    run.fit(model, datamodule=data, ckpt_path=resume)
+    return model, run
+
+
+def passes(data: CIFAR10, stage: str = "train") -> list[Batch]:
+    data.setup()
+    return list(loader(data, stage))
+
+
+def loader(data: CIFAR10, stage: str) -> SeededLoader:
+    return data.train_dataloader() if stage == "train" else data.test_dataloader()[0]
+
+
+def assert_same(a: list[tuple[Tensor, Tensor]], b: list[tuple[Tensor, Tensor]]) -> None:
+    assert len(a) == len(b)
+    for (ids_a, inputs_a), (ids_b, inputs_b) in zip(a, b, strict=True):
+        assert torch.equal(ids_a, ids_b) and torch.equal(inputs_a, inputs_b)
+
+
+def test_resumed_run_sees_the_batches_of_a_run_never_stopped(root: Path) -> None:
+    whole, _ = train(root, epochs=3, num_workers=2)
+    _, stopped = train(root, epochs=1, num_workers=2)
+    stopped.save_checkpoint(root / "last.ckpt")
+    resumed, _ = train(root, epochs=3, resume=root / "last.ckpt", num_workers=2)
+    steps = len(whole.given) // 3
+    assert_same(whole.given[steps:], resumed.given)
+
+
+def test_epochs_differ_in_order_and_augmentation(root: Path) -> None:
+    model, _ = train(root, epochs=2)
+    first, second = model.given[: len(model.given) // 2], model.given[len(model.given) // 2 :]
+    order = [torch.cat([ids for ids, _ in epoch]) for epoch in (first, second)]
+    assert order[0].sort().values.equal(order[1].sort().values) and not order[0].equal(order[1])
+    pictures = [
+        torch.cat([inputs for _, inputs in epoch])[ids.argsort()]
+        for epoch, ids in zip((first, second), order, strict=True)
+    ]
+    assert (pictures[0] != pictures[1]).flatten(1).any(dim=1).float().mean() > 0.9
+
+
+def test_the_same_pictures_are_augmented_anew_in_every_pass(root: Path) -> None:
+    data, seen = cifar(root), []
+    for data.seed in (0, 0, 1):
+        passes(data)
+        seen.append(data.splits["train"].__getitems__([0, 1, 2]).inputs)
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+
+
+def test_workers_change_nothing(root: Path) -> None:
+    given = [[(b.ids, b.inputs) for b in passes(cifar(root, num_workers=n))] for n in (0, 1, 2)]
+    assert_same(given[0], given[1])
+    assert_same(given[0], given[2])
+
+
+def test_timm_augmentation_is_replayed_too(tmp_path: Path) -> None:
+    official_files.imagenet1k(tmp_path)
+    given = []
+    for workers in (0, 2):
+        data = ImageNet1k(root=str(tmp_path), image_size=32, batch_size=32, num_workers=workers)
+        data.setup()
+        given.append([(b.ids, b.inputs) for b in data.train_dataloader()])
+    assert_same(*given)
+
+
+def test_seed_changes_batches_and_loading_leaves_the_run_s_generators_alone(root: Path) -> None:
+    data = cifar(root)
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)
+    first = passes(data)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert str(before[1:]) == str((random.getstate(), np.random.get_state(legacy=False)))
+    data.seed = 1
+    assert not torch.equal(first[0].ids, passes(data)[0].ids)
+
+
+def test_evaluation_keeps_order_and_pictures(root: Path) -> None:
+    data = cifar(root)
+    first = passes(data, "test")
+    data.seed = 1
+    assert_same([(b.ids, b.inputs) for b in first], [(b.ids, b.inputs) for b in passes(data, "test")])
+    assert torch.cat([b.ids for b in first]).tolist() == list(range(20))
+
+
+def shares(data: CIFAR10, stage: str, world: int, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The ids that each process of a group would be given, in order."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: world)
+    given = []
+    for rank in range(world):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        own = loader(data, stage)
+        given.append([i for batch in own for i in batch.ids.tolist()])
+        assert len(cast(PassSampler, own.sampler)) == len(given[-1])
+    return given
+
+
+def test_processes_share_training_equally_and_evaluation_exactly(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = cifar(root, limit_train=89)
+    alone = [i for batch in passes(data) for i in batch.ids.tolist()]
+    training = shares(data, "train", 3, monkeypatch)
+    assert [len(share) for share in training] == [29, 29, 29]
+    assert [i for step in zip(*training, strict=True) for i in step] == alone[:87]
+    evaluation = shares(data, "test", 3, monkeypatch)
+    assert sorted(i for share in evaluation for i in share) == list(range(20))
+
+
+@pytest.fixture
+def process_group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leaves no process group and none of Lightning's variables, which later processes would take for theirs."""
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+def test_lightning_keeps_the_sampler_under_ddp_and_scores_every_example_once(root: Path) -> None:
+    model, run = Recorder(), trainer(root, max_epochs=1, strategy="ddp", devices=1, num_sanity_val_steps=0)
+    run.fit(model, datamodule=cifar(root))
+    assert isinstance(cast(Any, run.train_dataloader).sampler, PassSampler)
+    assert sorted(model.evaluated) == list(range(10))
+
+
+def test_lightning_can_overfit_on_one_fixed_batch(root: Path) -> None:
+    model, run = Recorder(), trainer(root, max_epochs=3, overfit_batches=1)
+    run.fit(model, datamodule=cifar(root))
+    fixed = cast(SeededLoader, run.train_dataloader)
+    assert isinstance(fixed, SeededLoader) and isinstance(fixed.sampler, SequentialSampler)
+    assert_same(model.given[:1] * 3, model.given)

@@ -1,0 +1,205 @@
+"""Molecules from the published files and from a user's table, and what is said of the ones that cannot be had."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_graphs, task_modules
+from torch.testing import assert_close
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.graphs.base import GraphSplit
+from sliceformer_lab.data.graphs.molecule import HARTREE, MoleculeTable
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.tasks.graph import GraphRegression
+from sliceformer_lab.training.build import build_data, build_task
+
+
+def table(tmp_path: Path, rows: list[str], header: str = "smiles,target", **options: Any) -> MoleculeTable:
+    file = tmp_path / "molecules.csv"
+    file.write_text("\n".join([header, *rows]) + "\n")
+    wanted = {"targets": ("target",), "processes": 1, "val_fraction": 0.0, "test_fraction": 0.0} | options
+    return MoleculeTable(root=str(tmp_path), file=str(file), **wanted)
+
+
+def targets(data: Any, stage: str = "train") -> np.ndarray:
+    split = data.splits[stage]
+    assert isinstance(split, GraphSplit)
+    return np.sort(split.store.targets[split.rows, 0])
+
+
+def test_qm9_of_moleculenet_is_in_hartree(tmp_path: Path) -> None:
+    data = task_modules.ready("qm9_gap", tmp_path)
+    everything = np.concatenate([targets(data, stage) for stage in ("train", "val", "test")])
+    want = [official_graphs.gap_of(i) * HARTREE for i in range(official_graphs.COUNT)]
+    np.testing.assert_allclose(np.sort(everything), np.sort(want), rtol=1e-6)
+    assert [len(data.splits[stage]) for stage in ("test", "val", "train")] == [4, 4, 32]
+
+
+def test_pcqm4m_keeps_the_official_parts_and_leaves_out_secret_gaps(tmp_path: Path) -> None:
+    data = task_modules.ready("pcqm4m", tmp_path)
+    assert [len(data.splits[stage]) for stage in ("train", "val", "test")] == [24, 8, 0]
+    np.testing.assert_allclose(
+        targets(data, "val"), np.sort([official_graphs.gap_of(i) for i in range(24, 32)]), rtol=1e-6
+    )
+
+
+def test_zinc_is_read_as_torch_geometric_reads_it(tmp_path: Path) -> None:
+    data = task_modules.ready("zinc", tmp_path)
+    assert [len(data.splits[stage]) for stage in ("train", "val", "test")] == [24, 8, 8]
+    np.testing.assert_allclose(targets(data, "test"), np.arange(8))
+    batch = next(iter(data.train_dataloader()))
+    assert batch.inputs.shape[2] == 1 and batch.structure.edge_features.shape[1] == 1
+
+
+def test_a_split_of_another_set_is_refused(tmp_path: Path) -> None:
+    official_graphs.pcqm4m(tmp_path)
+    file = tmp_path / "pcqm4m-v2" / "split_dict.pt"
+    torch.save({"train": np.arange(10), "valid": np.array([99])}, file)
+    with pytest.raises(DataError, match=r"names molecule 99, but .* has 40; they are not of one set"):
+        task_modules.ready("pcqm4m", tmp_path)
+
+
+class Foreign:
+    def __reduce__(self) -> Any:
+        return (print, ("code of a stranger",))
+
+
+def test_a_split_that_holds_code_is_refused_unrun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official_graphs.pcqm4m(tmp_path)
+    torch.save({"train": Foreign()}, tmp_path / "pcqm4m-v2" / "split_dict.pt")
+    with pytest.raises(DataError, match="holds more than arrays; nothing of it was run"):
+        task_modules.ready("pcqm4m", tmp_path)
+    assert "stranger" not in capsys.readouterr().out
+    (tmp_path / "pcqm4m-v2" / "split_dict.pt").write_bytes(pickle.dumps([1])[:3])
+    with pytest.raises(DataError, match="damaged"):
+        task_modules.ready("pcqm4m", tmp_path)
+
+
+def test_what_does_not_parse_is_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = ["CCO,1", "C1CC,2", "CC,3", ",4", "CCCCCC,5"]
+    data = table(tmp_path, rows, max_nodes=5)
+    with caplog.at_level(logging.INFO):
+        data.setup()
+    np.testing.assert_array_equal(targets(data), [1, 3])
+    for reason in ("does not parse as SMILES: 1", "has no atoms: 1", "has more nodes than data.max_nodes: 1"):
+        assert reason in caplog.text and reason in data.fingerprint()["note"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("C1CC,2", "line 3: 'C1CC' does not parse"), (",4", "line 3: '' has no atoms"), ("CCCCCC,5", None)],
+)
+def test_what_does_not_parse_stops_by_option(tmp_path: Path, row: str, message: str | None) -> None:
+    data = table(tmp_path, ["CCO,1", row], max_nodes=5, invalid="error")
+    if message is None:  # a molecule that is too large is no fault of the file
+        data.setup()
+        assert len(data.splits["train"]) == 1
+        return
+    with pytest.raises(DataError, match=message):
+        data.setup()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (["CCO,x"], {}, "line 2: target is 'x', not a number"),
+        (["CCO,inf"], {}, "target is infinite"),
+        (["CCO,1"], {"targets": ("gap",)}, "no column 'gap' but smiles, target; choose one by data.targets"),
+        (["CCO,1"], {"smiles_column": "SMILES"}, "choose one by data.smiles_column"),
+        (["C1CC,1"], {}, "none of 1 graphs can be used"),
+        (["CCO,1"], {"val_fraction": 0.3}, "holding out 0.3 of 1 graphs for val takes none"),
+        (["CCO,1", "CC,2"], {"split_column": "target"}, "target is '1', which names no part"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_told_in_one_sentence(
+    tmp_path: Path, rows: list[str], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as error:
+        table(tmp_path, rows, **options).setup()
+    assert "\n" not in str(error.value)
+
+
+def test_missing_numbers_neither_train_nor_score(tmp_path: Path) -> None:
+    data = table(tmp_path, ["CCO,1,", "CC,3,5", "C,,5"], "smiles,target,other", targets=("target", "other"))
+    mean, std = data.target_statistics()
+    assert_close(mean, torch.tensor([2.0, 5.0]))
+    assert_close(std, torch.tensor([1.0, 1.0]))  # one value has no deviation
+    task = small_task(data)
+    batch = data.splits["train"].batch([0, 1, 2])  # type: ignore[attr-defined]
+    output = task(batch)
+    known = ~batch.target.isnan()
+    task.test_metrics.update(output, batch.target)
+    want = (output - batch.target)[known].abs().mean()
+    assert_close(task.test_metrics.compute()["mae"], want.detach())
+    loss = task.loss(output, batch.target)
+    assert_close(loss, want)
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in task.parameters())
+    assert task.chance(torch.tensor([[1.0, torch.nan], [3.0, 5.0]])) == pytest.approx(2 / 3)
+
+
+def test_a_target_that_no_training_molecule_has_is_named(tmp_path: Path) -> None:
+    data = table(tmp_path, ["CCO,1,", "CC,3,"], "smiles,target,other", targets=("target", "other"))
+    with pytest.raises(DataError, match="no training graph has other"):
+        data.target_statistics()
+
+
+def small_task(data: MoleculeTable, *overrides: str) -> GraphRegression:
+    config = compose_root(["task=molecule_csv", "encoder=tiny", "attention=mha", *overrides])
+    torch.manual_seed(0)
+    task: GraphRegression = build_task(config, data.spec)
+    return task.eval()
+
+
+@pytest.mark.parametrize("attention", ["mha", "csp", "sliceformer", "samsa"])
+def test_a_molecule_is_answered_alike_beside_any_other(tmp_path: Path, attention: str) -> None:
+    data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES])
+    data.setup()
+    task = small_task(data, f"attention={attention}", "encoder.position=none")
+    split = data.splits["train"]
+    rows = list(range(len(split)))
+    with torch.no_grad():
+        together = task(split.batch(rows))  # type: ignore[attr-defined]
+        alone = torch.cat([task(split.batch([row])) for row in rows])  # type: ignore[attr-defined]
+    assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_bias_false_hides_what_lies_between_atoms(tmp_path: Path) -> None:
+    data = table(tmp_path, ["CC(C)CC,1", "CCC(C)C,2"], bucket=False)
+    data.setup()
+    batch = data.splits["train"].batch([0, 1])  # type: ignore[attr-defined]
+    structure = batch.structure
+    moved = type(structure)(
+        structure.edge_index, structure.edge_features, structure.distances + 1, structure.path_features
+    )
+    other = type(batch)(batch.inputs, batch.target, batch.ids, batch.padding, moved)
+    for bias, same in ((True, False), (False, True)):
+        task = small_task(data, f"task.bias={str(bias).lower()}")
+        assert torch.equal(task(batch), task(other)) == same
+
+
+@pytest.mark.parametrize("attention", ["performer", "fnet", "identity"])
+def test_attentions_without_a_bias_are_refused_by_name(attention: str) -> None:
+    config = compose_root(["task=qm9_gap", f"attention={attention}"])
+    with pytest.raises(
+        ConfigError, match=r"passes a pairwise bias, which \w+ cannot take; attentions that can: .*csp.*mha"
+    ):
+        build_task(config, build_data(config).spec)
+
+
+@pytest.mark.parametrize(
+    ("attention", "count"), [("mha", 47_085_377), ("sliceformer", 32_911_169), ("csp", 32_911_169)]
+)
+def test_graphormer_has_the_parameters_of_the_paper(attention: str, count: int) -> None:
+    config = compose_root(["task=pcqm4m", f"attention={attention}"])
+    with torch.device("meta"):
+        task = build_task(config, build_data(config).spec)
+    assert sum(p.numel() for p in task.parameters() if p.requires_grad) == count

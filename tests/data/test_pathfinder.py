@@ -1,0 +1,265 @@
+"""Pathfinder's files: drawn in parallel, gone on with after a stop, or read from the published layout."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.pathfinder_tracer import trace
+
+from sliceformer_lab.data.cache import content_digest, manifest
+from sliceformer_lab.data.images.contact_sheet import COLOURS
+from sliceformer_lab.data.sequences import pathfinder_files
+from sliceformer_lab.data.sequences.pathfinder import LRAPathfinder, LRAPathX
+from sliceformer_lab.data.sequences.snakes import SnakeOptions, Snakes
+from sliceformer_lab.errors import DataError
+
+SMALL: dict[str, Any] = {"difficulty": "easy", "num_examples": 40, "processes": 1, "batch_size": 4}
+
+
+def pathfinder(root: Path, **options: Any) -> LRAPathfinder:
+    data = LRAPathfinder(root=str(root), **(SMALL | options))
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def everything(data: LRAPathfinder) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (n, 1024) and labels (n,) of all splits, in the order of the pictures."""
+    batches = [data.splits[stage].batch(list(range(len(data.splits[stage])))) for stage in data.stages()]
+    if "train" in data.splits:  # training rows are shuffled by split_seed
+        batches[0] = data.splits["train"].batch(np.argsort(data.splits["train"].rows).tolist())  # type: ignore[attr-defined]
+    return (
+        np.concatenate([batch.inputs.numpy() for batch in batches]),
+        np.concatenate([batch.target.numpy() for batch in batches]),
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> LRAPathfinder:
+    return pathfinder(tmp_path_factory.mktemp("pathfinder"))
+
+
+def test_splits_are_80_10_10_percent_of_the_seeds_pictures_in_their_order(drawn: LRAPathfinder) -> None:
+    assert drawn.sizes() == {"num_train": 32, "num_val": 4, "num_test": 4}
+    pixels, labels = everything(drawn)
+    snakes = Snakes(SnakeOptions.published(32, "easy"))
+    for index in range(40):
+        drawing = snakes.draw(0, index)
+        assert np.array_equal(pixels[index], drawing.pixels.ravel())
+        assert labels[index] == drawing.label
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(10, (8, 1, 1)), (19, (15, 1, 3)), (200_000, (160_000, 20_000, 20_000))])
+def test_every_picture_is_in_one_split(count: int, sizes: tuple[int, int, int]) -> None:
+    assert tuple(pathfinder_files.divided(count).values()) == sizes
+
+
+def test_spec_carries_difficulty_distractors_and_length_and_reads_nothing() -> None:
+    assert LRAPathfinder(root="nowhere").spec.name == "lra_pathfinder_hard_1024"
+    spec = LRAPathX(root="nowhere", pixels="values", difficulty="easy", num_distractors=3).spec
+    assert (spec.name, spec.max_len) == ("lra_pathx_easy_3_distractors_16384", 16_384)
+    assert (spec.vocab_size, spec.channels, spec.num_classes, spec.ragged) == (0, 1, 2, False)
+
+
+def test_values_are_pixels_from_minus_1_to_1(drawn: LRAPathfinder) -> None:
+    ids = drawn.splits["test"].batch([0, 1])
+    values = pathfinder(drawn.path, pixels="values").splits["test"].batch([0, 1])
+    assert (ids.inputs.dtype, ids.padding, values.padding) == (torch.int64, None, None)
+    torch.testing.assert_close(values.inputs, (ids.inputs / 255.0 - 0.5)[..., None] / 0.5)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_pictures_do_not_depend_on_processes_or_shards(
+    drawn: LRAPathfinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setattr(pathfinder_files, "SHARD", 3)
+    other = pathfinder(tmp_path, processes=processes)
+    for found, expected in zip(everything(other), everything(drawn), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_the_second_time_nothing_is_drawn(drawn: LRAPathfinder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Snakes, "draw", None)
+    assert pathfinder(drawn.path).sizes() == drawn.sizes()
+    assert isinstance(pathfinder(drawn.path).splits["train"].store.tokens, np.memmap)  # type: ignore[attr-defined]
+
+
+def test_a_stopped_generation_goes_on_with_the_shards_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pathfinder_files, "SHARD", 8)
+    whole = pathfinder(tmp_path / "whole")
+    drawn: Counter[int] = Counter()
+    draw = Snakes.draw
+
+    def counted(self: Snakes, seed: int, index: int) -> Any:
+        if index == 20 and not drawn[20]:
+            drawn[20] += 1
+            raise KeyboardInterrupt
+        drawn[index] += 1
+        return draw(self, seed, index)
+
+    monkeypatch.setattr(Snakes, "draw", counted)
+    with pytest.raises(KeyboardInterrupt):
+        pathfinder(tmp_path / "stopped")
+    stopped = pathfinder(tmp_path / "stopped")
+    assert {index for index, times in drawn.items() if times == 2} == {16, 17, 18, 19, 20}  # of the third shard
+    assert content_digest(stopped.folder()) == content_digest(whole.folder())
+    assert not list(stopped.folder().glob("*.partial"))
+
+
+def test_a_pixel_file_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathfinder_files, "put_pixels", full)
+    with pytest.raises(DataError, match=r"cannot be written .*No space left.*data\.root"):
+        pathfinder(tmp_path)
+
+
+def test_no_picture_is_in_two_splits(drawn: LRAPathfinder) -> None:
+    assert len(np.unique(everything(drawn)[0], axis=0)) == 40
+
+
+def test_pictures_that_turn_up_twice_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Snakes.draw
+    monkeypatch.setattr(Snakes, "draw", lambda self, seed, index: draw(self, seed, 0 if index == 39 else index))
+    with pytest.raises(DataError, match=r"1 pictures turned up twice; choose another data\.generator_seed"):
+        pathfinder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{"generator_seed": 1}, {"difficulty": "intermediate"}, {"num_distractors": 1}, {"num_examples": 30}]
+)
+def test_each_option_of_the_generator_has_its_own_cache(drawn: LRAPathfinder, options: dict[str, Any]) -> None:
+    other = pathfinder(drawn.path, **options)
+    assert other.folder() != drawn.folder()
+    assert not np.array_equal(everything(other)[0], everything(drawn)[0])
+
+
+def test_each_picture_keeps_its_paddles(drawn: LRAPathfinder) -> None:
+    """The tracer finds the labels again from the files alone."""
+    snakes = np.load(drawn.folder() / "paddle_snakes.npy")
+    assert np.bincount(snakes).tolist() == [6, 6, *[2] * 10]
+    for stage in drawn.stages():
+        kept = np.load(drawn.folder() / f"{stage}_paddles_0000.npz")
+        targets = np.load(drawn.folder() / f"{stage}_targets.npy")
+        for row, target in enumerate(targets):
+            traced = trace(kept["centres"][row].astype(float), kept["orientations"][row], kept["markers"][row], 2, 1)
+            assert traced.label == target == kept["label"][row]
+
+
+def test_fingerprint_says_that_pictures_are_generated(drawn: LRAPathfinder) -> None:
+    found = drawn.fingerprint()
+    assert (found["name"], found["official"]) == ("lra_pathfinder_easy_1024 (generated with seed 0)", False)
+    assert manifest(drawn.folder())["key"]["seed"] == 0
+
+
+def test_contact_sheet_shows_both_labels_with_their_solutions(drawn: LRAPathfinder) -> None:
+    with Image.open(drawn.folder() / "contact_sheet.png") as image:
+        sheet = np.array(image)
+    for half in np.array_split(sheet, 2, axis=1):
+        for colour in COLOURS:
+            assert (half == colour).all(-1).sum() > 500
+
+
+def test_path_x_has_16384_pixels(tmp_path: Path) -> None:
+    data = LRAPathX(root=str(tmp_path), **(SMALL | {"num_examples": 10, "num_distractors": 2}))
+    data.prepare_data()
+    data.setup()
+    batch = data.splits["train"].batch([0, 1])
+    assert batch.inputs.shape == (2, 16_384) and batch.padding is None
+
+
+def official(root: Path, size: int = 32, count: int = 24, folder: str = "curv_baseline") -> Path:
+    """Pictures in the published layout, in lists 0, 2 and 10; picture i has the grey level 5 + i; one file is empty."""
+    base = root / f"pathfinder{size}" / folder
+    (base / "metadata").mkdir(parents=True)
+    for part, batch in enumerate((0, 2, 10)):
+        (base / "imgs" / str(batch)).mkdir(parents=True)
+        rows = []
+        for number in range(count // 3):
+            index = part * (count // 3) + number
+            path = base / "imgs" / str(batch) / f"sample_{number}.png"
+            Image.new("L", (size, size), 5 + index).save(path)
+            rows.append(f"imgs/{batch} sample_{number}.png {number} {index % 2} 1.8 6 2.0 5 1.5 2 1\n")
+        (base / "metadata" / f"{batch}.npy").write_text("".join(rows))
+    (base / "imgs" / "2" / "sample_3.png").write_bytes(b"")
+    return base
+
+
+def test_official_files_are_read_in_order_without_the_empty_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    official(tmp_path)
+    with caplog.at_level(logging.INFO):
+        data = pathfinder(tmp_path, source="official")
+    assert "1 of 24 pictures are empty files, left out" in caplog.text
+    pixels, labels = everything(data)
+    kept = [index for index in range(24) if index != 8 + 3]
+    assert pixels.shape == (23, 1024) and (pixels == pixels[:, :1]).all()
+    assert pixels[:, 0].tolist() == [5 + index for index in kept]
+    assert labels.tolist() == [index % 2 for index in kept]
+    assert data.sizes() == {"num_train": 18, "num_val": 2, "num_test": 3}
+    assert (data.folder() / "contact_sheet.png").is_file()
+    found = data.fingerprint()
+    assert not found["official"] and "23 pictures in the published layout" in found["note"]
+
+
+def test_official_path_x_is_read_too(tmp_path: Path) -> None:
+    official(tmp_path, size=128, count=12, folder="curv_contour_length_14")
+    data = LRAPathX(root=str(tmp_path), source="official")
+    data.prepare_data()
+    data.setup()
+    assert data.splits["train"].batch([0]).inputs.shape == (1, 16_384)
+
+
+def test_changed_lists_are_read_again(tmp_path: Path) -> None:
+    base = official(tmp_path)
+    before = pathfinder(tmp_path, source="official").folder()
+    with (base / "metadata" / "2.npy").open("a") as file:
+        file.write("imgs/2 sample_0.png 9 1\n")
+    after = pathfinder(tmp_path, source="official")
+    assert after.folder() != before and sum(after.sizes().values()) == 24
+
+
+def _no_lists(base: Path) -> None:
+    for file in (base / "metadata").iterdir():
+        file.unlink()
+
+
+def _row(text: str) -> Any:
+    return lambda base: (base / "metadata" / "2.npy").write_text(f"imgs/2 sample_0.png 0 1 1.8\n{text}\n")
+
+
+BROKEN = [
+    (_no_lists, r"metadata holds no lists of pictures .*pathfinder32.*data\.source=generated"),
+    (_row("imgs/2 sample_1.png 1"), r"2\.npy, line 2: given 'imgs/2 sample_1\.png 1', expected"),
+    (_row("imgs/2 sample_1.png 1 2"), r"2\.npy, line 2: given .* with label 0 or 1"),
+    (_row("imgs/2 sample_99.png 1 1"), r"2\.npy, line 2: .*sample_99\.png is missing"),
+    (lambda base: (base / "metadata" / "2.npy").write_bytes(b"\x93NUMPY"), r"2\.npy is not text"),
+    (lambda base: (base / "imgs/0/sample_2.png").write_bytes(b"x"), r"sample_2\.png cannot be read as an image"),
+    (lambda base: Image.new("L", (30, 32)).save(base / "imgs/0/sample_2.png"), "has 32 x 30 pixels, expected 32 x 32"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), BROKEN)
+def test_spoilt_official_files_are_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:
+    spoil(official(tmp_path))
+    with pytest.raises(DataError, match=message):
+        pathfinder(tmp_path, source="official")
+
+
+def test_too_few_official_pictures_are_refused(tmp_path: Path) -> None:
+    official(tmp_path, count=6 + 6)
+    for path in (tmp_path / "pathfinder32/curv_baseline/imgs/0").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="lists 7 pictures, too few"):
+        pathfinder(tmp_path, source="official")

@@ -1,0 +1,248 @@
+"""Peptides: files, positions, tokens and metrics against the official code's rules, brute force and hand cases."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+from support import official_graphs, task_modules
+from test_molecules import Foreign
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.data.graphs.base import GraphSplit
+from sliceformer_lab.data.graphs.lrgb import with_positions
+from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
+from sliceformer_lab.data.graphs.smiles import molecule
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.tasks.peptides import MeanAveragePrecision
+from sliceformer_lab.training.build import build_task
+
+SPLIT = Path("lrgb", "peptides-functional", "splits_random_stratified_peptide.pickle")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("peptides")
+    official_graphs.peptides(folder)
+    return folder
+
+
+def func(root: Path, **options: Any) -> Any:
+    return task_modules.ready("peptides_func", root, laplacian=4, random_walk=6, **options)
+
+
+def small_task(data: Any, *overrides: str) -> Any:
+    config = compose_root([f"task={data.spec.name}", "encoder=tiny", "encoder.position=none", *overrides])
+    torch.manual_seed(0)
+    return build_task(config, data.spec).eval()
+
+
+def test_parts_and_labels_are_those_of_the_files(root: Path) -> None:
+    data = func(root)
+    rows = {stage: data.splits[stage].rows for stage in ("train", "val", "test")}
+    want = {"train": range(24), "val": range(24, 32), "test": range(32, 40)}
+    assert {stage: sorted(part) for stage, part in rows.items()} == {s: list(part) for s, part in want.items()}
+    store = data.splits["test"].store
+    labels = [[float((i + j) % 4 == 0) for j in range(10)] for i in range(40)]
+    np.testing.assert_array_equal(store.targets, labels)
+    assert not data.fingerprint()["official"]
+
+
+def test_numbers_are_read_in_the_published_order(root: Path) -> None:
+    data: Any = task_modules.ready("peptides_struct", root)
+    assert data.target_names() == official_graphs.FOLDS
+    np.testing.assert_allclose(data.splits["test"].store.targets[8], np.full(11, -0.2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"train": np.arange(30), "val": np.arange(30, 35), "test": np.arange(35, 41)}, "41 rows .* the table has 40"),
+        ({"train": np.arange(30), "val": np.arange(29, 35), "test": np.arange(35, 40)}, "each to be in one part"),
+        ({"train": np.arange(40)}, "holds no split: expected arrays of rows named train, val, test"),
+        ({"train": Foreign()}, "which no data file needs; nothing of it was run"),
+    ],
+)
+def test_a_split_that_does_not_match_or_holds_code_is_refused(tmp_path: Path, split: Any, message: str) -> None:
+    official_graphs.peptides(tmp_path)
+    (tmp_path / SPLIT).write_bytes(pickle.dumps(split))
+    with pytest.raises(DataError, match=message):
+        func(tmp_path)
+
+
+def test_a_file_with_another_md5_sum_is_refused_unless_asked_for(root: Path) -> None:
+    with pytest.raises(DataError, match=r"is not the official file .* data.verify=false"):
+        func(root, verify=True)
+
+
+def test_positions_are_the_laplacians_vectors_and_chances_of_return() -> None:
+    made = molecule(official_graphs.SMILES[0])
+    assert made is not None
+    size = len(made)
+    adjacency = np.zeros((size, size))
+    adjacency[tuple(made.edges)] = 1
+    degree = adjacency.sum(1)
+    laplacian = np.eye(size) - adjacency / np.sqrt(np.outer(degree, degree))
+    values, vectors = spectrum(made.edges, size)
+    found = laplacian_vectors(vectors, 4)
+    np.testing.assert_allclose(laplacian @ found, found * (1 - values[1:5]), atol=1e-5)
+    np.testing.assert_allclose((found**2).mean(0), 1, rtol=1e-5)
+    np.testing.assert_allclose(1 - values[:5], np.linalg.eigvalsh(laplacian)[:5], atol=1e-9)
+    walk = adjacency / degree[:, None]
+    want = [np.diag(np.linalg.matrix_power(walk, steps)) for steps in range(1, 7)]
+    np.testing.assert_allclose(return_probabilities(values, vectors, 6), np.transpose(want), atol=1e-6)
+
+
+def test_single_and_unconnected_atoms_have_positions() -> None:
+    for smiles in ("C", "[Na+].[Cl-]"):
+        made = molecule(smiles)
+        assert made is not None
+        positions = with_positions(made, laplacian=4, random_walk=6).positions
+        assert positions is not None and positions.shape == (len(made), 10) and np.isfinite(positions).all()
+        assert not positions[:, 4:].any()  # a walk cannot leave, nor return
+
+
+def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
+    data = func(root)
+    train, test = data.splits["train"], data.splits["test"]
+
+    def positions(split: GraphSplit, seed: int) -> Tensor:
+        split.pass_seed = seed
+        structure = split.__getitems__([0, 1, 2]).structure
+        assert structure is not None and structure.positions is not None
+        return structure.positions
+
+    passes = [positions(train, seed) for seed in range(8)]
+    plain = GraphSplit(train.store, train.rows).batch([0, 1, 2]).structure
+    assert plain is not None and plain.positions is not None
+    assert_close(positions(train, 3), passes[3])  # a pass can be replayed
+    for one in passes:
+        assert_close(one.abs(), plain.positions.abs())
+        assert_close(one[..., 4:], plain.positions[..., 4:])
+        signs = torch.where(plain.positions == 0, 0.0, one / plain.positions)[..., :4]
+        assert ((signs.amin(1) >= 0) | (signs.amax(1) <= 0)).all()  # one sign for all of a graph's nodes
+    assert torch.stack(passes)[..., :4].flatten(0, 1).std(0).max() > 0.1
+    assert_close(positions(test, 0), positions(test, 1))
+    still = func(root, flip_signs=False).splits["train"]
+    assert_close(positions(still, 0), positions(still, 1))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+def test_edges_stand_after_the_nodes_of_their_graph(root: Path, pool: str) -> None:
+    data = func(root)
+    task = small_task(data, "task.tokens=nodes_edges", f"task.pool={pool}")
+    prefix = int(pool == "cls")
+    split = data.splits["val"]
+    batch = split.batch(list(range(8)))
+    seen: list[Any] = []
+    task.encoder.register_forward_pre_hook(lambda _, args: seen.append(args))
+    with torch.no_grad():
+        task(batch)
+    tokens, padding = seen[0][:2]
+    for row, place in enumerate(split.rows):
+        graph = split.store[place]
+        once = graph.edges[0] < graph.edges[1]
+        n, e = len(graph), int(once.sum())
+        assert padding.lengths[row] == prefix + n + e == padding.mask[row].sum()
+        nodes = task.embedding.nodes(torch.from_numpy(graph.nodes).long())
+        nodes = nodes + task.embedding.positions(torch.from_numpy(np.array(graph.positions)))
+        ends = nodes[torch.from_numpy(graph.edges[:, once]).long()].mean(0)
+        edges = task.embedding.edges(torch.from_numpy(graph.edge_features[once]).long()) + task.embedding.ends(ends)
+        found = tokens[row, prefix : prefix + n + e]
+        assert_close(found, torch.cat([nodes, edges]), atol=1e-5, rtol=1e-4)
+        assert not tokens[row, prefix + n + e :].any()
+
+
+@pytest.mark.parametrize("block", ["transformer", "gps"])
+@pytest.mark.parametrize("options", ["task.tokens=nodes", "task.tokens=nodes_edges", "task.pool=cls"])
+def test_a_peptide_is_answered_alike_beside_any_other(root: Path, options: str, block: str) -> None:
+    data = func(root)
+    task = small_task(data, options, f"block={block}", "attention=samsa", "attention.sample_size=4")
+    split = data.splits["val"]
+    with torch.no_grad():
+        together = task(split.batch(list(range(8))))
+        alone = torch.cat([task(split.batch([row])) for row in range(8)])
+    assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def official(scores: np.ndarray, answers: np.ndarray) -> float:
+    """The rule of the Open Graph Benchmark's evaluator, by scikit-learn."""
+    found = []
+    for column in range(answers.shape[1]):
+        known = ~np.isnan(answers[:, column])
+        wanted = answers[known, column]
+        if (wanted == 1).any() and (wanted == 0).any():
+            found.append(average_precision_score(wanted, scores[known, column]))
+    return float(np.mean(found))
+
+
+def test_average_precision_of_a_hand_case() -> None:
+    metric = MeanAveragePrecision(2)
+    logits = torch.tensor([[3.0, -1], [2, 5], [1, 0], [0, 2]])
+    answers = torch.tensor([[1.0, 0], [0, 0], [1, 1], [0, torch.nan]])
+    metric.update(logits, answers)
+    # first label: precision 1 and 2/3 where its two are found; second: the one is second of three
+    assert float(metric.compute()) == pytest.approx(((1 + 2 / 3) / 2 + 1 / 2) / 2)
+
+
+def test_average_precision_is_the_official_evaluators() -> None:
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(60, 5)).round(1).astype(np.float32)  # with ties
+    answers = (random.random((60, 5)) < 0.3).astype(np.float32)
+    answers[random.random((60, 5)) < 0.1] = np.nan
+    answers[:, 3], answers[:, 4] = 0, 1  # no label to be found, none to be missed
+    metric = MeanAveragePrecision(5)
+    for part in np.split(np.arange(60), 4):
+        metric.update(torch.from_numpy(scores[part]), torch.from_numpy(answers[part]))
+    assert float(metric.compute()) == pytest.approx(official(scores, answers), abs=1e-6)
+
+
+def test_batches_within_the_unit_interval_are_ranked_as_the_others() -> None:
+    logits = torch.tensor([[0.2, 0.1], [0.4, 0.9], [-2.0, 0.5], [3.0, -1.0]])
+    answers = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    metric = MeanAveragePrecision(2)
+    metric.update(logits[:2], answers[:2])
+    metric.update(logits[2:], answers[2:])
+    assert float(metric.compute()) == pytest.approx(official(logits.numpy(), answers.numpy()), abs=1e-6)
+
+
+def test_missing_answers_neither_train_nor_score(root: Path) -> None:
+    task = small_task(func(root))
+    output = torch.tensor([[0.5] * 10, [-1.0] * 10], requires_grad=True)
+    target = torch.full((2, 10), torch.nan)
+    target[0, 0] = 1.0
+    loss = task.loss(output, target)
+    assert_close(loss, -output[0, 0].sigmoid().log())
+    loss.backward()
+    assert output.grad is not None and int((output.grad != 0).sum()) == 1
+    assert task.chance(torch.tensor([[1.0, 0.0], [0.0, torch.nan]])) == pytest.approx(0.25)
+
+
+def test_error_of_struct_is_the_mean_over_all_targets(root: Path) -> None:
+    data: Any = task_modules.ready("peptides_struct", root)
+    task = small_task(data)
+    batch: Batch = data.splits["test"].batch([0, 1, 2])
+    with torch.no_grad():
+        output = task(batch)
+    task.test_metrics.update(output, batch.target)
+    assert_close(task.test_metrics.compute()["mae"], (output - batch.target).abs().mean())
+
+
+def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = func(root)
+    caplog.clear()
+    small_task(data).setup("fit")
+    assert not caplog.text
+    small_task(data, "task.max_parameters=1000").setup("fit")
+    assert "more than the 1,000 that the benchmark compares at" in caplog.text
+    caplog.clear()
+    small_task(data, "task.max_parameters=null").setup("fit")
+    assert not caplog.text

@@ -1,0 +1,115 @@
+"""Grey CIFAR-10 as sequences: the published grey levels in the order of the pixels, as tokens and as numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_files
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.data.pickles import load_arrays
+from sliceformer_lab.data.sequences.base import SequenceSplit
+from sliceformer_lab.data.sequences.pixels import LRAImage, grey
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.training.build import build_data, build_task
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    official_files.cifar10(tmp_path)
+    return tmp_path
+
+
+def ready(root: Path, **options: Any) -> LRAImage:
+    data = LRAImage(root=str(root), download=False, verify=False, batch_size=8, **options)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def colours(root: Path, picture: int) -> Any:
+    """A test picture (1024, 3), read without our data module."""
+    content = load_arrays(root / "cifar-10-batches-py" / "test_batch")
+    return content["data"][picture].reshape(3, 1024).T.astype(np.float64)
+
+
+def test_grey_is_the_weighted_sum_with_what_is_behind_the_point_cut_off() -> None:
+    pixels = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    expected = [
+        [
+            [int(0.2989 * r + 0.587 * g + 0.114 * b) for r, g, b in zip(*rows, strict=True)]
+            for rows in zip(*p, strict=True)
+        ]
+        for p in pixels.tolist()
+    ]
+    assert grey(pixels).tolist() == expected
+    extremes = torch.tensor([[0, 255], [0, 255], [0, 255]], dtype=torch.uint8).view(1, 3, 1, 2)
+    assert grey(extremes).flatten().tolist() == [0, 254]  # the weights add up to 0.9999
+
+
+def test_tokens_are_grey_levels_row_after_row(root: Path) -> None:
+    batch = ready(root).splits["test"].batch([3, 7])
+    assert batch.inputs.shape == (2, 1024) and batch.inputs.dtype == torch.int64 and batch.padding is None
+    for ids, picture in zip(batch.inputs, (3, 7), strict=True):
+        assert ids.tolist() == (colours(root, picture) @ [0.2989, 0.587, 0.114]).astype(int).tolist()
+
+
+def test_values_are_standardised_as_in_mega(root: Path) -> None:
+    tokens, values = (ready(root, pixels=kind).splits["test"].batch([0, 1]).inputs for kind in ("tokens", "values"))
+    assert values.shape == (2, 1024, 1) and values.dtype == torch.float32
+    assert_close(values[..., 0], (tokens / 255 - 0.48) / 0.24, rtol=1e-5, atol=1e-5)
+
+
+def test_a_tenth_of_every_class_is_held_out(root: Path) -> None:
+    data = ready(root)
+    assert data.sizes() == {"num_train": 90, "num_val": 10, "num_test": 20}
+    split = data.splits["val"]
+    assert isinstance(split, SequenceSplit)
+    assert sorted(split.store.targets[split.rows]) == list(range(10))
+
+
+@pytest.mark.parametrize(("pixels", "shape"), [("tokens", (1, 1024)), ("values", (1, 1024, 1))])
+def test_model_takes_both_kinds(root: Path, pixels: str, shape: tuple[int, ...]) -> None:
+    task = model(root, f"data.pixels={pixels}")
+    assert task.example().inputs.shape == shape
+    assert task(ready(root, pixels=pixels).splits["test"].batch([0, 1])).shape == (2, 10)
+
+
+def test_black_is_learned_like_any_other_pixel(root: Path) -> None:
+    task = model(root)
+    batch = task.example()  # all black
+    task.loss(task(batch), batch.target).backward()
+    gradient: Tensor = task.embedding.tokens.weight.grad
+    assert gradient.shape[0] == 256 and gradient[0].abs().sum() > 0 and gradient[1:].abs().sum() == 0
+
+
+def model(root: Path, *overrides: str) -> Any:
+    config = compose_root(["task=lra_image", "encoder=tiny", *overrides])
+    config["data"]["root"] = str(root)
+    torch.manual_seed(0)
+    return build_task(config, build_data(config).spec)
+
+
+def test_name_carries_the_length_and_says_that_the_copy_is_not_the_published_one(root: Path) -> None:
+    assert ready(root).fingerprint()["name"].startswith("lra_image_1024 (unofficial copy ")
+    assert ready(root, max_len=784).fingerprint()["name"].startswith("lra_image_784 (")
+
+
+def test_more_pixels_than_there_are_is_refused(root: Path) -> None:
+    node = {"_target_": "sliceformer_lab.data.sequences.pixels.LRAImage", "root": str(root), "max_len": 1025}
+    with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
+        construct(node, where="data")
+
+
+def test_missing_and_changed_files_are_told_as_for_cifar10(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is missing and data.download=false; put https"):
+        LRAImage(root=str(tmp_path / "none"), download=False).prepare_data()
+    with pytest.raises(DataError, match=r"data_batch_1 is not the official file"):
+        LRAImage(root=str(root), download=False).prepare_data()

@@ -1,0 +1,283 @@
+"""Point clouds from every format, what is done to them, and what of it an attention's answer depends on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_points, task_modules
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.data.points.base import CloudOptions, PointFolder
+from sliceformer_lab.data.points.clouds import curve_order, farthest_points, read_cloud
+from sliceformer_lab.data.points.shapenet import PARTS, ShapeNetPart
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.tasks.points import PartIoU, PointSegmentation
+from sliceformer_lab.training.build import build_data, build_task
+
+NUM_PARTS = 50
+
+
+def brute_force_farthest(points: Tensor, count: int) -> list[int]:
+    chosen = [0]
+    while len(chosen) < count:
+        distances = torch.cdist(points.double(), points[chosen].double()).amin(dim=1)
+        chosen.append(int(distances.argmax()))
+    return chosen
+
+
+def test_farthest_points_are_those_of_a_search() -> None:
+    points = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    assert farthest_points(points, 12).tolist() == brute_force_farthest(points, 12)
+    assert sorted(farthest_points(points, 40).tolist()) == list(range(40))
+    with pytest.raises(ValueError, match="41 points are more than the 40"):
+        farthest_points(points, 41)
+
+
+def grid(side: int) -> Tensor:
+    return torch.tensor(list(itertools.product(range(side), repeat=3)), dtype=torch.float32)[None]
+
+
+def test_hilbert_visits_neighbours_and_morton_jumps() -> None:
+    points = grid(8)
+    steps = {}
+    for order in ("morton", "hilbert"):
+        path = points[0][curve_order(points, order)[0]]  # type: ignore[arg-type]
+        assert len(path.unique(dim=0)) == 512
+        steps[order] = (path[1:] - path[:-1]).abs().sum(dim=1)
+    assert steps["hilbert"].max() == 1 and steps["morton"].max() > 1
+    assert curve_order(points, "none")[0].tolist() == list(range(512))
+
+
+@pytest.mark.parametrize("order", ["morton", "hilbert"])
+def test_the_order_follows_from_the_points_not_from_their_file(order: Any) -> None:
+    points = torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0))
+    shuffled = points[:, torch.randperm(50, generator=torch.Generator().manual_seed(1))]
+    options = CloudOptions("unit_sphere", "none", order)
+    assert_close(options.features(points, training=False)[0], options.features(shuffled, training=False)[0])
+
+
+def test_clouds_are_scaled_about_their_mean() -> None:
+    points = 5 + 3 * torch.randn(4, 30, 6, generator=torch.Generator().manual_seed(0))
+    for scale, size in (
+        ("unit_sphere", lambda x: x.norm(dim=2).amax(dim=1)),
+        ("standardise", lambda x: x.std(dim=(1, 2), correction=0)),
+    ):
+        features, _ = CloudOptions(scale, "none", "none").features(points, training=False)  # type: ignore[arg-type]
+        assert_close(features[..., :3].mean(dim=1), torch.zeros(4, 3), atol=1e-5, rtol=0)
+        assert_close(size(features[..., :3]), torch.ones(4))
+        assert_close(features[..., 3:], points[..., 3:])
+    assert_close(CloudOptions("none", "none", "none").features(points, training=False)[0], points)
+
+
+@pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
+def test_augmentation_is_of_training_alone_and_turns_normals_too(augment: Any) -> None:
+    torch.manual_seed(0)
+    points = torch.from_numpy(np.stack([official_points.cloud(i) for i in range(3)]))
+    options = CloudOptions("none", augment, "none")
+    assert_close(options.features(points, training=False)[0], points)
+    changed = options.features(points, training=True)[0]
+    assert not torch.allclose(changed[..., :3], points[..., :3])
+    if augment == "rotate":  # about y, as a rigid motion: a point's height and its angle to its normal stay
+        assert_close(changed[..., 1], points[..., 1])
+        assert_close((changed[..., :3] * changed[..., 3:]).sum(2), (points[..., :3] * points[..., 3:]).sum(2))
+        assert_close(changed[..., :3].norm(dim=2), points[..., :3].norm(dim=2))
+
+
+def test_text_and_hdf5_hold_the_same_set(tmp_path: Path) -> None:
+    official_points.modelnet40(tmp_path)
+    official_points.modelnet40_hdf5(tmp_path)
+    text = task_modules.ready("modelnet40", tmp_path, num_points=16, normals=True)
+    packed = task_modules.ready("modelnet40", tmp_path, num_points=16, normals=True, form="hdf5", val_fraction=0.0)
+    assert [len(text.splits[s]) for s in ("train", "val", "test")] == [18, 2, 8]
+    assert [len(packed.splits[s]) for s in ("train", "val", "test")] == [12, 0, 6]
+    for data in (text, packed):
+        batch = next(iter(data.train_dataloader()))
+        assert batch.inputs.shape[1:] == (16, 6) and batch.padding is None
+        assert not data.fingerprint()["official"]
+
+
+def test_clouds_with_too_few_points_repeat_some_and_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    official_points.modelnet40(tmp_path)
+    with caplog.at_level(logging.INFO):
+        data = task_modules.ready("modelnet40", tmp_path, num_points=64)
+    assert "28 clouds have fewer than 64 points and repeat some" in caplog.text
+    assert "28 clouds repeat points" in data.fingerprint()["note"]
+    batch = data.splits["test"].batch([0])  # type: ignore[attr-defined]
+    assert len(batch.inputs[0].unique(dim=0)) == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "1,2,3\n1,nan,3\n", "not a number in point 2"),
+        ("a.txt", "1,2\n3,4\n", "expected rows of x y z"),
+        ("a.txt", "", "cannot be read as a point cloud"),
+        ("a.txt", "1,2,3\n1,2\n", "cannot be read as a point cloud"),
+        ("a.txt", "one two three\n", "cannot be read as a point cloud"),
+        ("a.npy", "no array", "cannot be read as a point cloud"),
+        ("a.off", "OFF\n", "cannot be read as a point cloud"),
+    ],
+)
+def test_a_file_that_holds_no_cloud_is_named_in_one_sentence(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        read_cloud(tmp_path / name)
+    assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_meshes_give_points_of_their_surface_and_clouds_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.off").write_text(official_points.TETRAHEDRON)
+    points = read_cloud(tmp_path / "a.off")
+    assert points.shape == (10_000, 6)
+    x = points[:, :3]
+    assert (x > -1e-6).all() and (x.sum(axis=1) < 1 + 1e-6).all()
+    on_a_face = np.minimum(np.abs(x).min(axis=1), np.abs(1 - x.sum(axis=1)))
+    np.testing.assert_allclose(on_a_face, 0, atol=1e-6)
+    np.testing.assert_array_equal(points, read_cloud(tmp_path / "a.off"))
+    (tmp_path / "a.ply").write_text(official_points.PLY)
+    np.testing.assert_array_equal(read_cloud(tmp_path / "a.ply"), [[0, 0, 0], [1, 2, 3], [-1, 0, 5]])
+
+
+def test_a_folder_of_ones_own_needs_no_lists(tmp_path: Path) -> None:
+    data = task_modules.ready("point_folder", tmp_path, num_points=16)
+    assert data.spec.num_classes == 2
+    assert sum(len(split) for split in data.splits.values()) == 24
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: (root / "empty").mkdir(), "empty holds no clouds"),
+        (lambda root: (root / "flat" / "x.txt").write_text("1,2,3,0,0,1\n" * 20), "differ in having normals"),
+        (lambda root: (root / "train" / "only").mkdir(parents=True), "only holds no clouds"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_told_in_one_sentence(
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    official_points.point_folder(tmp_path)
+    spoil(tmp_path)
+    data = PointFolder(root=str(tmp_path), num_points=16, processes=1)
+    with pytest.raises(DataError, match=message) as error:
+        data.setup()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "airplane" / "airplane_0003.txt").unlink(), r"airplane_0003.txt is missing \(1 of 20 clouds"),
+        (lambda f: (f / "modelnet40_train.txt").write_text("chair_0001\n"), "chair_0001, which is of no class"),
+        (lambda f: (f / "modelnet40_test.txt").unlink(), "modelnet40_test.txt is missing"),
+        (lambda f: (f / "airplane" / "airplane_0003.txt").write_text("1,2,x\n"), "airplane_0003.txt cannot be read"),
+    ],
+)
+def test_a_damaged_modelnet_is_told_in_one_sentence(
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    official_points.modelnet40(tmp_path)
+    spoil(tmp_path / official_points.FOLDER)
+    with pytest.raises(DataError, match=message):
+        task_modules.ready("modelnet40", tmp_path, num_points=16)
+
+
+def test_parts_stay_with_their_points(tmp_path: Path) -> None:
+    data = task_modules.ready("shapenet_part", tmp_path, num_points=32, order="hilbert")
+    assert [len(data.splits[stage]) for stage in ("train", "val", "test")] == [8, 8, 8]
+    batch = next(iter(data.train_dataloader()))
+    assert batch.target.shape == batch.inputs.shape[:2] and batch.context is not None
+    first = torch.tensor([parts.start for parts in PARTS.values()])[batch.context.argmax(dim=1)]
+    normals = batch.inputs[..., 3:]  # of an ellipsoid that is round in x: of the sign of x
+    assert_close(batch.target, first[:, None] + (normals[..., 0] <= 0).long())
+    assert "1 have fewer than" not in data.fingerprint()["note"] and "2 have fewer" in data.fingerprint()["note"]
+
+
+def test_a_shape_with_parts_of_another_category_is_named(tmp_path: Path) -> None:
+    official_points.shapenet_part(tmp_path)
+    folder = tmp_path / official_points.SHAPES
+    name = json.loads((folder / "train_test_split" / "shuffled_val_file_list.json").read_text())[0]
+    file = folder / (name.removeprefix("shape_data/") + ".txt")
+    file.write_text("0 0 0 0 0 1 3\n" * 20)
+    with pytest.raises(DataError, match=r"has parts that are not 36\.\.37 of its category"):
+        task_modules.ready("shapenet_part", tmp_path, num_points=16)
+    file.write_text("0 0 0 1\n" * 20)
+    with pytest.raises(DataError, match="has 4 columns, expected 7"):
+        task_modules.ready("shapenet_part", tmp_path, num_points=16)
+
+
+def test_part_iou_by_hand() -> None:
+    parts = list(PARTS.values())
+    mug, chair = PARTS["Mug"].start, PARTS["Chair"].start
+    target = torch.tensor([[mug, mug, mug, mug + 1], [chair, chair, chair + 1, chair + 1], [mug, mug, mug, mug]])
+    ours = torch.tensor([[mug, mug, mug + 1, mug + 1], [chair, chair + 1, chair + 1, chair + 1], [mug, mug, mug, mug]])
+    mug_1 = (2 / 3 + 1 / 2) / 2
+    chair_1 = (1 / 2 + 2 / 3 + 1 + 1) / 4  # two parts that neither has count 1
+    found = {}
+    for mean in ("instance", "class"):
+        metric = PartIoU(parts, mean)
+        metric.update(ours[:2], target[:2])
+        metric.update(ours[2:], target[2:])
+        found[mean] = float(metric.compute())
+    assert found["instance"] == pytest.approx((mug_1 + chair_1 + 1) / 3)
+    assert found["class"] == pytest.approx(((mug_1 + 1) / 2 + chair_1) / 2)
+
+
+def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
+    data = task_modules.ready("shapenet_part", tmp_path, num_points=16)
+    config = compose_root(["task=shapenet_part", "encoder=tiny", "attention=csp"])
+    torch.manual_seed(0)
+    task: PointSegmentation = build_task(config, data.spec)
+    batch = next(iter(data.train_dataloader()))
+    kept = task.kept(task(batch), batch)
+    for row, category in zip(kept, batch.context.argmax(dim=1).tolist(), strict=True):
+        assert set(row.tolist()) <= set(list(PARTS.values())[category])
+    assert 0 < task.chance(batch.target) <= 1
+
+
+@pytest.mark.parametrize("name", option_names("attention"))
+def test_attentions_say_truly_whether_the_order_of_tokens_matters(name: str) -> None:
+    torch.manual_seed(0)
+    spec = LayerSpec(dim=16, num_heads=4, max_len=24)
+    layer = build_attention(resolve_hybrid(load_option("attention", name)), spec).eval()
+    x = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
+    assert order[0] != 0  # the first token is another one, which some treat apart
+    with torch.no_grad():
+        straight, shuffled = layer(x), layer(x[:, order])
+    equivariant = torch.allclose(straight[:, order], shuffled, atol=1e-5)
+    assert equivariant != layer.order_sensitive, f"order_sensitive is {layer.order_sensitive}"
+
+
+@pytest.mark.parametrize(
+    ("attention", "order", "told"), [("csp", "none", True), ("csp", "hilbert", False), ("mha", "none", False)]
+)
+def test_an_attention_that_depends_on_order_says_so_where_there_is_none(
+    attention: str, order: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = compose_root(["task=modelnet40", "encoder=tiny", f"attention={attention}", f"data.order={order}"])
+    with caplog.at_level(logging.INFO):
+        build_task(config, build_data(config).spec)
+    assert ("data.order=hilbert puts them along a curve" in caplog.text) == told
+
+
+def test_training_on_a_part_leaves_the_set_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShapeNetPart, "published_sizes", {"train": 8, "val": 8, "test": 8})
+    data = task_modules.ready("shapenet_part", tmp_path, num_points=16, limit_train=2)
+    assert len(data.splits["train"]) == 2
+    assert data.fingerprint()["name"] == "shapenet_part"

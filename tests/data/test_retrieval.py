@@ -1,0 +1,183 @@
+"""Pairs of documents: read from files in the official format, encoded by one encoder in one pass, refused if wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_files
+from support.runs import small_config
+from torch import nn
+from torch.testing import assert_close
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.data.sequences.document_pairs import LRARetrieval, PairSplit
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.tasks.retrieval import Retrieval
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    official_files.aan_pairs(tmp_path)
+    return tmp_path
+
+
+def pairs(root: Path, **options: Any) -> LRARetrieval:
+    data = LRARetrieval(root=str(root), batch_size=4, eval_batch_size=4, **options)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def row(root: Path, number: int) -> tuple[int, list[bytes]]:
+    """Label and texts of a training row, read without our reader."""
+    fields = (root / "new_aan_pairs.train.tsv").read_bytes().split(b"\n")[number].split(b"\t")
+    return int(float(fields[0])), fields[3:]
+
+
+def model(root: Path, *overrides: str) -> Retrieval:
+    config = compose_root(["task=lra_retrieval", "encoder=tiny", "data.max_len=400", *overrides])
+    config["data"]["root"] = str(root)
+    torch.manual_seed(0)
+    task: Retrieval = build_task(config, build_data(config).spec).eval()
+    return task
+
+
+def test_rows_of_a_batch_are_the_first_documents_and_then_the_second(root: Path) -> None:
+    data = pairs(root)
+    split = data.splits["train"]
+    assert isinstance(split, PairSplit)
+    batch = split.batch([0, 5, 7])
+    assert batch.inputs.shape[0] == 6 and len(batch) == 3 and batch.padding is not None
+    for i, place in enumerate(split.rows[[0, 5, 7]]):
+        label, texts = row(root, int(place))
+        assert batch.target[i] == label
+        for offset, text in zip((0, 3), texts, strict=True):
+            ids = batch.inputs[i + offset]
+            assert bytes((ids[ids > 0] - 1).tolist()) == text
+            assert batch.padding.lengths[i + offset] == len(text)
+
+
+def test_every_pair_is_given_once_and_the_three_parts_are_those_of_the_files(root: Path) -> None:
+    data = pairs(root)
+    assert data.sizes() == {"num_train": 40, "num_val": 10, "num_test": 10}
+    (loader,) = data.test_dataloader()
+    assert sorted(i for batch in loader for i in batch.ids.tolist()) == list(range(10))
+
+
+def test_a_document_is_kept_once_however_many_pairs_it_is_in(root: Path) -> None:
+    split = pairs(root).splits["train"]
+    assert isinstance(split, PairSplit) and len(split.documents) == 6
+
+
+def test_documents_are_cut_to_max_len_and_batched_by_the_longer_one(root: Path) -> None:
+    split = pairs(root, max_len=50).splits["train"]
+    assert isinstance(split, PairSplit)
+    longer = [max(map(len, row(root, int(place))[1])) for place in split.rows]
+    assert split.lengths().tolist() == np.minimum(longer, 50).tolist()
+    assert split.num_truncated() == sum(length > 50 for length in longer) > 0
+    assert split.batch([0, 1, 2]).inputs.shape[1] == 50
+
+
+def test_at_most_ten_thousand_characters_of_a_document_are_read(root: Path) -> None:
+    path = root / "new_aan_pairs.test.tsv"
+    path.write_text("1.0\ta\tb\t" + "é" * 20_000 + "\t" + "b" * 20_000 + "\n", encoding="utf-8")
+    padding = pairs(root, max_len=30_000).splits["test"].batch([0]).padding
+    assert padding is not None and padding.lengths.tolist() == [20_000, 10_000]
+
+
+def test_changed_file_is_read_again(root: Path) -> None:
+    pairs(root)
+    with (root / "new_aan_pairs.test.tsv").open("a") as file:
+        file.write("1\ta\tb\tsome text\tanother\n")
+    assert pairs(root).sizes()["num_test"] == 11
+
+
+def test_towers_share_the_encoder_and_see_one_document_each(root: Path) -> None:
+    task, batch = model(root), pairs(root).splits["train"].batch([0, 5, 7, 9])
+    with torch.no_grad():
+        logits = task(batch)
+        vectors = []
+        for ids in batch.inputs:
+            alone = ids[ids > 0][None]
+            vectors.append(task.pool(task.encoder(task.embedding(alone)))[0])
+        expected = torch.stack([task.head(torch.cat([vectors[i], vectors[i + 4]])) for i in range(4)])
+    assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls", "max", "pma"])
+def test_one_forward_pass_encodes_all_documents(root: Path, pool: str) -> None:
+    task, calls = model(root, f"task.pool={pool}"), []
+    task.encoder.register_forward_hook(lambda *given: calls.append(given[1][0].shape))
+    assert task(pairs(root).splits["train"].batch([0, 1, 2])).shape == (3, 2)
+    assert [shape[0] for shape in calls] == [6]
+
+
+def test_example_for_counting_costs_is_one_pair(root: Path) -> None:
+    task = model(root)
+    example = task.example()
+    assert example.inputs.shape == (2, 400) and len(example) == 1 and task(example).shape == (1, 2)
+
+
+@pytest.mark.parametrize(("head", "layers"), [("linear", [(128, 2)]), ("mega", [(128, 128), (128, 2)])])
+def test_other_heads_read_both_vectors_too(root: Path, head: str, layers: list[tuple[int, int]]) -> None:
+    found = [part for part in model(root, f"task.head={head}").head.modules() if isinstance(part, nn.Linear)]
+    assert [(part.in_features, part.out_features) for part in found] == layers
+
+
+def complaint(root: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        pairs(root)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_missing_file_says_where_it_must_be_and_how_to_get_it(tmp_path: Path) -> None:
+    message = complaint(tmp_path)
+    assert str(tmp_path / "new_aan_pairs.train.tsv") in message
+    assert "google-research/long-range-arena" in message and "data.root" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"1.0\ta\tb\tonly one text", "has 4 columns separated by tabs, expected 5"),
+        (b"1.0\ta\tb\tone\ttwo\tthree", "has 6 columns separated by tabs, expected 5"),
+        (b"", "has 1 columns separated by tabs, expected 5"),
+        (b"2.0\ta\tb\tone\ttwo", "the label is '2.0', expected"),
+        (b"label\tid1\tid2\ttext1\ttext2", "the label is 'label', expected"),
+        (b"1.0\ta\tb\t\ttwo", "one of the texts is empty"),
+        (b"1.0\ta\tb\tcaf\xe9\ttwo", "is not UTF-8"),
+    ],
+)
+def test_wrong_row_is_told_with_file_and_line(root: Path, line: bytes, told: str) -> None:
+    path = root / "new_aan_pairs.eval.tsv"
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    message = complaint(root)
+    assert f"{path}, line 11: {told}" in message
+    assert not [p for p in root.glob("pairs-*") if not p.name.endswith(".unfinished")]
+
+
+def test_file_without_pairs_is_refused(root: Path) -> None:
+    (root / "new_aan_pairs.test.tsv").write_text("")
+    assert "new_aan_pairs.test.tsv has no pairs" in complaint(root)
+
+
+def test_a_run_trains_scores_and_measures_pairs(root: Path, tmp_path: Path) -> None:
+    small = ("encoder.dim=16", "encoder.mlp_dim=16", "data.max_len=64", f"data.root={root}", "attention=csp")
+    probe = ("callbacks=default", "callbacks.spectrum.num_samples=3", "optim.epochs=1", "optim.warmup_steps=0")
+    run(small_config("task=lra_retrieval", *small, *probe), tmp_path / "run")
+    record = load_run(tmp_path / "run")
+    assert record.summary["status"] == "ok" and record.summary["protocol"]["sequence_length"] == 64
+    assert sorted(record.predictions["test_ids"].tolist()) == list(range(10))
+    assert record.predictions["test_logits"].shape == (10, 2)
+    with np.load(tmp_path / "run" / "spectrum.npz") as spectrum:
+        assert spectrum["sample_ids"].tolist() == [0, 1, 2, 0, 1, 2] and len(spectrum["num_tokens"]) == 6
+        assert "first 3 validation samples" in str(spectrum["note"])

@@ -1,0 +1,384 @@
+"""Sequences of many lengths: stored, batched by length, padded, shared out, resumed, and classified as if alone."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from support import official_files
+from support.runs import assert_equal_runs, small_config
+from support.task_modules import ready
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import attention_class
+from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.schema import MODEL_NODES
+from sliceformer_lab.data.loader import PassSampler
+from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
+from sliceformer_lab.data.sequences.imdb import LRAText
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.tasks.sequence import SequenceClassification
+from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.run import run
+
+LENGTHS = (5, 1, 7, 3, 7, 2)
+MAX_LEN = 24
+IDS = DataSpec(name="ids", num_classes=3, max_len=MAX_LEN, vocab_size=20, ragged=True)
+NUMBERS = DataSpec(name="numbers", num_classes=3, max_len=MAX_LEN, channels=2, ragged=True)
+
+
+@cache
+def attention_node(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
+
+
+def accepts_padding(name: str) -> bool:
+    node = resolve_hybrid(attention_node(name))
+    return all(attention_class(node, index).accepts_padding for index in range(len(node.get("pattern", [None]))))
+
+
+PADDED = list(filter(accepts_padding, option_names("attention")))
+
+
+def sequences(lengths: tuple[int, ...] = LENGTHS) -> list[np.ndarray]:
+    """Ids that differ everywhere: row i begins with 1 + 10 i."""
+    return [np.arange(1 + 10 * i, 1 + 10 * i + length, dtype=np.uint8) for i, length in enumerate(lengths)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SequenceStore:
+    SequenceStore.write(tmp_path, "train", sequences(), np.arange(len(LENGTHS)))
+    return SequenceStore.open(tmp_path, "train")
+
+
+def split(store: SequenceStore, **options: Any) -> SequenceSplit:
+    return SequenceSplit(store, np.arange(len(store)), **({"max_len": 6} | options))
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("reviews")
+    official_files.aclimdb(root)
+    return root
+
+
+def lra_text(root: Path, **options: Any) -> LRAText:
+    """24 reviews of 1 to 24 words of each class, to train and to test."""
+    return cast(LRAText, ready("lra_text", root, **({"batch_size": 4, "val_fraction": 0.25} | options)))
+
+
+def widths(data: LRAText) -> list[tuple[list[int], int]]:
+    """The ids and the padded length of every training batch."""
+    return [(batch.ids.tolist(), batch.inputs.shape[1]) for batch in data.train_dataloader()]
+
+
+# the store
+
+
+def test_what_is_written_is_read_back(store: SequenceStore, tmp_path: Path) -> None:
+    assert len(store) == len(LENGTHS) and store.lengths.tolist() == list(LENGTHS)
+    for row, sequence in enumerate(sequences()):
+        np.testing.assert_array_equal(store[row], sequence)
+    assert isinstance(store.tokens, np.memmap)
+    assert SequenceStore.is_in(tmp_path, "train") and not SequenceStore.is_in(tmp_path, "val")
+
+
+def test_as_many_targets_as_sequences(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="6 sequences have 5 targets"):
+        SequenceStore.write(tmp_path, "train", sequences(), np.arange(5))
+
+
+def test_workers_that_are_not_forked_map_the_same_files(tmp_path: Path) -> None:
+    SequenceStore.write(tmp_path, "train", [np.zeros(100_000, np.uint8)], [0])
+    sent = pickle.dumps(split(SequenceStore.open(tmp_path, "train")))
+    assert len(sent) < 5_000
+    received = pickle.loads(sent)
+    assert isinstance(received.store.tokens, np.memmap) and len(received.store[0]) == 100_000
+    in_memory = SequenceStore(np.arange(3), np.array([0, 3]), np.array([1]))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(in_memory)).tokens, in_memory.tokens)
+
+
+# batches
+
+
+def test_padding_is_a_suffix_of_zeros_as_short_as_can_be(store: SequenceStore) -> None:
+    batch = split(store).batch([3, 0, 1])
+    assert batch.inputs.tolist() == [[31, 32, 33, 0, 0], [1, 2, 3, 4, 5], [11, 0, 0, 0, 0]]
+    assert batch.inputs.dtype == torch.int64 and batch.target.tolist() == [3, 0, 1] == batch.ids.tolist()
+    assert batch.padding is not None and batch.padding.lengths.tolist() == [3, 5, 1]
+    assert torch.equal(batch.padding.mask, batch.inputs > 0)
+
+
+def test_like_lengths_need_no_padding(store: SequenceStore) -> None:
+    assert split(store, max_len=9).batch([2, 4]).padding is None
+
+
+def test_every_batch_can_be_padded_to_the_largest_length(store: SequenceStore) -> None:
+    batch = split(store, pad_to_max_len=True).batch([1, 5])
+    assert batch.inputs.shape == (2, 6) and batch.padding is not None
+
+
+def test_longer_sequences_are_cut_and_counted(store: SequenceStore) -> None:
+    cut = split(store)
+    assert cut.lengths().tolist() == [5, 1, 6, 3, 6, 2] and cut.num_truncated() == 2
+    assert cut.batch([2]).inputs.tolist() == [[21, 22, 23, 24, 25, 26]]
+
+
+def test_an_end_token_stands_behind_what_is_left(store: SequenceStore) -> None:
+    ended = split(store, end=99)
+    batch = ended.batch([2, 5])
+    assert batch.inputs.tolist() == [[21, 22, 23, 24, 25, 26, 99], [51, 52, 99, 0, 0, 0, 0]]
+    assert ended.lengths().tolist() == [6, 2, 7, 4, 7, 3]
+    assert batch.padding is not None and batch.padding.lengths.tolist() == [7, 3]
+    assert split(store, end=99, pad_to_max_len=True).batch([1]).inputs.shape == (1, 7)
+
+
+def test_numbers_are_scaled(tmp_path: Path) -> None:
+    SequenceStore.write(
+        tmp_path, "train", [np.array([[0, 10], [20, 30]], np.uint8), np.array([[5, 5]], np.uint8)], [0, 1]
+    )
+    scaled = split(SequenceStore.open(tmp_path, "train"), scale=(10.0, 5.0))
+    inputs = scaled.batch([0, 1]).inputs
+    assert_close(inputs[0], torch.tensor([[-2.0, 0.0], [2.0, 4.0]]))
+    assert_close(inputs[1, 0], torch.tensor([-1.0, -1.0]))
+    SequenceStore.write(tmp_path, "flat", sequences(), np.arange(6))
+    assert split(SequenceStore.open(tmp_path, "flat"), scale=(0.0, 1.0)).batch([0]).inputs.shape == (1, 5, 1)
+
+
+# passes
+
+
+def test_buckets_hold_every_example_once_and_pad_less(reviews: Path) -> None:
+    bucketed, mixed = (lra_text(reviews, bucket=bucket) for bucket in (True, False))
+    batches = [widths(data) for data in (bucketed, mixed)]
+    for passed in batches:
+        assert sorted(i for ids, _ in passed for i in ids) == list(range(36))
+    lengths = bucketed.splits["train"].lengths()
+    assert lengths is not None
+    wasted = [sum(len(ids) * width - lengths[ids].sum() for ids, width in passed) for passed in batches]
+    assert wasted[0] < 0.4 * wasted[1]
+
+
+def test_buckets_are_shuffled_and_the_batch_that_is_not_full_comes_last(
+    reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lra_text(reviews, batch_size=5)
+    first = widths(data)
+    assert [len(ids) for ids, _ in first] == [5] * 7 + [1]
+    assert [width for _, width in first] != sorted(width for _, width in first)
+    data.seed = 1
+    assert [ids for ids, _ in widths(data)] != [ids for ids, _ in first]
+    monkeypatch.setattr(PassSampler, "POOL", 2)  # batches: the lengths of a pool, not of all, are alike
+    assert [width for _, width in widths(data)] != [width for _, width in first]
+
+
+def test_evaluation_takes_the_lengths_in_order_and_every_example(reviews: Path) -> None:
+    given = list(lra_text(reviews, eval_batch_size=5).test_dataloader()[0])
+    assert sorted(i for batch in given for i in batch.ids.tolist()) == list(range(48))
+    assert [batch.inputs.shape[1] for batch in given] == sorted(batch.inputs.shape[1] for batch in given)
+
+
+def test_processes_share_a_bucket(reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = lra_text(reviews, batch_size=3)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    shares: list[list[Batch]] = []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        shares.append(list(data.train_dataloader()))
+    given = [[i for batch in share for i in batch.ids.tolist()] for share in shares]
+    assert sorted(given[0] + given[1]) == list(range(36)) and len(given[0]) == len(given[1])
+    lengths = data.splits["train"].lengths()
+    assert lengths is not None
+    steps = sorted(sorted(lengths[torch.cat([here.ids, there.ids])]) for here, there in zip(*shares, strict=True))
+    assert all(one[-1] <= other[0] for one, other in pairwise(steps))  # what both take at once is a bucket
+
+
+def test_workers_change_nothing(reviews: Path) -> None:
+    alone, shared = (list(lra_text(reviews, num_workers=n).train_dataloader()) for n in (0, 2))
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.ids, other.ids) and torch.equal(one.inputs, other.inputs)
+
+
+def test_what_is_cut_is_told_in_the_log(reviews: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    lra_text(reviews, max_len=30)
+    lengths = [len(path.read_bytes()) for path in reviews.glob("aclImdb/*/*/*.txt")]
+    cut = sum(length > 30 for length in lengths)
+    assert f"lra_text: {cut} of 96 sequences are cut to data.max_len=30" in caplog.text
+    caplog.clear()
+    lra_text(reviews, max_len=1000)
+    assert "are cut" not in caplog.text
+
+
+def test_a_killed_worker_is_one_sentence_that_says_what_to_try(reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = lra_text(reviews, num_workers=1)
+    monkeypatch.setattr(SequenceSplit, "batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(DataError, match=r"data worker was killed .*try fewer than data\.num_workers=1") as told:
+        list(data.train_dataloader())
+    assert "\n" not in str(told.value)
+
+
+def test_validation_is_carved_out_of_training_by_split_seed(reviews: Path) -> None:
+    data, same, other = (lra_text(reviews, split_seed=seed) for seed in (0, 0, 1))
+    parts = [
+        {stage: set(cast(SequenceSplit, d.splits[stage]).rows.tolist()) for stage in ("train", "val")}
+        for d in (data, same, other)
+    ]
+    assert parts[0] == parts[1] != parts[2]
+    assert parts[0]["train"].isdisjoint(parts[0]["val"]) and data.sizes() == {
+        "num_train": 36,
+        "num_val": 12,
+        "num_test": 48,
+    }
+    targets = cast(SequenceSplit, data.splits["val"]).store.targets[sorted(parts[0]["val"])]
+    assert np.bincount(targets).tolist() == [6, 6]
+    with pytest.raises(DataError, match=r"data.val_fraction=0.01 of 48 training examples holds out none"):
+        lra_text(reviews, val_fraction=0.01)
+
+
+def test_a_resumed_run_of_bucketed_batches_is_bit_equal(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = (
+        *("task=lra_text", f"data.root={reviews}", "data.verify=false", "data.max_len=60", "data.limit_train=null"),
+        *("data.batch_size=4", "encoder=tiny", "encoder.dropout=0.1", "encoder.embed_dropout=0.1", "attention=csp"),
+        *("optim.epochs=3", "data.val_fraction=0.25", "trainer.log_every_n_steps=1"),
+    )
+    run(small_config(*options), tmp_path / "whole")
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(self: Guard, trainer: Any, module: Any) -> None:
+        if trainer.current_epoch == 2:
+            raise StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Guard, "on_train_epoch_start", stop, raising=False)
+        with pytest.raises(StoppedError):
+            run(small_config(*options), tmp_path / "stopped")
+    run(small_config(*options), tmp_path / "stopped")
+    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+
+
+# the task
+
+
+@cache
+def model_nodes() -> dict[str, Any]:
+    composed = compose_root(["task=lra_text", "encoder=tiny", "encoder.dim=32"])
+    return {key: composed[key] for key in ("task", *MODEL_NODES)}
+
+
+def task(data: DataSpec = IDS, attention: str = "mha", **options: Any) -> SequenceClassification:
+    nodes = model_nodes() | {"attention": attention_node(attention)}
+    torch.manual_seed(0)
+    built: SequenceClassification = build_task(nodes | {"task": nodes["task"] | options}, data)
+    return built.eval()
+
+
+def padded(rows: list[torch.Tensor], width: int, filling: float = 0) -> Batch:
+    """A batch of rows (n_i, ...) with `filling` behind them."""
+    inputs = torch.full((len(rows), width, *rows[0].shape[1:]), filling, dtype=rows[0].dtype)
+    for place, row in zip(inputs, rows, strict=True):
+        place[: len(row)] = row
+    padding = Padding.from_lengths(torch.tensor([len(row) for row in rows]), width)
+    return Batch(inputs, torch.zeros(len(rows), dtype=torch.long), torch.arange(len(rows)), padding)
+
+
+def random_rows(data: DataSpec) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    if data.vocab_size:
+        return [torch.randint(1, data.vocab_size, (n,), generator=generator) for n in (MAX_LEN - 4, 9, 1, 14)]
+    return [torch.randn(n, data.channels, generator=generator) for n in (MAX_LEN - 4, 9, 1, 14)]
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_a_sequence_is_classified_as_if_it_were_alone(name: str) -> None:
+    model, rows = task(attention=name), random_rows(IDS)
+    with torch.no_grad():
+        alone = torch.cat([model(padded([row], len(row))) for row in rows])
+        together = model(padded(rows, MAX_LEN - 4))
+        padded_out = model(padded(rows, MAX_LEN, filling=3))
+    assert_close(together, alone, atol=2e-5, rtol=1e-4)
+    assert_close(padded_out, alone, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("data", [IDS, NUMBERS], ids=lambda data: data.name)
+@pytest.mark.parametrize("pool", ["mean", "max", "cls", "pma"])
+def test_padding_has_no_say_in_any_pooling(pool: str, data: DataSpec) -> None:
+    model, rows = task(data, pool=pool), random_rows(data)
+    with torch.no_grad():
+        alone = torch.cat([model(padded([row], len(row))) for row in rows])
+        assert_close(model(padded(rows, MAX_LEN, filling=3)), alone, atol=2e-5, rtol=1e-4)
+
+
+def test_pooling_over_padding_counts_padded_positions_as_zero() -> None:
+    clean, published = (task(pool="max", pool_over_padding=on) for on in (False, True))
+    rows = random_rows(IDS)
+    batch = padded(rows, MAX_LEN)
+    with torch.no_grad():
+        for model in (clean, published):
+            model.head = torch.nn.Identity()
+        assert_close(published(batch), clean(batch).clamp(min=0))
+
+
+def test_double_softmax_gives_probabilities_to_the_loss() -> None:
+    clean, published = task(), task(double_softmax=True)
+    batch = padded(random_rows(IDS), MAX_LEN)
+    with torch.no_grad():
+        assert_close(published(batch), clean(batch).softmax(dim=1))
+
+
+def test_a_prefix_counts_as_real_tokens() -> None:
+    padding = Padding.from_lengths(torch.tensor([3, 1]), 3)
+    assert padding is not None
+    longer = padding.after_prefix(2)
+    assert longer.lengths.tolist() == [5, 3]
+    assert longer.mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+
+
+@pytest.mark.parametrize(
+    ("head", "layers"),
+    [
+        ("linear", ["Linear(in_features=32, out_features=3, bias=True)"]),
+        (
+            "mlp",
+            [
+                "Linear(in_features=32, out_features=50, bias=True)",
+                "ReLU()",
+                "Linear(in_features=50, out_features=3, bias=True)",
+            ],
+        ),
+        (
+            "mega",
+            [
+                "Linear(in_features=32, out_features=50, bias=True)",
+                "GELU(approximate='none')",
+                "Linear(in_features=50, out_features=3, bias=False)",
+            ],
+        ),
+    ],
+)
+def test_heads_are_those_of_the_papers(head: str, layers: list[str]) -> None:
+    built = task(head=head, head_dim=50).head
+    assert [str(layer) for layer in built.modules() if not list(layer.children())] == layers
+
+
+def test_the_token_table_starts_as_wide_as_asked() -> None:
+    wide = DataSpec(name="ids", num_classes=3, max_len=MAX_LEN, vocab_size=5000, ragged=True)
+    for option, std in ((1.0, 1.0), (None, 32**-0.5), (0.5, 0.5)):
+        table = cast(torch.nn.Embedding, task(wide, embed_std=option).embedding.tokens).weight.detach()
+        assert float(table[1:].std()) == pytest.approx(std, rel=0.02)

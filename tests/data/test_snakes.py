@@ -1,0 +1,204 @@
+"""Pathfinder's pictures: an independent tracer finds their labels, and nothing but tracing does."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp, mannwhitneyu
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from support.pathfinder_tracer import find_markers, trace
+
+from sliceformer_lab.data.sequences.snakes import Difficulty, Drawing, SnakeOptions, Snakes
+
+PUBLISHED = [  # size, difficulty, paddles of a contour, distractors, paddles of one: 14 and 4, 20 // 4 and 35 // 4, ...
+    (32, "easy", 6, 10, 2),
+    (32, "intermediate", 9, 6, 3),
+    (32, "hard", 14, 5, 4),
+    (128, "easy", 6, 17, 2),
+    (128, "intermediate", 9, 11, 3),
+    (128, "hard", 14, 8, 4),
+]
+SIZES = [(size, difficulty) for size, difficulty, *_ in PUBLISHED]
+
+
+@cache
+def drawings(size: Any, difficulty: Difficulty) -> list[Drawing]:
+    snakes = Snakes(SnakeOptions.published(size, difficulty))
+    return [snakes.draw(3, index) for index in range(30 if size == 32 else 6)]
+
+
+@cache
+def many(matched: bool = True) -> list[Drawing]:
+    """Easy pictures, whose snakes are as far from end to end as they are long."""
+    snakes = Snakes(SnakeOptions.published(32, "easy"))
+    if not matched:
+        snakes._alike = lambda marks, others: np.ones((len(marks), len(others)), bool)  # type: ignore[method-assign]
+    return [snakes.draw(0, index) for index in range(1600)]
+
+
+def by_label(values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return values[labels == 0], values[labels == 1]
+
+
+def labels_of(pictures: list[Drawing]) -> np.ndarray:
+    return np.array([drawing.label for drawing in pictures])
+
+
+def distances(pictures: list[Drawing]) -> np.ndarray:
+    return np.array([np.linalg.norm(np.subtract(*drawing.markers.astype(float))) for drawing in pictures])
+
+
+def margin_of(drawing: Drawing, options: SnakeOptions) -> int:
+    """Half the gap between the first two paddles of the list, the margin that comes nearest."""
+    step = np.linalg.norm(np.diff(drawing.centres[: options.contour_length], axis=0), axis=1).mean()
+    return min(options.margins, key=lambda margin: abs(options.paddle_length + 2 * margin - step))
+
+
+@pytest.mark.parametrize(("size", "difficulty", "contour", "number", "length"), PUBLISHED)
+def test_counts_are_the_published_ones(size: Any, difficulty: Any, contour: int, number: int, length: int) -> None:
+    options = SnakeOptions.published(size, difficulty)
+    assert (options.contour_length, options.num_distractors, options.distractor_length) == (contour, number, length)
+    assert np.bincount(options.snake_ids()).tolist() == [contour, contour, *[length] * number]
+
+
+@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles(size: Any, difficulty: Any) -> None:
+    options = SnakeOptions.published(size, difficulty)
+    lengths = sorted(np.bincount(options.snake_ids()).tolist())
+    random = np.random.default_rng(0)
+    for drawing in drawings(size, difficulty):
+        order = random.permutation(len(drawing.centres))
+        paddles = drawing.centres[order], drawing.orientations[order]
+        traced = trace(*paddles, drawing.markers, options.paddle_length, margin_of(drawing, options))
+        assert traced.label == drawing.label
+        assert sorted(map(len, traced.chains)) == lengths
+        snakes = options.snake_ids()[order]
+        assert {len(set(snakes[list(chain)])) for chain in traced.chains} == {1}
+
+
+@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
+    """Markers are found in the picture, and every paddle of the list is drawn where the list says."""
+    options = SnakeOptions.published(size, difficulty)
+    for drawing in drawings(size, difficulty):
+        markers = find_markers(drawing.pixels, options.marker_radius)
+        assert np.abs(np.array(sorted(markers.tolist())) - sorted(drawing.markers.tolist())).max() <= 1
+        paddles = drawing.centres, drawing.orientations
+        traced = trace(*paddles, markers, options.paddle_length, margin_of(drawing, options))
+        assert traced.label == drawing.label
+        rows, columns = np.floor(drawing.centres.T).astype(int)
+        around = [drawing.pixels[r : r + 2, c : c + 2].max() for r, c in zip(rows, columns, strict=True)]
+        assert min(around) > 100
+        joints = np.rint(traced.joints[:, 1]).astype(int)  # the middle of a gap, unless something else is near
+        assert np.median(drawing.pixels[tuple(joints.clip(0, size - 1).T)]) < min(around)
+
+
+@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+def test_snakes_keep_their_distance(size: Any, difficulty: Any) -> None:
+    options = SnakeOptions.published(size, difficulty)
+    snakes = options.snake_ids()
+    for drawing in drawings(size, difficulty)[:20]:
+        margin = margin_of(drawing, options)
+        traced = trace(drawing.centres, drawing.orientations, drawing.markers, options.paddle_length, margin)
+        start, end = traced.joints[:, 0, None], traced.joints[:, 1, None]
+        points = start + np.linspace(0, 1, 9)[None, :, None] * (end - start)  # (P, 9, 2) along each link
+        apart = np.linalg.norm(points[:, None, :, None] - points[None, :, None, :], axis=-1).min((2, 3))
+        assert apart[snakes[:, None] != snakes].min() > 2 * margin - 0.75  # a pixel's rounding
+        assert points.min() > 0 and points.max() < size - 1  # and from the border
+
+
+@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+def test_snakes_never_turn_further_than_their_continuity_allows(size: Any, difficulty: Any) -> None:
+    options = SnakeOptions.published(size, difficulty)
+    same = np.diff(options.snake_ids()) == 0
+    turns = np.abs(np.concatenate([np.diff(d.orientations)[same] for d in drawings(size, difficulty)]))
+    turns = np.minimum(turns, 2 * np.pi - turns)
+    assert turns.max() < np.pi / 2 / options.continuity
+    assert turns.max() > 0.6 * np.pi / 2 / options.continuity
+
+
+def test_first_ends_are_at_the_seed_distance_near_the_middle() -> None:
+    for size, difficulty in SIZES:
+        options = SnakeOptions.published(size, difficulty)
+        for drawing in drawings(size, difficulty):
+            first = drawing.centres[[0, options.contour_length]].astype(float)
+            angle = drawing.orientations[[0, options.contour_length]]
+            tails = first - options.paddle_length / 2 * np.stack([np.sin(angle), np.cos(angle)], -1)
+            assert abs(np.linalg.norm(tails[0] - tails[1]) - options.seed_distance) < 1.6
+            off_middle = np.abs(tails - (size - 1) / 2).max(1)
+            assert off_middle.min() < size / 2 - 2 * options.seed_distance + 1.6
+
+
+def test_an_image_follows_from_seed_and_number_alone() -> None:
+    snakes = Snakes(SnakeOptions.published(32, "easy"))
+    late = snakes.draw(5, 7)
+    assert np.array_equal(late.pixels, Snakes(snakes.options).draw(5, 7).pixels)
+    others = [snakes.draw(5, 8), snakes.draw(6, 7), snakes.draw(7, 5)]
+    assert not any(np.array_equal(late.pixels, other.pixels) for other in others)
+
+
+def test_a_seed_keeps_its_pictures_while_the_version_is_1() -> None:
+    """If this fails, GENERATOR_VERSION must change: caches of the old pictures are no longer what the options say."""
+    found = [Snakes(SnakeOptions.published(size, "hard")).draw(0, 0) for size in (32, 128)]
+    assert [(d.label, d.markers.tolist(), d.centres.sum().item()) for d in found] == FIRST
+
+
+FIRST = [(0, [[16, 14], [23, 29]], 1426.0), (0, [[40, 59], [126, 106]], 8378.5)]  # label, markers, sum of all centres
+
+
+def test_labels_are_balanced() -> None:
+    assert abs(labels_of(many()).mean() - 0.5) < 4 * 0.5 / len(many()) ** 0.5
+
+
+def test_marker_distance_and_ink_do_not_tell_the_label() -> None:
+    pictures = many()
+    ink = np.array([drawing.pixels.sum() for drawing in pictures], float)
+    for values in (distances(pictures), ink):
+        apart, joined = by_label(values, labels_of(pictures))
+        assert ks_2samp(apart, joined).pvalue > 1e-3
+        assert mannwhitneyu(apart, joined).pvalue > 1e-3
+
+
+def test_marker_distance_would_tell_the_label_if_scenes_were_not_matched() -> None:
+    pictures = many(matched=False)
+    assert ks_2samp(*by_label(distances(pictures), labels_of(pictures))).pvalue < 1e-5
+
+
+def accuracy(classifier: Any, features: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """On the second half after training on the first, and its standard error at chance."""
+    half = len(labels) // 2
+    score = classifier.fit(features[:half], labels[:half]).score(features[half:], labels[half:])
+    return score, 0.5 / (len(labels) - half) ** 0.5
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_places_of_the_markers_tell_the_label_only_if_scenes_were_not_matched(matched: bool) -> None:
+    pictures = many(matched)
+    places = np.array([drawing.markers.ravel() for drawing in pictures], float)
+    features = np.column_stack([places, np.hypot(*(places[:, :2].T - 15.5)), distances(pictures)])
+    probe = HistGradientBoostingClassifier(max_iter=50, learning_rate=0.05, random_state=0)
+    score, error = accuracy(probe, features, labels_of(pictures))
+    assert (score < 0.5 + 3 * error) == matched
+
+
+def test_a_linear_probe_on_pixels_stays_at_chance() -> None:
+    pixels = np.array([drawing.pixels.ravel() for drawing in many()]) / 255
+    score, error = accuracy(LogisticRegression(C=1e-2, max_iter=200), pixels, labels_of(many()))
+    assert abs(score - 0.5) < 4 * error
+
+
+def test_distractors_can_be_fewer() -> None:
+    drawing = Snakes(SnakeOptions.published(32, "easy", 3)).draw(0, 0)
+    assert len(drawing.centres) == 2 * 6 + 3 * 2
+    assert len(Snakes(SnakeOptions.published(32, "easy", 0)).draw(0, 0).centres) == 2 * 6
+
+
+def test_either_target_has_its_first_end_marked_whatever_the_label() -> None:
+    pictures = many()
+    near_middle = np.array([np.abs(drawing.markers[0] - 15.5).max() < 2.6 for drawing in pictures])
+    for part in by_label(near_middle, labels_of(pictures)):
+        assert abs(part.mean() - 0.5) < 0.08  # of two first ends, one is near the middle

@@ -1,0 +1,383 @@
+"""Texts become bytes or word pieces learned from the training texts alone; wrong ones are refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from support import official_files
+from support.runs import small_config
+from support.task_modules import ready
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.data.sequences.base import SequenceSplit
+from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
+from sliceformer_lab.data.sequences.text import TextData
+from sliceformer_lab.data.sequences.text_csv import TextCSV
+from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+TEXTS = ["Was für ein Film!", "映画 <br />\n\ttwo  spaces", "[PAD] [CLS] is text", "a" * 50]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    official_files.aclimdb(tmp_path)
+    return tmp_path
+
+
+def imdb(root: Path, **options: Any) -> IMDB:
+    return cast(IMDB, ready("imdb", root, **options))
+
+
+def table(root: Path, content: str, name: str = "texts.csv") -> Path:
+    root.mkdir(exist_ok=True, parents=True)
+    path = root / name
+    path.write_bytes(content.encode())
+    return path
+
+
+def text_csv(path: Path, **options: Any) -> TextCSV:
+    options = {"vocab_size": 300, "file": str(path), "root": str(path.parent / "tokens")} | options
+    data: TextCSV = construct({"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV"} | options, where="data")
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def complaint(path: Path, **options: Any) -> str:
+    """The one sentence with which a table is refused."""
+    with pytest.raises(DataError) as told:
+        text_csv(path, **options)
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+def members(data: TextData, stage: Any) -> list[tuple[str, str]]:
+    """Texts and labels of a split, decoded from the tokens."""
+    part, classes = cast(SequenceSplit, data.splits[stage]), data.facts()["classes"]
+    pieces = None if data.tokenizer.kind == "bytes" else load_pieces(data.folder())
+    found = []
+    for row in part.rows:
+        ids = part.store[row]
+        text = bytes((ids - 1).astype(np.uint8)).decode() if pieces is None else pieces.decode(ids.tolist())
+        found.append((text, classes[part.store.targets[row]]))
+    return found
+
+
+# tokenizers
+
+
+def test_bytes_are_their_value_and_one(tmp_path: Path) -> None:
+    ids = list(ByteTokenizer().encode(TEXTS, tmp_path))
+    for text, found in zip(TEXTS, ids, strict=True):
+        assert found.tolist() == [byte + 1 for byte in text.encode()]
+    assert ByteTokenizer().vocab_size == 257
+
+
+def test_pieces_spell_every_text_and_names_of_special_tokens_are_text(tmp_path: Path) -> None:
+    tokenizer = PieceTokenizer(300)
+    tokenizer.learn(TEXTS[:2], tmp_path)
+    pieces = load_pieces(tmp_path)
+    for text, ids in zip(TEXTS, tokenizer.encode(TEXTS, tmp_path), strict=True):
+        assert pieces.decode(ids.tolist()) == text
+        assert ids.dtype == np.uint16 and len(SPECIALS) <= ids.min() and ids.max() < 300
+    assert [pieces.token_to_id(name) for name in SPECIALS] == list(range(7))
+
+
+def test_pieces_are_as_many_as_asked_and_the_same_every_time(tmp_path: Path) -> None:
+    texts = [f"{i} films of {i * i} minutes, {'very ' * (i % 7)}long" for i in range(300)]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        PieceTokenizer(400).learn(texts, tmp_path / name)
+    assert load_pieces(tmp_path / "a").get_vocab_size() == 400
+    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "b" / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize("size", [262, 2**16 + 1])
+def test_a_vocabulary_must_hold_all_bytes_and_fit_in_16_bits(size: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.vocab_size"):
+        text_csv(tmp_path / "texts.csv", vocab_size=size)
+
+
+# IMDB
+
+
+@pytest.mark.parametrize("task", ["imdb", "lra_text"])
+def test_reviews_keep_their_text_label_and_part(task: str, root: Path) -> None:
+    data = cast(Reviews, ready(task, root, val_fraction=0.25))
+    found = {stage: set(members(data, stage)) for stage in ("train", "val", "test")}
+    for part, stages in (("train", ("train", "val")), ("test", ("test",))):
+        files = root.glob(f"aclImdb/{part}/*/*.txt")
+        assert set.union(*(found[stage] for stage in stages)) == {(f.read_text("utf-8"), f.parent.name) for f in files}
+    assert data.facts()["classes"] == ["neg", "pos"]
+    assert data.sizes() == {"num_train": 36, "num_val": 12, "num_test": 48}
+
+
+def test_pieces_are_learned_from_the_training_reviews_alone(root: Path) -> None:
+    for label in ("pos", "neg"):
+        (root / "aclImdb" / "test" / label / "99_1.txt").write_text("unseenword " * 500)
+    vocabulary = load_pieces(imdb(root, vocab_size=2000).folder()).get_vocab()
+    assert "unseenword" not in vocabulary and "Ġunseenword" not in vocabulary and "Ġfilm" in vocabulary
+
+
+def test_a_folder_can_be_the_set_itself(root: Path) -> None:
+    assert ready("imdb", root / "aclImdb").sizes() == ready("imdb", root).sizes()
+
+
+def test_the_published_partition_merges_all_and_holds_out_a_fifth_of_every_class(root: Path) -> None:
+    data, other = (imdb(root, partition="published", val_fraction=0.0, split_seed=seed) for seed in (0, 1))
+    assert data.sizes() == {"num_train": 76, "num_val": 0, "num_test": 20}
+    train, test = (members(data, stage) for stage in ("train", "test"))
+    assert sorted(train + test) == sorted((f.read_text("utf-8"), f.parent.name) for f in root.glob("aclImdb/*/*/*.txt"))
+    assert [label for _, label in test].count("pos") == 10
+    assert sorted(members(other, "test")) != sorted(test)
+
+
+def test_the_task_is_named_by_its_length_and_ends_by_option(root: Path) -> None:
+    plain, ended = (cast(LRAText, ready("lra_text", root, max_len=50, eos=eos)) for eos in (False, True))
+    assert plain.spec.name == ended.spec.name == "lra_text_50"
+    assert plain.fingerprint()["name"].startswith("lra_text_50 (unofficial copy ")
+    assert (plain.spec.max_len, plain.spec.vocab_size) == (50, 257)
+    assert (ended.spec.max_len, ended.spec.vocab_size) == (51, 258)
+    longest = 0
+    for batch in ended.test_dataloader()[0]:
+        lengths = (batch.inputs > 0).sum(dim=1)
+        assert (batch.inputs[torch.arange(len(lengths)), lengths - 1] == 257).all()
+        longest = max(longest, int(lengths.max()))
+    assert longest == 51
+
+
+def test_only_the_published_reviews_have_the_sets_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"does not hold the published reviews \(96 texts.*data\.verify=false"):
+        imdb(root, verify=True)
+    assert "unofficial copy" in imdb(root).fingerprint()["name"]
+    monkeypatch.setattr(Reviews, "published_sha256", imdb(root).facts()["sha256"])
+    for options in ({}, {"partition": "published"}):
+        fingerprint = imdb(root, verify=True, **options).fingerprint()
+        assert fingerprint["official"] and fingerprint["name"] == "imdb"
+
+
+def test_reviews_are_downloaded_and_unpacked(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = official_files.packed_tar(root / "aclImdb", root / "aclImdb_v1.tar.gz")
+    monkeypatch.setattr(Reviews, "archive", official_files.official(archive))
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "something").touch()  # a folder that is not empty: the test writes no files of its own there
+    data = imdb(new, download=True)
+    assert data.sizes()["num_test"] == 48 and (new / "aclImdb_v1.tar.gz").is_file()
+    assert data.fingerprint()["sha256"] == imdb(root).fingerprint()["sha256"]
+
+
+def test_tokens_are_made_once_and_again_when_a_review_has_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    build = TextData._build
+    monkeypatch.setattr(TextData, "_build", lambda self, folder: (made.append(folder), build(self, folder))[1])
+    first = imdb(root).fingerprint()["sha256"]
+    imdb(root, max_len=7, batch_size=5, val_fraction=0.5, split_seed=3)
+    assert len(made) == 1
+    review = next(root.glob("aclImdb/train/pos/*.txt"))
+    stamp = review.stat()
+    review.write_text(review.read_text("utf-8").swapcase(), "utf-8")
+    os.utime(review, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+    assert imdb(root).fingerprint()["sha256"] != first and len(made) == 2
+    imdb(root, vocab_size=301)
+    imdb(root, partition="published")
+    imdb(root, partition="published", split_seed=1)
+    assert len(made) == 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda f: f.write_bytes(b"fine\nna\xefve"), "is not UTF-8 in line 2"),
+        (lambda f: f.write_text(" \n"), "has an empty text"),
+    ],
+)
+def test_a_wrong_review_is_named(damage: Any, told: str, root: Path) -> None:
+    path = root / "aclImdb" / "test" / "neg" / "7_2.txt"
+    damage(path)
+    with pytest.raises(DataError, match=told) as error:
+        imdb(root)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_empty_folder_of_reviews_is_named(root: Path) -> None:
+    for path in (root / "aclImdb" / "test" / "neg").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=r"test/neg holds no reviews"):
+        imdb(root)
+
+
+# the tokenizer of a checkpoint
+
+
+def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_path: Path) -> None:
+    options = (
+        *("task=imdb", f"data.root={root}", "data.verify=false", "data.vocab_size=300", "data.max_len=40"),
+        *("encoder=tiny", "optim.epochs=1", "data.limit_train=null", "data.val_fraction=0.25"),
+    )
+    folder = tmp_path / "run"
+    run(small_config(*options), folder)
+    known = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["IMDB"]
+    assert known == {"tokenizer": load_run(folder).data.tokenizer_digest()} and len(known["tokenizer"]) == 64
+    assert read_summary(folder)["protocol"]["sha256"] == load_run(folder).data.fingerprint()["sha256"]
+    evaluation = small_config(*options) | {"mode": "eval"}
+    run(evaluation, folder)
+    for path in root.glob("aclImdb/train/*/*.txt"):
+        path.write_text("other words altogether " + path.read_text("utf-8"), "utf-8")
+    with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as told:
+        run(evaluation, folder)
+    assert "\n" not in str(told.value)
+
+
+def test_bytes_have_one_tokenizer(root: Path) -> None:
+    data = cast(LRAText, ready("lra_text", root))
+    assert data.state_dict() == {"tokenizer": "bytes"}
+    data.load_state_dict({"tokenizer": "bytes"})
+
+
+# tables
+
+
+def same_rows() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"text": [f'{i} "quoted",\n\tand naïve' for i in range(40)], "label": [i % 4 + 8 for i in range(40)]}
+    )
+
+
+def test_all_kinds_of_table_give_the_same_tokens(tmp_path: Path) -> None:
+    rows = same_rows()
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    rows.to_csv(tmp_path / "b.tsv", index=False, sep="\t")
+    rows.to_json(tmp_path / "c.jsonl", orient="records", lines=True)
+    (tmp_path / "d.CSV").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "a.csv").read_bytes())  # as spreadsheets do
+    found = [text_csv(tmp_path / name) for name in ("a.csv", "b.tsv", "c.jsonl", "d.CSV")]
+    assert len({data.facts()["sha256"] for data in found}) == len({data.fingerprint()["sha256"] for data in found}) == 1
+    assert found[0].facts()["classes"] == ["8", "9", "10", "11"]  # numbers by size
+    assert not found[0].fingerprint()["official"]
+
+
+def test_parquet_is_read_too(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    same_rows().to_parquet(tmp_path / "a.parquet")
+    same_rows().to_csv(tmp_path / "a.csv", index=False)
+    assert text_csv(tmp_path / "a.parquet").facts() == text_csv(tmp_path / "a.csv").facts()
+
+
+def test_parquet_without_its_library_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "needs pyarrow" in complaint(table(tmp_path, "PAR1", "a.parquet"))
+
+
+def test_other_columns_and_words_as_classes(tmp_path: Path) -> None:
+    path = official_files.texts(tmp_path)
+    data = text_csv(path, split_column="part", tokens="bytes", max_len=100)
+    assert data.sizes() == {"num_train": 42, "num_val": 6, "num_test": 12}
+    assert data.facts()["classes"] == ["bad", "good", "so-so"]
+    assert data.spec.num_classes == 3 and data.spec.vocab_size == 257
+    renamed = table(tmp_path, path.read_text("utf-8").replace("text,label", "review,stars", 1), "renamed.csv")
+    again = text_csv(renamed, text_column="review", label_column="stars", split_column="part", tokens="bytes")
+    assert again.facts() == data.facts()
+
+
+def test_fractions_of_every_class_are_held_out_where_nothing_else_says_which(tmp_path: Path) -> None:
+    path = official_files.texts(tmp_path)
+    data = text_csv(path, test_fraction=0.25, val_fraction=0.2)
+    assert data.sizes() == {"num_train": 36, "num_val": 9, "num_test": 15}
+    assert [label for _, label in members(data, "test")].count("good") == 5
+    texts = [members(data, stage) for stage in ("train", "val", "test")]
+    everything = pd.read_csv(path)
+    assert sorted(t for part in texts for t, _ in part) == sorted(everything["text"])
+    assert "takes none of 60 texts" in complaint(path, test_fraction=0.01)
+
+
+def test_files_of_their_own(tmp_path: Path) -> None:
+    path = official_files.texts(tmp_path)
+    val, test = (path.rename(tmp_path / "x.csv"), official_files.texts(tmp_path / "test"))
+    train = official_files.texts(tmp_path)
+    data = text_csv(train, val_file=str(val), test_file=str(test))
+    assert data.sizes() == {"num_train": 60, "num_val": 60, "num_test": 60}
+    with pytest.raises(ConfigError, match="split_column and val_file or test_file"):
+        text_csv(train, val_file=str(val), split_column="part")
+
+
+HEADER = "text,label\n"
+GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "told"),
+    [
+        (GOOD, {"label_column": "class"}, "no column 'class' but text, label; choose one by data.label_column"),
+        (GOOD, {"text_column": "body"}, "no column 'body' but text, label; choose one by data.text_column"),
+        (GOOD, {"split_column": "part"}, "no column 'part' but text, label; choose one by data.split_column"),
+        (GOOD, {"split_column": "label"}, "label is '0', which names no part; use train"),
+        (GOOD + '"x,1\n', {}, "line 42: quotes are not closed"),
+        (GOOD + "x,1,2\n", {}, "line 42 has 3 fields, but line 1 names 2 columns"),
+        (GOOD + "x\n", {}, "line 42 has 1 fields"),
+        (GOOD + " ,1\n", {}, "line 42 has an empty text"),
+        (GOOD + "x,\n", {}, "line 42: the label in label is ''"),
+        (HEADER, {}, "has no rows"),
+        ("", {}, "has no rows"),
+        (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
+    ],
+)
+def test_a_wrong_table_is_refused(content: str, options: dict[str, Any], told: str, tmp_path: Path) -> None:
+    path = table(tmp_path, content)
+    message = complaint(path, **options)
+    assert told in message and str(path) in message
+
+
+def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = table(tmp_path, "")
+    path.write_bytes((GOOD + "na\u00efve,1\n").encode("latin-1"))
+    assert f"{path} is not UTF-8 in line 42" in complaint(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"text": "a"', "line 2 is not JSON"),
+        ("[1, 2]", "line 2 holds no object"),
+        ('{"text": "a"}', "line 2 has no column 'label' but text"),
+        ('{"text": 7, "label": 1}', "line 2: text is 7, not a text"),
+        ('{"text": "a", "label": 0.5}', "line 2: the label in label is 0.5"),
+    ],
+)
+def test_a_wrong_line_of_json_is_refused(line: str, told: str, tmp_path: Path) -> None:
+    assert told in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
+
+
+def test_a_class_that_training_lacks_is_named(tmp_path: Path) -> None:
+    test = table(tmp_path / "test", HEADER + "x,1\ny,7\n")
+    message = complaint(table(tmp_path, GOOD), test_file=str(test))
+    assert f"{test}, line 3 is of the class '7', which only the test part has" in message
+
+
+def test_a_missing_table_and_an_unknown_ending_say_what_to_do(tmp_path: Path) -> None:
+    assert "data.file=FILE" in complaint(tmp_path / "nothing.csv")
+    assert "ends in none of .csv, .tsv, .jsonl, .parquet" in complaint(table(tmp_path, GOOD, "texts.xlsx"))
+
+
+def test_one_command_trains_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = official_files.texts(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    arguments = [f"data.file={path}", "attention=csp", "encoder=tiny", "optim.epochs=2", "callbacks=minimal"]
+    assert main(["task=text_csv", *arguments]) == 0
+    folder = next((tmp_path / "outputs" / "text_csv" / "csp").iterdir())
+    summary = read_summary(folder)
+    assert summary["status"] == "ok" and summary["protocol"]["data"].startswith("text_csv (unofficial copy ")
+    assert set(load_run(folder).predictions["test_targets"]) <= {0, 1, 2}

@@ -1,0 +1,365 @@
+"""The shared encoder: blocks against their formula, positions, pooling and padding against brute force."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names
+from sliceformer_lab.config.schema import ConfigError, check_options, locate, schema
+from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.norm import build_norm, normalise
+from sliceformer_lab.encoder.pool import Pool, PoolMode
+
+DIM, TOKENS = 64, 16
+OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")
+NORMS = ("layernorm", "rmsnorm", "scalenorm", "batchnorm")
+
+
+@cache
+def option(group: str, name: str) -> dict[str, Any]:
+    return load_option(group, name)
+
+
+def make(
+    attention: str = "mha",
+    block: dict[str, Any] | None = None,
+    encoder: dict[str, Any] | None = None,
+    max_len: int = TOKENS,
+    grid: tuple[int, int] | None = None,
+) -> Encoder:
+    torch.manual_seed(0)
+    return build_encoder(
+        option("encoder", "tiny") | (encoder or {}),
+        option("block", "vit") | (block or {}),
+        option("attention", attention),
+        max_len,
+        grid=grid,
+    )
+
+
+def tokens(batch: int = 3, length: int = TOKENS) -> Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def first_block(encoder: Encoder) -> Any:
+    """The first block of an encoder whose norms and biases are told apart by random values."""
+    for parameter in encoder.parameters():
+        if parameter.ndim == 1:
+            nn.init.normal_(parameter, 1.0, 0.5)
+    return encoder.blocks[0]
+
+
+@pytest.mark.parametrize("group", ["encoder", "block"])
+def test_yaml_lists_every_option_and_nothing_else(group: str) -> None:
+    for name in option_names(group):
+        node = load_option(group, name)
+        assert set(node) - {"_target_"} == set(schema(locate(node["_target_"]))), name
+
+
+def test_every_line_of_a_yaml_is_explained() -> None:
+    for file in [*CONF_DIR.glob("encoder/*.yaml"), *CONF_DIR.glob("block/*.yaml")]:
+        lines = file.read_text().splitlines()
+        assert lines[0].startswith("# ")
+        if lines[1].startswith("_target_"):  # others change options that are explained where they come from
+            assert all(" # " in line for line in lines[2:]), file.name
+
+
+def test_transformer_block_holds_the_defaults() -> None:
+    node = load_option("block", "transformer")
+    assert {name: default for name, (_, default) in schema(Block).items()} == {
+        k: v for k, v in node.items() if k != "_target_"
+    }
+
+
+def test_pre_norm_block_adds_to_the_tokens_as_they_came() -> None:
+    block, x = first_block(make("random_permutation")), tokens()
+    h = x + block.attention(block.norm1(x))
+    assert_close(block(x), h + block.mlp(block.norm2(h)))
+
+
+def test_post_norm_block_normalises_each_sum() -> None:
+    block, x = first_block(make(block={"norm_first": False, "activation": "relu"})), tokens()
+    h = block.norm1(x + block.attention(x))
+    assert_close(block(x), block.norm2(h + block.mlp(h)))
+    assert isinstance(block.mlp.act, nn.ReLU)
+
+
+def test_parallel_block_feeds_both_branches_the_same_tokens() -> None:
+    block, x = first_block(make(block={"parallel": True})), tokens()
+    h = block.norm1(x)
+    assert_close(block(x), x + block.attention(h) + block.mlp(h))
+    assert not list(block.norm2.parameters())
+
+
+def test_parallel_post_norm_is_refused() -> None:
+    with pytest.raises(ConfigError, match="block: parallel=true needs norm_first=true"):
+        make(block={"parallel": True, "norm_first": False})
+
+
+def test_rezero_starts_as_the_identity_and_scales_both_branches() -> None:
+    encoder, plain, x = make(block={"residual": "rezero"}), make(), tokens()
+    block = first_block(encoder)
+    assert_close(block(x), x)
+    block.gain.data.fill_(0.5)
+    h = x + 0.5 * block.attention(block.norm1(x))
+    assert_close(block(x), h + 0.5 * block.mlp(block.norm2(h)))
+    assert len(list(encoder.parameters())) == len(list(plain.parameters())) + len(encoder.blocks)
+
+
+def test_shared_rezero_is_one_parameter_of_the_encoder() -> None:
+    encoder, plain, x = make(block={"residual": "rezero_shared"}), make(), tokens()
+    assert encoder.gain is not None and encoder.gain.item() == 0 and getattr(encoder.gain, "no_decay", False)
+    assert len(list(encoder.parameters())) == len(list(plain.parameters())) + 1
+    encoder.gain.data.fill_(1.0)
+    plain.load_state_dict({n: v for n, v in encoder.state_dict().items() if "gain" not in n})
+    assert_close(encoder(x), plain(x))
+
+
+def test_drop_path_grows_linearly_and_drops_whole_samples() -> None:
+    encoder = make(encoder={"depth": 3, "drop_path": 0.5})
+    assert [block.drop_path.drop_prob for block in encoder.blocks] == [0.0, 0.25, 0.5]  # type: ignore[union-attr]
+    dropped = encoder.blocks[2].drop_path(torch.ones(64, 4, 8))  # type: ignore[operator]
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert (dropped == dropped[:, :1, :1]).all()
+    assert_close(encoder.eval()(tokens()), encoder(tokens()))
+
+
+def test_dropouts_stand_where_the_options_say() -> None:
+    encoder = make(encoder={"dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3})
+    block = first_block(encoder)
+    assert (block.dropout.p, block.mlp.drop1.p, block.mlp.drop2.p) == (0.1, 0.1, 0.1)
+    assert (encoder.embed_dropout.p, block.attention.spec.attention_dropout) == (0.2, 0.3)
+
+
+def test_final_norm_is_the_last_thing() -> None:
+    with_norm, without, x = make(block={"final_norm": True}), make(), tokens()
+    with_norm.load_state_dict(without.state_dict(), strict=False)
+    assert with_norm.norm is not None and without.norm is None
+    assert_close(with_norm(x), nn.functional.layer_norm(without(x), (DIM,)))
+
+
+def block_variants() -> list[tuple[str, dict[str, Any]]]:
+    """Every YAML of a block, with every residual where it has a choice."""
+    residuals = [{"residual": kind} for kind in ("plain", "rezero", "rezero_shared")]
+    return [
+        (name, variant)
+        for name in option_names("block")
+        if not check_options(option("block", name), "block").needs_edges  # test_gps has those
+        for variant in (residuals if "residual" in option("block", name) else [{}])
+    ]
+
+
+@pytest.mark.parametrize(("block", "variant"), block_variants(), ids=str)
+def test_every_parameter_takes_part(block: str, variant: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    attention = option("attention", "mha")
+    encoder = build_encoder(option("encoder", "tiny"), option("block", block) | variant, attention, TOKENS)
+    for name, parameter in encoder.named_parameters():
+        if "gain" in name:
+            parameter.data.fill_(0.5)
+    encoder(tokens()).square().sum().backward()
+    assert [name for name, p in encoder.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_padding_does_not_change_real_tokens_and_leaves_zeros(norm: str, norm_first: bool) -> None:
+    options = {"norm": norm, "norm_first": norm_first, "final_norm": True}
+    encoder, real = make(block=options), tokens()[:, :10]
+    for training in (True, False):
+        alone = encoder.train(training)(real)
+        for extra in (1, 6):
+            padded = torch.cat([real, torch.full((3, extra, DIM), 1e3)], dim=1)
+            padding = Padding.from_lengths(torch.full((3,), 10), 10 + extra)
+            out = encoder(padded, padding)
+            assert_close(out[:, :10], alone, atol=1e-5, rtol=1e-5)
+            assert out[:, 10:].abs().max() == 0
+
+
+@pytest.mark.parametrize("final_norm", [True, False])
+def test_every_block_and_the_output_get_zeros_on_padding(final_norm: bool) -> None:
+    encoder = make(block={"final_norm": final_norm}, encoder={"depth": 3})
+    first_block(encoder)
+    seen: list[Tensor] = []
+    for block in encoder.blocks:
+        block.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    padding = Padding.from_lengths(torch.tensor([16, 3, 9]), TOKENS)
+    seen.append(encoder(tokens(), padding))
+    assert padding is not None and len(seen) == 4
+    assert all(x[~padding.mask].abs().max() == 0 for x in seen)
+
+
+def test_norms_match_their_formula() -> None:
+    x = tokens()
+    rms = (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert_close(normalise(build_norm("rmsnorm", DIM, 1e-5), x, None), x / rms)
+    scale = build_norm("scalenorm", DIM, 1e-5)
+    next(scale.parameters()).data.fill_(3.0)
+    assert_close(normalise(scale, x, None), 3 * x / rms)
+
+
+def test_batchnorm_takes_its_statistics_from_real_tokens() -> None:
+    lengths = torch.tensor([16, 3, 9])
+    padding, x = Padding.from_lengths(lengths, TOKENS), tokens()
+    ours, plain = build_norm("batchnorm", DIM, 1e-5), nn.BatchNorm1d(DIM)
+    expected = plain(torch.cat([row[:n] for row, n in zip(x, lengths, strict=True)]))
+    y = normalise(ours, x, padding)
+    assert_close(torch.cat([row[:n] for row, n in zip(y, lengths, strict=True)]), expected)
+    assert_close(ours.state_dict(), plain.state_dict())
+
+
+def test_more_tokens_than_max_len_are_refused() -> None:
+    with pytest.raises(ValueError, match="17 tokens are more than the 16"):
+        make()(tokens(length=TOKENS + 1))
+
+
+def position_of(kind: str, **options: Any) -> Tensor:
+    """What a position adds to tokens of zeros, (N, C)."""
+    encoder = make(encoder={"position": kind}, **options)
+    assert encoder.position is not None
+    zero = torch.zeros(1, encoder.max_len, DIM)
+    return encoder.position(zero)[0]  # type: ignore[no-any-return]
+
+
+def test_learned_positions_are_one_row_per_token_and_never_decayed() -> None:
+    encoder = make(max_len=5)
+    assert encoder.position is not None
+    assert encoder.position.table.shape == (1, 5, DIM) and getattr(encoder.position.table, "no_decay", False)
+    x = tokens(length=3)
+    assert_close(encoder.position(x), x + encoder.position.table[:, :3])
+
+
+def angle(coordinate: int, channel: int, width: int) -> float:
+    return coordinate / math.pow(10000, 2 * (channel // 2) / width)
+
+
+def wave(coordinate: int, channel: int, width: int) -> float:
+    turned = angle(coordinate, channel, width)
+    return math.cos(turned) if channel % 2 else math.sin(turned)
+
+
+def test_sincos_matches_its_formula() -> None:
+    expected = torch.tensor([[wave(n, c, DIM) for c in range(DIM)] for n in range(TOKENS)])
+    assert_close(position_of("sincos"), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_sincos2d_shares_the_channels_between_row_and_column_and_spares_the_prefix() -> None:
+    rows, columns, half = 3, 5, DIM // 2
+    expected = torch.zeros(1 + rows * columns, DIM)
+    for n in range(rows * columns):
+        for c in range(half):
+            expected[1 + n, c] = wave(n // columns, c, half)
+            expected[1 + n, half + c] = wave(n % columns, c, half)
+    actual = position_of("sincos2d", max_len=16, grid=(rows, columns))
+    assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "attention", "message"),
+    [
+        ({"position": "sincos2d"}, "mha", "sincos2d needs the patch grid"),
+        ({"position": "rope"}, "mean", "rope turns queries and keys, but this attention has none"),
+        ({"position": "sincos", "dim": 9, "num_heads": 3}, "mha", "even number of channels"),
+        ({"num_heads": 5}, "mha", "num_heads=5 does not divide dim=64"),
+        ({"depth": 0}, "mha", "encoder.depth: given 0"),
+        ({"dropout": 1.0}, "mha", "encoder.dropout: given 1.0"),
+        ({"deepth": 2}, "mha", "did you mean depth"),
+        ({"init": "vit_small"}, "mha", "write timm:<model>"),
+        ({"init_file": "weights.pth"}, "mha", "init_file needs init"),
+    ],
+)
+def test_impossible_options_are_told_in_one_sentence(encoder: dict[str, Any], attention: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        make(attention, encoder=encoder)
+    assert "\n" not in str(error.value)
+
+
+def test_rope_reaches_the_attention_and_adds_nothing() -> None:
+    encoder = make(encoder={"position": "rope"}, grid=(4, 4))
+    spec = first_block(encoder).attention.spec
+    assert encoder.position is None and spec.rope and spec.grid == (4, 4) and spec.num_prefix == 0
+
+
+def test_layers_know_where_they_stand() -> None:
+    specs = [block.attention.spec for block in make(encoder={"depth": 3}).blocks]  # type: ignore[union-attr]
+    assert [(s.index, s.depth, s.max_len) for s in specs] == [(0, 3, 16), (1, 3, 16), (2, 3, 16)]  # type: ignore[union-attr]
+
+
+def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
+    torch.manual_seed(0)
+    embedding: Any = ImageEmbedding((8, 12), 3, 4, DIM, cls=True)
+    images = torch.randn(2, 3, 8, 12)
+    weight, bias = embedding.patches.proj.weight.flatten(1), embedding.patches.proj.bias
+    x = embedding(images)
+    assert (embedding.num_tokens, embedding.grid, x.shape) == (7, (2, 3), (2, 7, DIM))
+    assert_close(x[:, 0], embedding.cls[:, 0].expand(2, -1))
+    for n in range(6):
+        top, left = 4 * (n // 3), 4 * (n % 3)
+        patch = images[:, :, top : top + 4, left : left + 4].flatten(1)
+        assert_close(x[:, 1 + n], patch @ weight.T + bias, atol=1e-5, rtol=1e-5)
+
+
+def test_a_patch_that_does_not_tile_the_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="patch_size=5 does not divide the image of 32 x 30 pixels"):
+        ImageEmbedding((32, 30), 3, 5, DIM, cls=False)
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean", "max", "ref_min", "ref_max"])
+def test_pooling_reads_real_tokens_only(mode: Any) -> None:
+    lengths = [16, 3, 9]
+    padding = Padding.from_lengths(torch.tensor(lengths), TOKENS)
+    x, reference = tokens(), torch.randn(3, TOKENS, generator=torch.Generator().manual_seed(2))
+    for row, length in enumerate(lengths):
+        x[row, length:], reference[row, length:] = 1e3, (-1e3 if mode == "ref_min" else 1e3)
+    pooled = Pool(mode, OPTIONS)(x, padding, reference)
+    for row, length in enumerate(lengths):
+        real, order = x[row, :length], reference[row, :length].tolist()
+        expected = {
+            "cls": real[0],
+            "mean": sum(real) / length,
+            "max": torch.stack([real[:, c].sort().values[-1] for c in range(DIM)]),
+            "ref_min": real[order.index(min(order))],
+            "ref_max": real[order.index(max(order))],
+        }[mode]
+        assert_close(pooled[row], expected)
+        assert_close(Pool(mode, OPTIONS)(real[None], None, reference[row : row + 1, :length])[0], expected)
+
+
+def test_only_cls_pooling_needs_a_cls_token() -> None:
+    assert [m for m in get_args(PoolMode) if Pool(m, OPTIONS).needs_cls] == ["cls"]
+
+
+def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:
+    attention = first_block(make()).attention
+    Pool("mean", OPTIONS).check(attention)
+    with pytest.raises(ConfigError, match=r"pool=ref_min .* MHA does not"):
+        Pool("ref_min", OPTIONS).check(attention)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_encoder_shows_the_channel_its_last_sort_follows(norm_first: bool) -> None:
+    encoder, x = make("csp_reference", block={"norm_first": norm_first}), tokens()
+    padding = Padding.from_lengths(torch.tensor([16, 3, 9]), TOKENS)
+    out, reference = encoder.with_reference(x, padding)
+    seen: list[Tensor] = []
+    last: Any = encoder.blocks[-1]
+    last.attention.value.register_forward_hook(lambda *call: seen.append(call[2][..., 0]))
+    assert_close(out, encoder(x, padding))
+    assert_close(reference, seen[0])
+    Pool("ref_max", OPTIONS).check(last.attention)
+
+
+def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:
+    with pytest.raises(ConfigError, match=r"CSP does not; choose .* attention\.reference=channel0"):
+        Pool("ref_max", OPTIONS).check(first_block(make("csp")).attention)

@@ -1,0 +1,146 @@
+"""MEGA's block, its moving average and MEGA+CSP against golden vectors, through YAML and public classes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from support.golden_files import Arrays, file_names, load
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import construct
+from sliceformer_lab.encoder.ema import DampedEMA
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.mega_block import MegaBlock
+
+FILES = file_names("mega__")
+BLOCK = {  # golden option -> ours
+    "ndim": "ema_dim",
+    "bidirectional": "bidirectional",
+    "truncation": "truncation",
+    "norm": "norm",
+    "norm_eps": "norm_eps",
+    "prenorm": "norm_first",
+    "ffn": "ffn",
+}
+FIXED = {"op": "mega_layer", "activation": "silu", "mode": "eval"}  # only these values are known
+MASKS = ("none", "key mask", "per_length")
+SAID_ELSEWHERE = ("family", "source", "layer", "num_layers", "max_positions", "hdim", "ffn_width", "mask_mode")
+EMA = ("delta", "alpha", "beta", "gamma", "omega")
+NORM = {"w": "weight", "b": "bias", "scale": "scale", "mean": "running_mean", "var": "running_var"}
+KINDS = {"w": "weight", "b": "bias"}
+LINEAR = {"v": "value", "m": "gates", "h": "out", "1": "mlp.fc1", "2": "mlp.fc2"}
+
+
+def overrides(golden: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """Our block's options, the attention's name and its options; fails for a key or value that it does not know."""
+    left = {key: value for key, value in golden.items() if key not in SAID_ELSEWHERE}
+    assert golden["mask_mode"] in MASKS
+    for key, value in FIXED.items():
+        assert left.pop(key) == value
+    block = {ours: left.pop(theirs) for theirs, ours in BLOCK.items()}
+    mega = {"z_dim": left.pop("zdim"), "function": left.pop("attention"), "chunk_size": left.pop("chunk_size")}
+    csp = {"shift": left.pop("shift"), "group_size": left.pop("group_size")}
+    mixer = left.pop("mixer")
+    assert not left, f"no translation for {left}"
+    if mega["chunk_size"] == -1:
+        mega["chunk_size"] = None
+    return (block, *{"attention": ("mega", mega), "csp": ("csp", csp)}[mixer])
+
+
+@cache
+def yaml_of(group: str, name: str) -> dict[str, Any]:
+    return load_option(group, name)
+
+
+def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
+    block, name, attention = overrides(golden)
+    is_csp = name == "csp"
+    spec = LayerSpec(
+        dim=arrays["x"].shape[2],
+        num_heads=1,
+        head_dim=golden["hdim"],
+        index=golden["layer"],
+        depth=golden["num_layers"],
+        max_len=arrays["x"].shape[1] if is_csp else golden["max_positions"],  # steps of CSP are those of N tokens
+        project=False,
+    )
+    encoder = EncoderOptions(
+        dim=spec.dim, depth=spec.depth, num_heads=1, mlp_dim=golden["ffn_width"] or 1, position="none"
+    )
+    mixer = build_attention(yaml_of("attention", name) | attention, spec)
+    layer: MegaBlock = construct(yaml_of("block", "mega") | block, spec, mixer, encoder)
+    layer.load_state_dict(weights(cut(golden, arrays) if is_csp else arrays, layer))
+    return layer.eval()
+
+
+def cut(golden: dict[str, Any], arrays: Arrays) -> Arrays:
+    """The arrays without what serves queries and keys alone: z rows of w_m and b_m, scales, relative bias."""
+    dim, z_dim = arrays["x"].shape[2], golden["zdim"]
+    kept = {key: value for key, value in arrays.items() if key not in ("qk_gamma", "qk_beta", "rel_bias")}
+    return kept | {key: torch.cat([arrays[key][:dim], arrays[key][dim + z_dim :]]) for key in ("w_m", "b_m")}
+
+
+def weights(arrays: Arrays, layer: MegaBlock) -> Arrays:
+    """The arrays of a file under our names and in our shapes."""
+    names = {f"{kind}_{theirs}": f"{ours}.{full}" for theirs, ours in LINEAR.items() for kind, full in KINDS.items()}
+    names |= {f"norm{i}_{key}": f"norm{i or 1}.{ours}" for i in ("", 2) for key, ours in NORM.items()}
+    names |= {f"ema_{key}": f"ema.{key}" for key in EMA}
+    names |= {"qk_gamma": "qk_scale", "qk_beta": "qk_shift", "rel_bias": "attention.relative_bias"}
+    own = layer.state_dict()
+    found = {ours: arrays[theirs].reshape(own[ours].shape) for theirs, ours in names.items() if theirs in arrays}
+    return {key: value for key, value in own.items() if key.endswith("num_batches_tracked")} | found
+
+
+def check_ema(golden: dict[str, Any], arrays: Arrays) -> None:
+    x = arrays["x"].clone().requires_grad_()
+    ema = DampedEMA(x.shape[2], golden["ndim"], bidirectional=golden["bidirectional"], truncation=golden["truncation"])
+    ema.load_state_dict({key: arrays[f"ema_{key}"] for key in EMA})
+    mask = arrays.get("mask", torch.ones(x.shape[:2], dtype=torch.bool))
+    y = ema(x, Padding(mask.sum(1), mask) if "mask" in arrays else None)
+    (dx,) = torch.autograd.grad(y, x, arrays["g"])
+    assert_close(ema.kernel(arrays["kernel"].shape[1]), arrays["kernel"], rtol=0, atol=1e-5)
+    assert_close(y[mask], arrays["y"][mask], rtol=0, atol=1e-5)
+    assert_close(dx, arrays["dx"], rtol=1e-4, atol=1e-5)
+
+
+def check_layer(golden: dict[str, Any], arrays: Arrays) -> None:
+    x, layer = arrays["x"].clone().requires_grad_(), build(golden, arrays)
+    mask = arrays.get("mask", torch.ones(x.shape[:2], dtype=torch.bool))
+    seen: Arrays = {}
+    layer.ema.register_forward_hook(lambda _, __, out: seen.update(ema_out=out))
+    layer.attention.value.register_forward_hook(lambda _, __, v: seen.update(v=v))
+    layer.attention.out.register_forward_pre_hook(lambda _, inputs: seen.update(perm=inputs[0]))
+    after_gates = layer.norm2 if golden["prenorm"] else layer.mlp  # what reads them
+    after_gates.register_forward_pre_hook(lambda _, inputs: seen.update(gated_out=inputs[0]))
+    y = layer(x, Padding(mask.sum(1), mask) if "mask" in arrays else None)
+    (dx,) = torch.autograd.grad(y, x, arrays["g"])
+    compared = {"gated_out": y} | {key: array for key, array in seen.items() if key in arrays} | {"y": y}
+    for key, ours in compared.items():
+        assert_close(ours[mask], arrays[key][mask], rtol=0, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+    assert_close(dx, arrays["dx"], rtol=1e-4, atol=1e-5)
+
+
+def test_golden_files_are_there() -> None:
+    assert len(FILES) == 18
+
+
+@pytest.mark.parametrize(
+    "surprise", [{"temperature": 1}, {"mixer": "fnet"}, {"mask_mode": "causal"}, {"activation": "gelu"}], ids=str
+)
+def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
+    golden, _ = load("mega__softmax_layernorm_prenorm_n24")
+    with pytest.raises((AssertionError, KeyError)):
+        overrides(golden | surprise)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_equals_golden_vectors(name: str) -> None:
+    golden, arrays = load(name)
+    check = check_ema if golden["op"] == "ema" else check_layer
+    check(golden, arrays)

@@ -1,0 +1,142 @@
+"""Convolutions along edges beside an attention, against dense formulas on graphs padded into a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.batch import Edges, Graphs, Padding
+from sliceformer_lab.config.compose import compose_root, load_option
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.gps_block import GPSBlock
+from sliceformer_lab.encoder.structure import edges_among_tokens
+from sliceformer_lab.training.build import build_data, build_task
+
+LENGTHS = torch.tensor([4, 2, 1])  # nodes; one token in front of them
+LINKS = ((0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 1))  # graph and two nodes
+WIDTH, DIM = 5, 16  # tokens: the one in front, at most four nodes
+
+
+def encoder(attention: str = "mha", **block: Any) -> Encoder:
+    torch.manual_seed(0)
+    sizes = {"dim": DIM, "depth": 1, "num_heads": 2, "mlp_dim": 24, "position": "none"}
+    nodes = load_option("encoder", "tiny") | sizes, load_option("block", "gps") | block
+    return build_encoder(*nodes, load_option("attention", attention), WIDTH, num_prefix=1).eval()
+
+
+def one_block(attention: str = "mha", **block: Any) -> Any:
+    return encoder(attention, **block).blocks[0]
+
+
+def sample() -> tuple[Tensor, Padding, Edges, Tensor]:
+    """Tokens (B, N, C), their padding, edges, and these dense: (B, N, N, C) features, NaN where there is no edge."""
+    torch.manual_seed(1)
+    pairs = [(g, a, b) for g, u, v in LINKS for a, b in ((u, v), (v, u))]
+    index = torch.tensor([[g * 4 + a for g, a, _ in pairs], [g * 4 + b for g, _, b in pairs]])
+    graphs = Graphs(index, torch.zeros(len(pairs), 1, dtype=torch.long))
+    padding = Padding.from_lengths(LENGTHS, 4)
+    edges = edges_among_tokens(graphs, (3, 4), padding, WIDTH, 1)
+    features = torch.randn(len(pairs), DIM)
+    dense = torch.full((3, WIDTH, WIDTH, DIM), torch.nan)
+    for (g, a, b), feature in zip(pairs, features, strict=True):
+        dense[g, a + 1, b + 1] = feature
+    assert padding is not None
+    tokens = padding.after_prefix(1)
+    x = torch.randn(3, WIDTH, DIM).masked_fill(~tokens.mask[..., None], 0)
+    return x, tokens, Edges(edges.nodes, edges.index, features), dense
+
+
+def real_nodes(padding: Padding) -> Tensor:
+    mask = padding.mask.clone()
+    mask[:, 0] = False
+    return mask
+
+
+def convolved(conv: str, layer: Any, x: Tensor, dense: Tensor, nodes: Tensor) -> Tensor:
+    """What the papers' formulas give for every node, with dense matrices. (B, N, C)."""
+    linked = ~dense.isnan().any(-1)  # (B, source, target)
+    features = dense.nan_to_num()
+    if conv == "gcn":
+        adjacency = linked.float() + torch.diag_embed(nodes.float())
+        degree = adjacency.sum(1).clamp_min(1)
+        normal = adjacency / (degree[:, :, None] * degree[:, None, :]).sqrt()
+        found: Tensor = normal.transpose(1, 2) @ layer.lin(x) + layer.bias
+    elif conv == "gine":
+        messages = (x[:, :, None] + features).relu() * linked[..., None]
+        found = layer.nn(x + messages.sum(1))
+    else:
+        source, target = x[:, :, None].expand(-1, -1, WIDTH, -1), x[:, None].expand(-1, WIDTH, -1, -1)
+        gate = layer.lin_key(torch.cat([target, features], -1)) + layer.lin_query(torch.cat([source, features], -1))
+        messages = gate.sigmoid() * layer.lin_value(torch.cat([source, features], -1)) * linked[..., None]
+        found = messages.sum(1) + layer.lin_skip(x) + layer.bias
+    return found * nodes[..., None]
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gine", "gatedgcn"])
+def test_convolution_is_the_papers_on_real_nodes_alone(conv: str) -> None:
+    block = one_block("identity", conv=conv, global_attention=False, norm="layernorm")
+    x, padding, edges, dense = sample()
+    nodes = real_nodes(padding)
+    want = x + block.norm_local(convolved(conv, block.conv, x, dense, nodes)).relu() * nodes[..., None]
+    assert_close(block(x, padding, None, edges), want, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "batchnorm"])
+def test_both_branches_are_added_and_go_through_the_mlp(norm: str) -> None:
+    block = one_block("mha", conv="gcn", norm=norm)
+    for part in (block.norm_local, block.norm_global, block.norm_out):
+        torch.nn.init.normal_(part.weight)
+    x, padding, edges, dense = sample()
+    nodes = real_nodes(padding)[..., None]
+    local = block.norm_local(x + convolved("gcn", block.conv, x, dense, nodes[..., 0])) * nodes
+    y = local + block.norm_global(x + block.attention(x, padding))
+    want = block.norm_out(y + block.mlp(y))
+    real = padding.mask
+    assert_close(block(x, padding, None, edges)[real], want[real], atol=1e-5, rtol=1e-4)
+
+
+def test_batch_statistics_are_of_real_nodes() -> None:
+    block = one_block("identity", conv="gcn", global_attention=False).train()
+    x, padding, edges, dense = sample()
+    block(x, padding, None, edges)
+    nodes = real_nodes(padding)
+    mean = convolved("gcn", block.conv, x, dense, nodes)[nodes].mean(0)
+    assert_close(block.norm_local.running_mean, 0.1 * mean, atol=1e-5, rtol=1e-4)
+
+
+def test_without_attention_there_are_neither_its_parameters_nor_an_mlp() -> None:
+    block = one_block("identity", conv="gcn", global_attention=False)
+    assert {name.split(".")[0] for name, _ in block.named_parameters()} == {"conv", "norm_local"}
+
+
+def test_an_attention_without_a_place_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no place for CSP; choose attention=identity"):
+        one_block("csp", global_attention=False)
+
+
+def test_a_block_without_edges_says_so() -> None:
+    x, padding, edges, _ = sample()
+    with pytest.raises(ValueError, match="was given none"):
+        one_block()(x, padding)
+    with pytest.raises(ValueError, match="reads the features of edges"):
+        one_block()(x, padding, None, Edges(edges.nodes, edges.index))
+
+
+def test_data_without_graphs_are_refused() -> None:
+    config = compose_root(["task=digits", "block=gps"])
+    with pytest.raises(ConfigError, match="GPSBlock convolves along edges, but digits has no graphs"):
+        build_task(config, build_data(config).spec)
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gine", "gatedgcn"])
+def test_molecules_take_the_block_too_and_every_parameter_learns(conv: str) -> None:
+    config = compose_root(["task=qm9_gap", "encoder=tiny", "block=gps", f"block.conv={conv}", "attention=csp"])
+    task = build_task(config, build_data(config).spec)
+    task.loss(task(task.example()), torch.ones(1, 1)).backward()
+    assert isinstance(task.encoder.blocks[0], GPSBlock)
+    assert not [name for name, p in task.named_parameters() if p.grad is None]

@@ -1,0 +1,278 @@
+"""MEGA's block: padding, its parameters against the papers', what fills it, and training."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from support.attention_checks import Cost
+from support.runs import small_config
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.config.compose import CONF_DIR, load_option
+from sliceformer_lab.config.schema import ConfigError, locate, schema
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.mega_block import MegaBlock
+from sliceformer_lab.training.build import build_task
+
+DIM, TOKENS = 64, 16
+MIXERS = ("mega", "mega_chunk", "csp", "mha", "sliceformer")
+DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
+
+
+@cache
+def option(group: str, name: str) -> dict[str, Any]:
+    return load_option(group, name)
+
+
+def make(
+    attention: str = "mega",
+    max_len: int = TOKENS,
+    encoder: dict[str, Any] | None = None,
+    mixer: dict[str, Any] | None = None,
+    **block: Any,
+) -> Encoder:
+    torch.manual_seed(0)
+    return build_encoder(
+        option("encoder", "tiny") | {"position": "none"} | (encoder or {}),
+        option("block", "mega") | block,
+        option("attention", attention) | (mixer or {}),
+        max_len,
+    )
+
+
+def first_block(encoder: Encoder) -> Any:
+    return encoder.blocks[0]
+
+
+def tokens(length: int = TOKENS, batch: int = 3) -> Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("attention", MIXERS)
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"norm": "layernorm"},
+        {"norm": "scalenorm", "ffn": False},
+        {"norm": "batchnorm", "norm_first": True, "final_norm": True},
+        {"norm": "layernorm", "norm_first": True, "ffn": False, "truncation": 4},
+    ],
+    ids=str,
+)
+def test_padding_does_not_change_real_tokens_and_leaves_zeros(attention: str, block: dict[str, Any]) -> None:
+    mixer = {"chunk_size": 4} if attention == "mega_chunk" else None
+    encoder, real = make(attention, mixer=mixer, **block), tokens(5)
+    for training in (True, False):
+        alone = encoder.train(training)(real)
+        for extra in (1, 6):  # 6: chunks without a real token
+            padded = torch.cat([real, torch.full((3, extra, DIM), 1e3)], dim=1).requires_grad_()
+            padding = Padding.from_lengths(torch.full((3,), 5), 5 + extra)
+            out = encoder(padded, padding)
+            assert_close(out[:, :5], alone, atol=1e-5, rtol=1e-5)
+            assert out[:, 5:].abs().max() == 0
+            (gradient,) = torch.autograd.grad(out.square().sum(), padded)
+            assert gradient.isfinite().all() and not gradient[:, 5:].any()
+
+
+def test_ragged_samples_equal_themselves_alone() -> None:
+    for attention in MIXERS:
+        encoder, x, lengths = make(attention).eval(), tokens(), [16, 3, 9]
+        out = encoder(x, Padding.from_lengths(torch.tensor(lengths), TOKENS))
+        for row, length in enumerate(lengths):
+            assert_close(out[row, :length], encoder(x[row : row + 1, :length])[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("attention", MIXERS)
+@pytest.mark.parametrize("ffn", [True, False])
+def test_every_parameter_takes_part(attention: str, ffn: bool) -> None:
+    encoder = make(attention, ffn=ffn)
+    encoder(tokens()).square().sum().backward()
+    gradients = {name: p.grad for name, p in encoder.named_parameters()}
+    assert [name for name, g in gradients.items() if g is None or not g.isfinite().all() or not g.any()] == []
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_without_an_mlp_only_the_gated_attention_is_left(norm_first: bool) -> None:
+    with_mlp, without, x = make(norm_first=norm_first), make(norm_first=norm_first, ffn=False), tokens()
+    without.load_state_dict({n: w for n, w in with_mlp.state_dict().items() if ".mlp." not in n and "norm2" not in n})
+    seen: list[Tensor] = []
+    block = first_block(with_mlp)
+    (block.norm2 if norm_first else block.mlp).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with_mlp(x)
+    assert_close(first_block(without)(x), seen[0])
+
+
+def test_an_attention_without_queries_and_keys_gets_none_allocated() -> None:
+    for attention in ("csp", "sliceformer", "mean"):
+        block = first_block(make(attention))
+        assert block.qk_scale is None and block.qk_shift is None
+        assert block.gates.out_features == 3 * DIM  # update, reset and candidate; no z
+        assert list(block.attention.parameters()) == []
+    block = first_block(make("mha"))
+    assert block.qk_scale.shape == block.qk_shift.shape == (2, DIM)
+    assert block.gates.out_features == 4 * DIM
+    assert list(block.attention.parameters()) == []
+
+
+def test_values_are_as_wide_as_the_attention_wants() -> None:
+    block = first_block(make("csp_wide"))
+    assert block.value.out_features == block.out.in_features == 2 * DIM
+
+
+class Published(NamedTuple):
+    """A model of the papers: its sizes, its counts with softmax attention and with CSP, and what we build elsewhere."""
+
+    dim: int
+    hidden: int
+    z_dim: int
+    depth: int
+    max_len: int
+    norm: str
+    norm_first: bool
+    mega: int
+    csp: int
+    classes: int
+    classifier_in: int  # width of the pooled tokens, two documents side by side in Retrieval
+    pixels: bool  # tokens are x * w + b
+
+    @property
+    def head(self) -> int:
+        """Parameters outside the encoder, a token embedding excepted: pixels, Linear -> GELU -> Linear without bias."""
+        embedding = 2 * self.dim if self.pixels else 0
+        return embedding + (self.classifier_in + 1) * self.hidden + self.hidden * self.classes
+
+
+LRA = {
+    "listops": Published(80, 160, 64, 6, 2002, "layernorm", False, 600_658, 544_000, 10, 80, False),
+    "text": Published(128, 256, 64, 4, 4002, "scalenorm", False, 957_204, 891_144, 2, 128, False),
+    "retrieval": Published(128, 256, 64, 6, 4002, "scalenorm", False, 1_451_806, 1_352_716, 2, 256, False),
+    "image": Published(160, 320, 96, 8, 1024, "batchnorm", True, 2_839_096, 2_696_000, 10, 160, True),
+    "pathfinder": Published(128, 256, 64, 6, 1024, "batchnorm", True, 1_386_874, 1_323_520, 2, 128, True),
+    "pathx": Published(64, 128, 32, 4, 16384, "batchnorm", True, 381_948, 242_048, 2, 64, True),
+}
+
+
+@pytest.mark.parametrize("task", LRA)
+@pytest.mark.parametrize("attention", ["mega", "csp"])
+def test_encoder_and_head_have_the_parameters_of_the_papers(task: str, attention: str) -> None:
+    cell = LRA[task]
+    sizes = {
+        "dim": cell.dim,
+        "depth": cell.depth,
+        "num_heads": 1,
+        "head_dim": cell.hidden,
+        "mlp_dim": cell.hidden,
+    }
+    mixer = {"z_dim": cell.z_dim} if attention == "mega" else None
+    block = {"norm": cell.norm, "norm_first": cell.norm_first, "final_norm": cell.norm_first}
+    with torch.device("meta"):
+        encoder = make(attention, cell.max_len, sizes, mixer, **block)
+    expected = cell.mega if attention == "mega" else cell.csp
+    assert sum(p.numel() for p in encoder.parameters()) == expected - cell.head
+
+
+@pytest.mark.parametrize("attention", ["mega_chunk", "csp"])
+def test_cost_is_linear_around_a_linear_attention(attention: str) -> None:
+    costs = []
+    for length, batch in ((64, 2), (256, 2), (64, 8)):
+        encoder = make(attention, length, mixer={"chunk_size": 16} if attention == "mega_chunk" else None)
+        with Cost() as cost:
+            encoder(tokens(length, batch).requires_grad_()).sum().backward()
+        costs.append(cost)
+    small, long, wide = costs
+    assert long.largest <= 5 * small.largest
+    assert small.operations == wide.operations and long.operations <= small.operations + 4
+
+
+def test_dropouts_stand_where_the_options_say() -> None:
+    block = first_block(make(encoder={"dropout": 0.1, "attention_dropout": 0.3}, hidden_dropout=0.2))
+    assert (block.dropout.p, block.mlp.drop2.p) == (0.1, 0.1)
+    assert (block.hidden_dropout.p, block.mlp.drop1.p) == (0.2, 0.2)
+    assert block.attention.spec.attention_dropout == 0.3
+    seen: dict[str, Tensor] = {}
+    for name in ("gates", "attention"):
+        getattr(block, name).register_forward_pre_hook(lambda _, inputs, name=name: seen.update({name: inputs[0]}))
+    block.attention.value.register_forward_pre_hook(lambda _, inputs: seen.update(value=inputs[0]))
+    block(tokens())
+    for name, rate in (("gates", 0.1), ("value", 0.2)):  # what reads the average, and the values
+        assert (seen[name] == 0).float().mean().item() == pytest.approx(rate, abs=0.05)
+
+
+@pytest.mark.parametrize("attention", ["mha", "mega"])
+def test_rope_turns_queries_and_keys(attention: str) -> None:
+    plain, turned, x = make(attention), make(attention, encoder={"position": "rope"}), tokens()
+    for encoder in (plain, turned):
+        for block in encoder.blocks:
+            nn.init.normal_(block.qk_scale, std=20.0)  # type: ignore[arg-type]
+    turned.load_state_dict(plain.state_dict())
+    assert not torch.allclose(plain(x), turned(x), atol=1e-3)
+
+
+def test_the_spectrum_sees_what_the_operator_reads_and_gives() -> None:
+    block, seen = first_block(make("csp")), dict[str, Tensor]()
+    block.attention.value.register_forward_hook(lambda _, __, v: seen.update(input=v))
+    block.attention.out.register_forward_pre_hook(lambda _, inputs: seen.update(output=inputs[0]))
+    block(tokens())
+    assert_close(seen["output"], block.attention.mix(seen["input"]), rtol=0, atol=0)
+
+
+def test_the_encoder_shows_the_channel_its_last_sort_follows() -> None:
+    encoder, x, seen = make("csp_reference"), tokens(), []
+    out, reference = encoder.with_reference(x)
+    last: Any = encoder.blocks[-1]
+    last.attention.value.register_forward_hook(lambda _, __, v: seen.append(v[..., 0]))
+    assert_close(out, encoder(x))
+    assert_close(reference, seen[0])
+
+
+def test_yaml_holds_the_defaults() -> None:
+    node = option("block", "mega")
+    assert locate(node["_target_"]) is MegaBlock
+    assert {k: v for k, v in node.items() if k != "_target_"} == {k: v for k, (_, v) in schema(MegaBlock).items()}
+
+
+@cache
+def config() -> dict[str, Any]:
+    return small_config("block=mega", "encoder.position=none")
+
+
+def test_an_attention_that_cannot_mix_alone_is_refused_with_the_names_of_those_that_can() -> None:
+    with pytest.raises(ConfigError, match=r"MegaBlock .* which SAMSA cannot take; attentions that can: ") as error:
+        build_task(config() | {"attention": option("attention", "samsa")}, DIGITS)
+    able = str(error.value).partition("attentions that can: ")[2].split(", ")
+    assert set(MIXERS) < set(able) and not {"samsa", "samsa_soft", "reformer"} & set(able)
+
+
+def test_every_attention_that_is_not_refused_fills_the_block() -> None:
+    for file in sorted((CONF_DIR / "attention").glob("*.yaml")):
+        node: Any = OmegaConf.to_container(OmegaConf.load(file))
+        is_class = "_target_" in node and file.stem != "hybrid"  # presets are of the same classes
+        if is_class and MegaBlock.accepts(locate(node["_target_"])):
+            torch.manual_seed(0)
+            encoder = build_encoder(config()["encoder"], option("block", "mega"), node, TOKENS, grid=(4, 4))
+            encoder(tokens()).square().sum().backward()
+            without = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+            assert not without, f"{file.stem}: {without}"
+
+
+@pytest.mark.parametrize("attention", MIXERS)
+def test_learns_in_two_steps_of_digits(attention: str) -> None:
+    torch.manual_seed(0)
+    task = build_task(config() | {"attention": option("attention", attention)}, DIGITS)
+    images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    target = torch.arange(20) % 10
+    batch, optimizer, losses = Batch(images, target, torch.arange(20)), task.optim.build_optimizer(task), []
+    for _ in range(3):
+        loss = task.loss(task(batch), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]

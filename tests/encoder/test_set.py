@@ -1,0 +1,224 @@
+"""Set Transformer: equivariance, padding, what fills the block and what is refused, and two steps on digits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.image_modules import module
+from support.runs import small_config
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from sliceformer_lab.attention import LayerSpec
+from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import ConfigError, schema
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.pool import Pool
+from sliceformer_lab.encoder.set_block import PMA, SetBlock
+from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.run import run
+
+DIM, TOKENS = 64, 12
+OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")
+SPEC = LayerSpec(dim=DIM, num_heads=4)
+DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
+SAB, ISAB = {"inducing": None}, {"inducing": 5}
+VARIANTS = [("mha", SAB), ("mha", ISAB), ("mha", {"inducing": 5, "layer_norm": True}), ("sliceformer", SAB)]
+variants = pytest.mark.parametrize(("attention", "block"), VARIANTS, ids=str)
+
+
+def make(
+    attention: str, block: dict[str, Any], encoder: dict[str, Any] | None = None, max_len: int = TOKENS
+) -> Encoder:
+    torch.manual_seed(0)
+    return build_encoder(
+        load_option("encoder", "tiny") | {"position": "none"} | (encoder or {}),
+        load_option("block", "set") | block,
+        load_option("attention", attention),
+        max_len,
+    )
+
+
+def tokens(length: int = TOKENS) -> Tensor:
+    return torch.randn(3, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def with_garbage(x: Tensor, extra: int) -> tuple[Tensor, Padding | None]:
+    padded = torch.cat([x, torch.full((len(x), extra, DIM), 1e3)], dim=1)
+    return padded, Padding.from_lengths(torch.full((len(x),), x.shape[1]), x.shape[1] + extra)
+
+
+def set_config(*overrides: str) -> dict[str, Any]:
+    return small_config("block=set", "task.pool=pma", *overrides)
+
+
+def test_yaml_holds_the_defaults() -> None:
+    defaults = {name: default for name, (_, default) in schema(SetBlock).items()}
+    assert defaults | {"_target_": "sliceformer_lab.encoder.set_block.SetBlock"} == load_option("block", "set")
+
+
+@variants
+def test_padding_does_not_change_real_tokens(attention: str, block: dict[str, Any]) -> None:
+    encoder, real = make(attention, block), tokens(7)
+    alone = encoder(real)
+    for extra in (1, 5):
+        padded, padding = with_garbage(real, extra)
+        out = encoder(padded.requires_grad_(), padding)
+        assert_close(out[:, :7], alone)
+        assert not out[:, 7:].any()
+        (gradient,) = torch.autograd.grad(out.square().sum(), padded)
+        assert not gradient[:, 7:].any() and gradient[:, :7].isfinite().all()
+
+
+@pytest.mark.parametrize("extra", [1, 5])
+def test_padding_does_not_change_what_the_seed_reads(extra: int) -> None:
+    torch.manual_seed(0)
+    pool, real = Pool("pma", OPTIONS), tokens(7)
+    padded, padding = with_garbage(real, extra)
+    assert_close(pool(padded, padding), pool(real))
+
+
+@pytest.mark.parametrize("block", [SAB, ISAB], ids=str)
+def test_permuted_tokens_give_permuted_outputs(block: dict[str, Any]) -> None:
+    encoder, x, order = make("mha", block), tokens(), torch.randperm(TOKENS)
+    assert_close(encoder(x[:, order]), encoder(x)[:, order])
+
+
+def test_sorting_by_channel_0_keeps_equivariance_and_a_plain_sort_does_not() -> None:
+    x, order = tokens(), torch.randperm(TOKENS, generator=torch.Generator().manual_seed(0))
+    aligned, plain = make("sliceformer_reference", SAB), make("sliceformer", SAB)
+    assert_close(aligned(x[:, order]), aligned(x)[:, order])
+    assert (plain(x[:, order]) - plain(x)[:, order]).abs().max() > 0.1
+
+
+def test_what_a_seed_reads_does_not_know_the_order() -> None:
+    torch.manual_seed(0)
+    pool, x = Pool("pma", OPTIONS), tokens()
+    assert pool(x).shape == (3, DIM)
+    assert_close(pool(x[:, torch.randperm(TOKENS)]), pool(x))
+
+
+@variants
+def test_every_parameter_learns(attention: str, block: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    encoder, pool, x = make(attention, block), Pool("pma", OPTIONS), tokens().requires_grad_()
+    pool(encoder(x)).square().sum().backward()
+    assert x.grad is not None and x.grad.any()
+    dead = [
+        name for part in (encoder, pool) for name, p in part.named_parameters() if p.grad is None or not p.grad.any()
+    ]
+    # a key's bias shifts every score of a query alike, which softmax does not see
+    assert [name for name in dead if not name.endswith("key.bias")] == []
+
+
+def test_sliced_block_adds_sorted_values_to_the_queries() -> None:
+    block: Any = make("sliceformer", SAB).blocks[0]
+    x = tokens()
+    h = block.mab.query(x) + block.mab.value(x).sort(dim=1).values
+    assert_close(block(x), h + block.mab.out(h).relu())
+    assert block.mab.key is None
+
+
+@pytest.mark.parametrize(("block", "linear"), [(SAB, False), (ISAB, True)], ids=str)
+def test_inducing_points_make_the_cost_linear(block: dict[str, Any], linear: bool) -> None:
+    encoder, costs = make("mha", block, max_len=1024), []
+    for length in (512, 1024):
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # the fused one is not counted
+            encoder(torch.randn(1, length, DIM))
+        costs.append(counter.get_total_flops())
+    assert (costs[1] < 2 * costs[0] * 1.001) == linear
+
+
+def test_seeds_are_left_out_of_weight_decay() -> None:
+    assert PMA(SPEC, num_seeds=3).seeds.no_decay  # type: ignore[attr-defined]
+
+
+def test_dropout_and_stochastic_depth_are_the_encoders() -> None:
+    x = tokens()
+    for option in ("dropout", "drop_path", "attention_dropout"):
+        encoder = make("mha", ISAB, {option: 0.5})
+        assert_close(encoder.eval()(x), encoder(x))
+        assert not torch.equal(encoder.train()(x), encoder.eval()(x)), option
+
+
+def test_an_aligned_sort_is_read_out_at_its_reference() -> None:
+    encoder: Any = make("sliceformer_reference", SAB)
+    x = tokens()
+    out, reference = encoder.with_reference(x)
+    last = encoder.blocks[-1]
+    assert_close(reference, last.mab.value(encoder.blocks[0](x))[..., 0])
+    assert_close(out, encoder(x))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["attention=hybrid", "attention.pattern=[mha,csp]"],
+            "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that can: mha, ",
+        ),
+        (
+            ["attention=sliceformer", "block.inducing=16"],
+            "inducing=16 leaves Sliceformer with fewer values than queries",
+        ),
+        (["attention=sliceformer", "attention.inner_mult=2"], "leave head_dim and inner_mult at their defaults"),
+        (["attention=mha", "attention.gate=true"], "qk_norm and gate need a block that leaves the projections to mha"),
+        (["attention=mha", "encoder.position=rope"], "a set needs another position"),
+        (["attention=mha", "block.inducing=0"], "block.inducing: given 0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_fill_the_block_is_refused_before_data_is_read(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_task(set_config(*overrides), DIGITS)
+
+
+def test_a_bias_of_token_pairs_has_no_place_beside_inducing_points() -> None:
+    bias = torch.zeros(3, 4, TOKENS, TOKENS)
+    bias[..., 0] = 5
+    encoder = make("mha", SAB)
+    assert not torch.allclose(encoder(tokens(), bias=bias), encoder(tokens()))
+    with pytest.raises(ValueError, match=r"set block\.inducing=null"):
+        make("mha", ISAB)(tokens(), bias=bias)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["attention=mha"], ["attention=mha", "block.inducing=16"], ["attention=sliceformer"]],
+    ids=str,
+)
+def test_two_steps_on_digits_lower_the_loss(overrides: list[str], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    data = module("digits", tmp_path, batch_size=32)
+    data.prepare_data()
+    data.setup()
+    batch: Batch = next(iter(data.train_dataloader()))
+    task = build_task(set_config(*overrides), data.spec)
+    optimizer = task.optim.build_optimizer(task)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = task.loss(task(batch), batch.target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_spectra_are_measured_of_what_the_block_mixes(tmp_path: Path) -> None:
+    run(set_config("attention=mha", "block.inducing=4", "callbacks=default", "optim.epochs=1"), tmp_path)
+    record = ProbeRecord.load(tmp_path / "spectrum.npz")
+    ranks = {place: int((record.at("spectrum", place, "raw")[0] >= 0).sum()) for place in ("input", "output")}
+    assert ranks == {"input": 4, "output": 16}

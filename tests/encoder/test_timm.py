@@ -1,0 +1,225 @@
+"""timm as oracle and as neighbour: its weights in our encoder, our attentions in its models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import sliceformer_lab
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.pool import Pool
+from sliceformer_lab.encoder.pretrained import copy_vit, initialise, read_weights
+
+NAME = "vit_tiny_patch16_224"
+SIZES: dict[str, Any] = {"dim": 48, "depth": 2, "num_heads": 3, "mlp_dim": 96}
+
+
+def timm_vit(size: int = 64, depth: int = 2, **options: Any) -> Any:
+    """A small timm ViT with every parameter random, so that no bias or scale passes unseen."""
+    torch.manual_seed(0)
+    model = VisionTransformer(
+        img_size=size, patch_size=16, embed_dim=48, depth=depth, num_heads=3, mlp_ratio=2, num_classes=7, **options
+    )
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    return model.eval()
+
+
+class Ours(nn.Module):
+    """Embedding, encoder, pooling and head norm, as a task puts them together."""
+
+    def __init__(
+        self, pool: Any = "cls", attention: str = "mha", size: int = 64, block: str = "vit_timm", **encoder: Any
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.embedding = ImageEmbedding((size, size), 3, 16, 48, cls=pool == "cls")
+        self.encoder: Any = build_encoder(
+            load_option("encoder", "tiny") | SIZES | encoder,
+            load_option("block", block) | {"norm_eps": 1e-6},
+            load_option("attention", attention),
+            self.embedding.num_tokens,
+            grid=self.embedding.grid,
+        )
+        self.pool = Pool(pool, self.encoder.options)
+        self.norm = nn.Identity() if self.encoder.norm else nn.LayerNorm(48, 1e-6)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        pooled: Tensor = self.norm(self.pool(self.encoder(self.embedding(images))))
+        return pooled
+
+    def parts(self) -> tuple[ImageEmbedding, Any, nn.Module]:
+        return self.embedding, self.encoder, self.norm
+
+
+def images(size: int = 64) -> Tensor:
+    return torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    file = tmp_path / "vit.pth"
+    torch.save(timm_vit().state_dict(), file)
+    return str(file)
+
+
+@pytest.mark.parametrize("block", ["vit_timm", "vit"])
+def test_timm_weights_give_timm_logits(block: str) -> None:
+    theirs, ours = timm_vit(), Ours(block=block)
+    copy_vit(theirs.state_dict(), *ours.parts(), with_attention=True)
+    assert_close(theirs.head(ours(images())), theirs(images()), atol=1e-5, rtol=1e-5)
+
+
+def test_timm_weights_give_timm_logits_with_mean_pooling() -> None:
+    theirs, ours = timm_vit(global_pool="avg", class_token=False), Ours("mean", block="vit")
+    copy_vit(theirs.state_dict(), *ours.parts(), with_attention=True)
+    assert_close(theirs.head(ours(images())), theirs(images()), atol=1e-5, rtol=1e-5)
+
+
+def test_init_keeps_everything_but_the_attention(checkpoint: str) -> None:
+    theirs = timm_vit().state_dict()
+    ours, fresh = (Ours(attention="csp", init=f"timm:{NAME}", init_file=checkpoint) for _ in range(2))
+    initialise(*ours.parts())
+    for name, parameter in ours.named_parameters():
+        if ".attention." in name:
+            assert_close(parameter, fresh.get_parameter(name))
+        else:
+            their_name = name.removeprefix("encoder.").replace("embedding.patches", "patch_embed")
+            their_name = their_name.replace("embedding.cls", "cls_token").replace("position.table", "pos_embed")
+            assert_close(parameter, nn.Parameter(theirs[their_name]))
+
+
+def test_without_init_nothing_changes() -> None:
+    ours, fresh = Ours(), Ours()
+    initialise(*ours.parts())
+    assert_close(ours.state_dict(), fresh.state_dict())
+
+
+def test_positions_are_resampled_to_another_grid_and_drop_the_unused_cls(checkpoint: str) -> None:
+    for pool in ("cls", "mean"):
+        ours = Ours(pool, size=96, init=f"timm:{NAME}", init_file=checkpoint)
+        initialise(*ours.parts())
+        theirs = timm_vit().pos_embed
+        grid = theirs[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
+        larger = nn.functional.interpolate(grid, (6, 6), mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+        expected = torch.cat([theirs[:, :1], larger], dim=1) if pool == "cls" else larger
+        assert_close(ours.encoder.position.table, nn.Parameter(expected))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        ({}, {"mlp_dim": 128}, r"mlp.fc1.weight is \(96, 48\) in the pretrained model and \(128, 48\) here"),
+        ({}, {"depth": 3}, "has no encoder.blocks.2.norm1.weight"),
+        ({"depth": 3}, {}, "no place for encoder.blocks.2"),
+        ({"init_values": 0.1}, {}, "no place for encoder.blocks.0.ls1.gamma"),
+        ({"class_token": False, "global_pool": "avg"}, {}, "has no embedding.cls"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_and_leave_the_model_alone(
+    theirs: dict[str, Any], ours: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "vit.pth")
+    torch.save(timm_vit(**theirs).state_dict(), file)
+    model, fresh = (Ours(init=f"timm:{NAME}", init_file=file, **ours) for _ in range(2))
+    with pytest.raises(ConfigError, match=f"encoder.init=timm:{NAME}: .*{message}") as error:
+        initialise(*model.parts())
+    assert "\n" not in str(error.value)
+    assert_close(model.state_dict(), fresh.state_dict())
+
+
+def options(init: str, init_file: str | None = None) -> EncoderOptions:
+    return EncoderOptions(**SIZES, position="learned", init=init, init_file=init_file)
+
+
+def test_without_network_the_error_tells_of_init_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(*_: object, **__: object) -> None:
+        raise OSError("name resolution failed\nmany more lines")
+
+    monkeypatch.setattr(timm, "create_model", no_network)
+    with pytest.raises(ConfigError, match=r"encoder.init_file=<file>") as error:
+        read_weights(options(f"timm:{NAME}"))
+    assert "\n" not in str(error.value)
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (exec, ("raise SystemExit('the pickle ran')",))
+
+
+def test_a_file_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path) -> None:
+    hostile, text = tmp_path / "hostile.pth", tmp_path / "text.safetensors"
+    torch.save(Hostile(), hostile)
+    text.write_text("no weights")
+    for file, message in [(tmp_path / "none.pth", "no such file"), (hostile, "plain weights"), (text, "plain weights")]:
+        with pytest.raises(ConfigError, match=message) as error:
+            read_weights(options(f"timm:{NAME}", str(file)))
+        assert "\n" not in str(error.value)
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="timm has no model"):
+        read_weights(options("timm:vit_enormous"))
+
+
+def test_swapping_mha_in_leaves_the_logits_unchanged() -> None:
+    model, x = timm_vit(), images()
+    before = model(x)
+    swapped = sliceformer_lab.swap_attention(model, "mha")
+    assert swapped is model
+    assert_close(swapped(x), before, atol=1e-5, rtol=1e-5)
+
+
+def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
+    model, original = timm_vit(depth=3), timm_vit(depth=3)
+    sliceformer_lab.swap_attention(model, "csp", layers=[0, 2], overrides={"group_size": 4})
+    assert_close(model.blocks[1].attn.state_dict(), original.blocks[1].attn.state_dict())
+    for index in (0, 2):
+        ours, theirs = model.blocks[index].attn.attention, original.blocks[index].attn
+        assert_close(ours.value.weight, nn.Parameter(theirs.qkv.weight[96:]))
+        assert_close(ours.value.bias, nn.Parameter(theirs.qkv.bias[96:]))
+        assert_close(ours.out.state_dict(), theirs.proj.state_dict())
+        assert ours.group_size == 4 and not ours.training
+        assert (ours.spec.index, ours.spec.depth, ours.spec.max_len, ours.spec.grid) == (index, 3, 17, (4, 4))
+    assert model(images()).isfinite().all()
+
+
+def test_a_wider_value_projection_starts_afresh() -> None:
+    model = timm_vit()
+    sliceformer_lab.swap_attention(model, "csp_wide")
+    assert model.blocks[0].attn.attention.value.weight.shape == (96, 48)
+    assert model(images()).isfinite().all()
+
+
+def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
+    model = timm_vit(proj_drop_rate=0.5, attn_drop_rate=0.25).to(torch.bfloat16)
+    sliceformer_lab.swap_attention(model, "mha")
+    swapped: Any = model.blocks[0].attn
+    assert (swapped.dropout.p, swapped.attention.spec.attention_dropout) == (0.5, 0.25)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "message"),
+    [
+        (lambda: timm_vit(), [2], r"layers=\[2\]: the model has layers 0 to 1"),
+        (lambda: nn.Linear(2, 2), None, "needs a timm VisionTransformer, got Linear"),
+        (lambda: timm_vit(qk_norm=True), None, "layer 0: the swap would lose k_norm, q_norm"),
+        (lambda: sliceformer_lab.swap_attention(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
+    ],
+)
+def test_a_swap_that_cannot_be_is_refused(model: Any, layers: list[int] | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sliceformer_lab.swap_attention(model(), "mha", layers)

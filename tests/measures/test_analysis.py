@@ -1,0 +1,173 @@
+"""Properties of the analysis functions, and the two kinds of collapse they must tell apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.measures.probe import FORMS, chosen_tokens, measure, measure_samples
+from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
+from sliceformer_lab.measures.spectrum import (
+    effective_rank,
+    normalised,
+    remove_profile,
+    remove_token_mean,
+    singular_values,
+    stable_rank,
+    token_cosine,
+)
+from sliceformer_lab.permute import shift_sort
+
+TOKENS, CHANNELS, HEADS = 64, 512, 8
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def ranks(x: Tensor) -> tuple[float, float]:
+    """Stable rank of x (N, C), raw and with the token mean removed."""
+    raw, centred = (float(stable_rank(singular_values(m))) for m in (x, remove_token_mean(x)))
+    return raw, centred
+
+
+@pytest.fixture(scope="module")
+def values() -> dict[str, Tensor]:
+    """The value matrix (64, 512) of random tokens behind a LayerNorm, and the same under the operators."""
+    generator = torch.Generator().manual_seed(0)
+    x = nn.functional.layer_norm(torch.randn(TOKENS, CHANNELS, generator=generator), (CHANNELS,))
+    q, k, v = (x @ torch.randn(CHANNELS, CHANNELS, generator=generator) / CHANNELS**0.5 for _ in range(3))
+    heads = [m.unflatten(-1, (HEADS, -1)).transpose(0, 1) for m in (q, k, v)]
+    mha = nn.functional.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1)
+    steps, batch = torch.arange(CHANNELS) % TOKENS, v[None]
+    return {
+        "identity": v,
+        "sort": shift_sort(batch, None, group_size=None)[0],
+        "shift": shift_sort(batch, steps, group_size=1)[0],
+        "csp": shift_sort(batch, steps, group_size=2)[0],
+        "mha": mha,
+    }
+
+
+# Specification 10.14: stable rank raw and with the token mean removed; one draw of the weights moves them a little.
+@pytest.mark.parametrize(
+    ("operator", "raw", "centred"),
+    [
+        ("identity", 28.6, 28.3),
+        ("shift", 35.6, 35.2),
+        ("csp", 3.07, 3.02),
+        ("sort", 1.03, 1.02),
+        ("mha", 2.52, 21.3),
+    ],
+)
+def test_stable_ranks_of_random_values_are_those_known(
+    values: dict[str, Tensor], operator: str, raw: float, centred: float
+) -> None:
+    assert ranks(values[operator]) == pytest.approx((raw, centred), rel=0.08)
+
+
+def test_attention_drifts_to_equal_tokens_and_sorting_to_one_profile(values: dict[str, Tensor]) -> None:
+    mha, sorted_ = values["mha"], values["sort"]
+    assert float(relative_residual(mha)) == pytest.approx(0.612, abs=0.08)
+    assert float(relative_residual(sorted_)) > 0.98  # the papers' residual cannot see this collapse
+    left_of_mha, left_of_sort = (float(norm_1_inf(remove_profile(m)) / norm_1_inf(m)) for m in (mha, sorted_))
+    assert left_of_sort < 0.35 < 0.55 < left_of_mha
+
+
+def test_residual_vanishes_without_skips_under_attention_but_not_under_sorting() -> None:
+    x = y = torch.randn(64, 64)
+    for _ in range(3):
+        q, k, v = (x @ torch.randn(64, 64) / 8 for _ in range(3))
+        x = (q @ k.T / 8).softmax(-1) @ v
+        y = (y @ torch.randn(64, 64) / 8).sort(dim=0).values
+    assert float(relative_residual(x)) < 1e-3
+    assert float(relative_residual(y)) > 0.9
+
+
+def test_functions_treat_leading_dimensions_as_a_batch() -> None:
+    x = torch.randn(2, 3, 7, 5)
+    for function in (
+        residual,
+        lambda m: residual(m, "per_norm"),
+        lambda m: effective_rank(singular_values(m)),
+        token_cosine,
+        remove_profile,
+        remove_token_mean,
+    ):
+        one_by_one = torch.stack([torch.stack([function(m) for m in row]) for row in x])
+        torch.testing.assert_close(function(x), one_by_one)
+
+
+def test_orthogonal_matrix_has_full_rank_and_rank_one_has_rank_one() -> None:
+    orthogonal = torch.linalg.qr(torch.randn(6, 6)).Q
+    rank_one = torch.outer(torch.randn(9), torch.randn(4))
+    for matrix, rank in ((orthogonal, 6.0), (rank_one, 1.0)):
+        s = singular_values(matrix)
+        assert float(stable_rank(s)) == pytest.approx(rank, rel=1e-5)
+        assert float(effective_rank(s)) == pytest.approx(rank, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_only_rounding_leaves_behind_counts_as_rank_zero(dtype: torch.dtype) -> None:
+    equal_tokens = torch.randn(1, 8).expand(16, 8).to(dtype)
+    one_profile = torch.outer(torch.randn(16).double(), torch.randn(8).double()).to(dtype)
+    for rest in (remove_token_mean(equal_tokens), remove_profile(one_profile)):
+        s = singular_values(rest)
+        assert float(rest.abs().max()) == 0.0
+        assert (float(stable_rank(s)), float(effective_rank(s))) == (0.0, 0.0)
+        assert float(normalised(s).sum()) == 0.0
+    assert float(relative_residual(torch.zeros(4, 3))) == 0.0
+
+
+def test_removing_the_profile_removes_the_largest_singular_value_only() -> None:
+    x = torch.randn(3, 10, 6)
+    torch.testing.assert_close(singular_values(remove_profile(x))[:, :5], singular_values(x)[:, 1:])
+
+
+def test_token_cosine_is_the_mean_over_pairs() -> None:
+    x = torch.randn(9, 5, dtype=torch.float64)
+    unit = x / x.norm(dim=-1, keepdim=True)
+    pairs = (unit @ unit.T)[~torch.eye(9, dtype=torch.bool)]
+    torch.testing.assert_close(token_cosine(x), pairs.mean())
+    assert float(token_cosine(x[:1].expand(4, 5))) == pytest.approx(1.0)
+    assert token_cosine(x[:1]).isnan()
+
+
+def test_each_form_of_a_probe_is_measured_as_its_definition_says() -> None:
+    x = torch.randn(3, 8, 5)
+    found = dict(zip(FORMS, measure(x)["residual"].unbind(1), strict=True))
+    torch.testing.assert_close(found["raw"], relative_residual(x))
+    torch.testing.assert_close(found["mean_removed"], relative_residual(x))
+    torch.testing.assert_close(found["profile_removed"], residual(remove_profile(x)) / norm_1_inf(x))
+    for i, form in enumerate((x, remove_token_mean(x), remove_profile(x))):
+        torch.testing.assert_close(measure(x)["cosine"][:, i], token_cosine(form))
+        torch.testing.assert_close(measure(x)["stable_rank"][:, i], stable_rank(singular_values(form)))
+
+
+def test_samples_of_different_lengths_are_measured_one_by_one() -> None:
+    x, lengths = torch.randn(4, 9, 6), torch.tensor([9, 4, 1, 2])
+    found = measure_samples(x, lengths, num_prefix=1)
+    alone = measure(x[1:2, 1:4])
+    for name, values in alone.items():
+        torch.testing.assert_close(found[name][1, ..., : values.shape[-1]], values[0])
+    assert found["spectrum"].shape == (4, len(FORMS), 6)
+    assert found["spectrum"][1, :, 3:].isnan().all()
+    assert found["stable_rank"][2].isnan().all()  # a sample of nothing but CLS
+    assert found["cosine"][3].isnan().all()  # one token has no other
+
+
+def test_tokens_of_a_long_sample_are_a_fixed_random_subset() -> None:
+    chosen = chosen_tokens(2, 100, 10, seed=3)
+    assert len(chosen.unique()) == 10
+    assert 2 <= int(chosen.min()) <= int(chosen.max()) < 100
+    assert chosen.equal(chosen_tokens(2, 100, 10, seed=3))
+    assert not chosen.equal(chosen_tokens(2, 100, 10, seed=4))
+    assert chosen_tokens(2, 6, 10, seed=3).tolist() == [2, 3, 4, 5]
+
+
+def test_a_matrix_that_is_not_finite_measures_nan_instead_of_failing() -> None:
+    x = torch.randn(2, 6, 4)
+    x[0, 0, 0] = torch.inf
+    assert all(values.isnan().all() for values in measure(x).values())

@@ -1,0 +1,106 @@
+"""Intervals, tests and adjustments agree with brute force, with scipy, and with how often they are right."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sliceformer_lab.measures.statistics import (
+    example_interval,
+    holm,
+    is_significant,
+    seed_interval,
+    sign_flip_test,
+    smallest_difference,
+)
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 9])
+def test_sign_flips_are_those_of_brute_force_and_of_scipy(count: int) -> None:
+    differences = RNG.normal(0.3, 1.0, count).round(1)  # rounded, so that sums tie
+    flipped = [abs(np.dot(signs, differences)) for signs in product([1, -1], repeat=count)]
+    ours = sign_flip_test(differences)
+    assert ours == np.mean(np.array(flipped) >= abs(differences.sum()) - 1e-9)
+    if count > 1:
+        theirs = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=np.inf)
+        assert ours == pytest.approx(theirs.pvalue)
+
+
+def test_six_equal_signs_are_the_fewest_that_can_be_significant() -> None:
+    assert sign_flip_test([0.1] * 5) == 2 / 2**5
+    assert sign_flip_test([0.1] * 6) == 2 / 2**6
+    assert not is_significant(0.01, pairs=5)
+    assert is_significant(sign_flip_test([0.1] * 6), pairs=6)
+    assert not is_significant(0.05, pairs=6)
+
+
+def test_many_pairs_are_tested_by_random_signs() -> None:
+    differences = RNG.normal(0.4, 1.0, 22)
+    exact = stats.ttest_1samp(differences, 0.0).pvalue
+    assert sign_flip_test(differences) == pytest.approx(exact, abs=0.03)
+    assert sign_flip_test(np.ones(30)) > 0  # a sampled p value is never 0
+
+
+def test_equal_runs_differ_in_nothing() -> None:
+    assert sign_flip_test([0.0] * 7) == 1.0
+    with pytest.raises(ValueError, match="at least one pair"):
+        sign_flip_test([])
+
+
+def test_holm_is_the_step_down_of_1979() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_few_seeds_get_student_s_interval() -> None:
+    values = [0.7, 0.8, 0.75]
+    interval = seed_interval(values, 100, 0)
+    assert interval is not None and interval.how == "Student's t"
+    theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((theirs.low, theirs.high))
+    assert seed_interval([0.7], 100, 0) is None
+
+
+def test_six_seeds_are_resampled_and_wider_than_plain_percentiles() -> None:
+    values = RNG.normal(size=8)
+    interval = seed_interval(values, 20_000, 0)
+    assert interval is not None and interval.how == "bootstrap over seeds"
+    plain = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
+    ratio = stats.t.ppf(0.975, 7) * (8 / 7) ** 0.5 / stats.norm.ppf(0.975)
+    assert interval.high - interval.low == pytest.approx(ratio * (plain.high - plain.low), rel=0.1)
+    assert interval == seed_interval(values, 20_000, 0)
+
+
+@pytest.mark.parametrize("count", [3, 6, 10])
+def test_intervals_hold_the_true_mean_about_as_often_as_they_say(count: int) -> None:
+    samples = np.random.default_rng(count).normal(size=(300, count))
+    intervals = [seed_interval(values, 400, 0) for values in samples]
+    held = np.mean([i.low <= 0 <= i.high for i in intervals if i is not None])
+    assert 0.9 <= held <= 0.99
+
+
+def test_examples_are_resampled_with_the_scores_of_every_seed() -> None:
+    scores = (RNG.random((3, 400)) < RNG.random(400)).astype(np.float64)  # what one model errs on, others do
+    interval = example_interval(scores, 4000, 0)
+    data = (scores.mean(axis=0),)
+    theirs = stats.bootstrap(data, np.mean, method="percentile", n_resamples=4000, rng=1).confidence_interval
+    assert (interval.low, interval.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
+    independent = 2 * 1.96 * (scores.var() / scores.size) ** 0.5
+    assert interval.high - interval.low > 1.2 * independent
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_smallest_difference_is_found_in_four_of_five_repetitions(count: int) -> None:
+    spread = np.std([1.0, *([0.0] * (count - 1))], ddof=1)
+    smallest = smallest_difference([1.0, *([0.0] * (count - 1))])
+    assert smallest is not None
+    repeated = np.random.default_rng(1).normal(smallest, spread, size=(20_000, count))
+    assert np.mean(stats.ttest_1samp(repeated, 0.0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
+    assert smallest_difference([0.1]) is None
+    assert smallest_difference([0.1, 0.1]) == 0.0

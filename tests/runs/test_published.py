@@ -1,0 +1,166 @@
+"""A published number is found by its cell, and stands beside ours only under an equal protocol."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from sliceformer_lab.runs.papers import PROTOCOLS, Cell, compare, find, obstacles, published_results
+
+CELL = {
+    "paper": "csp",
+    "table": "table3",
+    "task": "cifar10",
+    "attention": "csp",
+    "variant": "",
+    "metric": "test/accuracy",
+}
+SUMMARY = {
+    "task": "cifar10",
+    "published": CELL,
+    "metrics": {"test/accuracy": 0.8462, "test/loss": 0.5},
+    "parameters": 6_377_994,
+    "protocol": {
+        "data": "CIFAR-10",
+        "official": True,
+        "num_train": 50_000,
+        "selection": "best_test",
+        "limit_train": None,
+        "epochs": 100,
+    },
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    """The summary of an equal protocol with some of its protocol's facts changed."""
+    return SUMMARY | {"protocol": SUMMARY["protocol"] | changes}  # type: ignore[operator]
+
+
+def test_a_cell_is_found_and_a_percentage_becomes_a_fraction() -> None:
+    result = find(CELL)
+    assert (result.printed, result.std, result.note) == ("84.81", None, "")
+    assert result.value == pytest.approx(0.8481)
+    assert find({**CELL, "variant": None}) is result
+    assert find({k: v for k, v in CELL.items() if k != "variant"}) is result
+
+
+def test_other_units_stay_as_they_are() -> None:
+    peptides = {**CELL, "paper": "samsa", "table": "table3", "task": "peptides_func", "attention": "samsa"}
+    result = find({**peptides, "variant": "hard", "metric": "test/average_precision"})
+    assert result.value == pytest.approx(0.7221)
+    assert result.std == pytest.approx(0.0042)
+    assert find({**CELL, "metric": "params_millions"}).value == pytest.approx(6.38)
+
+
+def test_a_failure_in_the_paper_has_no_value() -> None:
+    failed = find({**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"})
+    assert (failed.printed, failed.value) == ("FAIL", None)
+
+
+def test_a_wrong_cell_names_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no paper prints .*table9.*nearest cell is \[csp, table3, cifar10, csp"):
+        find({**CELL, "table": "table9"})
+    with pytest.raises(ValueError, match="no such key epochs"):
+        find({**CELL, "epochs": 100})
+
+
+def test_no_two_rows_share_a_cell_and_every_value_reads() -> None:
+    results = published_results()
+    assert len(results) == 569
+    assert {r.printed for r in results.values() if r.value is None} == {"FAIL", "OOM"}
+    for result in results.values():
+        if "accuracy" in result.cell.metric and result.value is not None:
+            assert 0.1 < result.value < 1
+
+
+def test_known_protocols_belong_to_published_tasks() -> None:
+    cells = {f"{cell.paper}/{cell.table}/{cell.task}/{cell.attention}/" for cell in published_results()}
+    assert [key for key in PROTOCOLS if not any(f"/{key}/" in f"/{cell}" for cell in cells)] == []
+    assert all((recipe.epochs is None) != (recipe.steps is None) for recipe in PROTOCOLS.values())
+
+
+LRA_IMAGE = {"paper": "sliceformer", "table": "table2", "task": "lra_image", "metric": "test/accuracy"}
+
+
+def arena(**changes: Any) -> dict[str, Any]:
+    """The summary of a run of Sliceformer on LRA Image under the published protocol, some of its facts changed."""
+    protocol = {
+        "data": "lra_image",
+        "official": True,
+        "num_train": 45_000,
+        "selection": "best_val",
+        "limit_train": None,
+    }
+    protocol |= {"epochs": None, "steps": 46_800, "sequence_length": 1025} | changes
+    cell = LRA_IMAGE | {"attention": "sliceformer", "variant": "ascend"}
+    return {"task": "lra_image", "published": cell, "metrics": {}, "parameters": 343_370, "protocol": protocol}
+
+
+def test_runs_counted_in_steps_are_compared_by_steps_and_length() -> None:
+    assert str(compare(arena())).endswith("equal protocol")
+    assert str(compare(arena(steps=35_000))).endswith("35000 steps, the paper 46800")
+    assert str(compare(arena(steps=None, epochs=200))).endswith("200 epochs, the paper 46800 steps")
+    assert str(compare(arena(sequence_length=512))).endswith("sequences of 512 tokens, the paper 1024")
+
+
+def test_rows_of_a_table_have_their_own_steps() -> None:
+    softmax = arena(steps=35_000) | {"published": LRA_IMAGE | {"attention": "mha"}}
+    assert str(compare(softmax)).endswith("equal protocol")
+
+
+def test_an_equal_protocol_is_compared() -> None:
+    line = "test/accuracy: ours 0.8462, published 0.8481 (csp table3), equal protocol"
+    assert compare(SUMMARY) == line
+
+
+def test_the_best_test_epoch_carries_its_own_name() -> None:
+    assert compare(SUMMARY | {"metrics": {"test/accuracy_best_test_epoch": 0.8462}}) == compare(SUMMARY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"official": False, "data": "CIFAR-10 (unofficial copy 1a2b)"}, "unofficial copy 1a2b"),
+        ({"num_train": 45_000}, "45000 training examples, the paper 50000"),
+        ({"limit_train": 0.5}, "only part of the data"),
+        ({"limit_test": 100}, "only part of the data"),
+        ({"selection": "best_val"}, "chosen by best_val, the paper's by best_test"),
+        ({"epochs": 10}, "10 epochs, the paper 100"),
+    ],
+)
+def test_a_different_protocol_is_said_not_to_compare(changes: dict[str, Any], reason: str) -> None:
+    line = compare(changed(**changes))
+    assert line is not None
+    assert line.startswith("test/accuracy: ours 0.8462, published 0.8481 (csp table3), not comparable: ")
+    assert reason in line
+    assert ";" not in line  # nothing else differs
+
+
+def test_a_model_beyond_the_size_of_the_benchmark_does_not_compare() -> None:
+    cell = Cell("samsa", "table3", "peptides_func", "samsa", "hard", "test/average_precision")
+    protocol = {"official": True, "num_train": 10_873, "epochs": 160, "selection": "a rule it does not state"}
+    summary = {"task": "peptides_func", "protocol": protocol, "parameters": 500_001}
+    assert obstacles(summary, find(asdict(cell))) == ["500001 parameters, the benchmark allows 500000"]
+    assert obstacles(summary | {"parameters": 500_000}, find(asdict(cell))) == []
+
+
+def test_a_model_of_another_size_does_not_compare() -> None:
+    assert obstacles(SUMMARY | {"parameters": 500_000}, find(CELL)) == ["500000 parameters, the paper 6.38 million"]
+    rounded = SUMMARY | {"parameters": 6_377_994 + 512 * 2}
+    assert obstacles(rounded, find(CELL)) == []
+
+
+def test_what_a_summary_does_not_say_counts_as_unequal() -> None:
+    line = compare({"published": CELL})
+    assert line is not None
+    assert line.startswith("test/accuracy: ours unknown")
+    assert line.count(";") == 5
+    unknown = {**CELL, "paper": "sliceformer", "table": "table2", "task": "lra_pathx", "attention": "mha"}
+    assert "not known here" in str(compare({"published": unknown}))
+
+
+def test_a_run_without_a_cell_has_no_line() -> None:
+    assert compare({"published": None, "metrics": {}}) is None
+    assert compare({}) is None

@@ -1,0 +1,36 @@
+"""Data modules of the image YAMLs on miniature files, for the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from support import official_files
+
+from sliceformer_lab.config.compose import CONF_DIR
+from sliceformer_lab.config.schema import construct
+from sliceformer_lab.data.images.base import ImageData
+
+
+def node(name: str, root: Path) -> dict[str, Any]:
+    options: dict[str, Any] = yaml.safe_load((CONF_DIR / "data" / f"{name}.yaml").read_text())
+    return options | {key: str(root) for key in options if key == "root"}
+
+
+def module(name: str, root: Path, **options: Any) -> ImageData:
+    """The data module of a YAML on files in `root`, whose checksums are not the official ones."""
+    defaults = {"root": str(root), "download": False, "verify": False, "num_workers": 0, "image_size": 32}
+    known = node(name, root)
+    fitting = {key: value for key, value in (defaults | options).items() if key in known}
+    return cast(ImageData, construct(known | fitting, where="data"))
+
+
+def ready(name: str, root: Path, **options: Any) -> ImageData:
+    """The data module on freshly written miniature files, set up."""
+    if name != "digits" and not any(root.iterdir()):
+        official_files.IMAGE_SETS[name](root)
+    data = module(name, root, **options)
+    data.prepare_data()
+    data.setup()
+    return data

@@ -1,0 +1,97 @@
+"""Run folders as runs leave them, with figures that a test chooses: what a report is made from."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from sliceformer_lab.runs.folder import CONFIG, PREDICTIONS, SUMMARY, read_summary, write_json
+from sliceformer_lab.training.summary import Summary
+
+NODES: dict[str, dict[str, Any]] = {
+    "task": {"_target_": "sliceformer_lab.tasks.image.ImageClassification", "pool": "mean"},
+    "data": {"root": "data", "batch_size": 64, "num_workers": 0, "split_seed": 0, "augment": "none"},
+    "encoder": {"dim": 64, "depth": 4},
+    "block": {"norm": "layernorm"},
+    "attention": {"group_size": 2, "order": "ascend"},
+    "optim": {"lr": 0.002, "epochs": 12},
+    "trainer": {"accelerator": "cpu", "devices": 1, "fast_dev_run": False, "limit_val_batches": None},
+}
+CONTENT: dict[str, Any] = {  # what a summary gains when its run ends well
+    "status": "ok",
+    "protocol": {
+        "data": "digits",
+        "official": True,
+        "sha256": "65e5",
+        **{"num_test": 299, "num_val": 299, "num_train": 1199},
+        "sequence_length": 16,
+        "selection": "best_val",
+        **{"epochs": 12, "steps": None, "limit_train": None, "limit_val": None},
+    },
+    "best": {"epoch": 3, "step": 75, "metric": "val/accuracy", "value": 0.9},
+    "metrics": {"val/accuracy": 0.9, "test/accuracy": 0.9, "test/loss": 0.4},
+    "chance": 0.1,
+    "parameters": 100_000,
+    "cost_per_sample": {"multiply_adds": 1_000_000, "comparisons": 0, "moves": 0},
+    "samples_per_second": 1000.0,
+    "peak_memory_gb": 1.0,
+}
+
+
+@cache
+def written_at_the_start() -> dict[str, Any]:
+    """summary.json of a run that has only begun, as `Summary` writes it."""
+    config = {
+        **NODES,
+        **{"seed": 0, "tags": [], "published": None},
+        "names": {"task": "digits", "attention": "csp", "experiment": None},
+    }
+    with TemporaryDirectory() as folder:
+        Summary(config, Path(folder)).update()
+        return read_summary(Path(folder))
+
+
+def write_run(
+    folder: Path, attention: str = "csp", seed: int = 0, accuracy: float | None = 0.9, **changes: Any
+) -> Path:
+    """A run folder: one that ended well with this test accuracy, or with None one that did not (`status`).
+
+    `changes` are to the summary, options by `options={"encoder.depth": 2}`, `protocol={...}` key by key.
+    """
+    content = deepcopy(written_at_the_start())
+    content |= {"attention": attention, "seed": seed, "name": f"digits/{attention}/{folder.name}"}
+    if accuracy is None:
+        content |= {"status": "failed", "error": "RuntimeError: out of luck"}
+    else:
+        content |= deepcopy(CONTENT)
+        content["metrics"] = {"val/accuracy": accuracy, "test/accuracy": accuracy, "test/loss": 1 - accuracy}
+    for name, value in changes.pop("options", {}).items():
+        node, _, option = name.partition(".")
+        content["options"][node][option] = value
+    content.get("protocol", {}).update(changes.pop("protocol", {}))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SUMMARY, content | changes)
+    OmegaConf.save(OmegaConf.create({"selection": "best_val"}), folder / CONFIG)
+    return folder
+
+
+def write_runs(folder: Path, attention: str, *accuracies: float | None, **changes: Any) -> list[Path]:
+    """A run folder for each accuracy, seeds counted from 0."""
+    return [
+        write_run(folder / f"{attention}-{folder.name}-{seed}", attention, seed, accuracy, **deepcopy(changes))
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+def write_predictions(folder: Path, correct: np.ndarray, first_id: int = 0) -> None:
+    """predictions.npz of a two-class test set on which the run is right where `correct` (E,) says so."""
+    targets = np.arange(len(correct)) % 2
+    logits = np.eye(2, dtype=np.float16)[np.where(correct, targets, 1 - targets)]
+    ids = np.arange(len(correct)) + first_id
+    np.savez_compressed(folder / PREDICTIONS, test_ids=ids, test_targets=targets, test_logits=logits)

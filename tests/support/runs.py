@@ -1,0 +1,47 @@
+"""Small runs for tests: their configuration as the command line composes it, and whether two of them are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+from sliceformer_lab.config.compose import CONF_DIR
+from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.saved_run import load_run
+
+SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train=128", "optim.epochs=2")
+
+
+def small_config(*overrides: str) -> dict[str, Any]:
+    """The resolved configuration of a run of a second: two epochs of digits, unless `overrides` say otherwise."""
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        composed = compose("config", overrides=[*SMALL, *overrides], return_hydra_config=True)
+    HydraConfig.instance().set_config(composed)
+    try:
+        ours = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        return OmegaConf.to_container(ours, resolve=True)
+    finally:
+        HydraConfig.instance().cfg = None
+
+
+def assert_equal_runs(first: Path, second: Path) -> None:
+    """Weights, optimiser, schedule, predictions, history and metrics of two runs are the same to the last bit."""
+    one, other = load_run(first), load_run(second)
+    for name in ("best", "last"):
+        checkpoints = [read_checkpoint(folder / "checkpoints" / f"{name}.ckpt") for folder in (first, second)]
+        for part in ("state_dict", "optimizer_states", "lr_schedulers", "epoch", "global_step"):
+            torch.testing.assert_close(*(checkpoint[part] for checkpoint in checkpoints), rtol=0, atol=0)
+    assert one.summary["metrics"] == other.summary["metrics"] and one.summary["best"] == other.summary["best"]
+    assert one.predictions.keys() == other.predictions.keys()
+    for name, array in one.predictions.items():
+        np.testing.assert_array_equal(array, other.predictions[name])
+    measured = ["train/samples_per_second", "train/peak_memory_gb"]
+    histories = [run.metrics.drop(columns=measured, errors="ignore") for run in (one, other)]
+    pd.testing.assert_frame_equal(*histories, check_exact=True, check_like=True)

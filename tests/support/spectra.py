@@ -1,0 +1,31 @@
+"""A spectrum record of random tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sliceformer_lab.measures.probe import MEASURES, PLACES, ProbeRecord, mean_and_std, measure_samples
+
+
+def record(depth: int, epochs: tuple[int, ...], name: str = "CSP") -> ProbeRecord:
+    """A record of random tokens, wider inside the operator than in the stream."""
+    generator = torch.Generator().manual_seed(depth)
+    lengths = torch.tensor([9, 6])
+    layers = [
+        [
+            measure_samples(torch.randn(2, 9, 4 if place == "stream" else 8, generator=generator), lengths)
+            for place in PLACES
+        ]
+        for _ in range(depth)
+    ]
+    stats = {measure: mean_and_std(layers, measure) for measure in MEASURES}
+    return ProbeRecord(
+        epochs=np.array(epochs),
+        mean={measure: np.stack([mean] * len(epochs)) for measure, (mean, _) in stats.items()},
+        std={measure: np.stack([std] * len(epochs)) for measure, (_, std) in stats.items()},
+        attentions=np.array([name] * depth),
+        sample_ids=np.arange(2),
+        num_tokens=np.array([9, 6]),
+        note="made up",
+    )

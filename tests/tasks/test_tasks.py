@@ -1,0 +1,176 @@
+"""What a task adds around the encoder: tokens, head, losses, metrics, and a checkpoint that stands alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from support.runs import small_config
+from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
+from torch import Tensor, nn
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.compose import CONF_DIR, option_names
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+POOLED = (
+    "sliceformer_lab.tasks.image.ImageClassification",
+    "sliceformer_lab.tasks.sequence.SequenceClassification",
+    "sliceformer_lab.tasks.retrieval.Retrieval",
+)
+POOLED_TASKS = [
+    name
+    for name in option_names("task")
+    if OmegaConf.load(CONF_DIR / "task" / f"{name}.yaml")["task"]["_target_"] in POOLED
+]
+OWN = {  # the user's own data, whose classes are read from disk
+    "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "text_csv": DataSpec(name="mine", num_classes=3, max_len=100, vocab_size=300, ragged=True),
+}
+DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
+
+
+def image_task(*overrides: str, data: DataSpec = DIGITS) -> ImageClassification:
+    torch.manual_seed(0)
+    task: ImageClassification = build_task(small_config(*overrides), data)
+    return task
+
+
+def batch(size: int = 6, classes: int = 10) -> Batch:
+    target = torch.arange(size) % classes
+    return Batch(torch.randn(size, 1, 8, 8), target, torch.arange(size))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("name", POOLED_TASKS)
+def test_num_tokens_is_what_reaches_the_encoder(name: str, pool: str) -> None:
+    config = small_config(f"task={name}", f"task.pool={pool}", "data.limit_train=null")
+    data = OWN.get(name) or build_data(config).spec
+    task = build_task(config, data)
+    seen: list[int] = []
+    task.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
+    with torch.no_grad():
+        task.eval()(task.example())
+    assert seen == [task.num_tokens()]
+    assert task.encoder.max_len == task.num_tokens()
+
+
+@pytest.mark.parametrize("option", ["task.label_smoothing=0.1", "task.mixup=0.8", "task.cutmix=1.0"])
+def test_regularisation_adds_no_parameter_and_nothing_to_the_state(option: str) -> None:
+    assert image_task(option).state_dict().keys() == image_task().state_dict().keys()
+
+
+def test_state_is_embedding_encoder_norm_and_head() -> None:
+    assert {name.split(".")[0] for name in image_task().state_dict()} == {"embedding", "encoder", "norm", "head"}
+    assert not isinstance(image_task("task.head_norm=false").norm, nn.LayerNorm)
+
+
+def test_label_smoothing_is_timms_in_training_and_absent_in_evaluation() -> None:
+    task = image_task("task.label_smoothing=0.1")
+    logits, target = torch.randn(7, 10), torch.arange(7)
+    expected = LabelSmoothingCrossEntropy(0.1)(logits, target)
+    torch.testing.assert_close(task.loss(logits, target), expected)
+    torch.testing.assert_close(task.evaluation_loss(logits, target), nn.functional.cross_entropy(logits, target))
+
+
+def test_soft_targets_have_timms_loss_and_are_not_smoothed_twice() -> None:
+    task = image_task("task.label_smoothing=0.1", "task.mixup=0.8")
+    logits, soft = torch.randn(7, 10), torch.rand(7, 10).softmax(1)
+    torch.testing.assert_close(task.loss(logits, soft), SoftTargetCrossEntropy()(logits, soft))
+
+
+def trained_on(task: ImageClassification, given: Batch, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """What reaches the model in a training step."""
+    seen: list[Batch] = []
+    monkeypatch.setattr("sliceformer_lab.tasks.base.Task.training_step", lambda self, batch, _: seen.append(batch))
+    task.training_step(given, 0)
+    return seen[0]
+
+
+@pytest.mark.parametrize("option", ["task.mixup=0.8", "task.cutmix=1.0"])
+def test_mixing_blends_pictures_and_targets_alike(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = batch()
+    pictures = given.inputs.clone()
+    mixed = trained_on(image_task(option), given, monkeypatch)
+    assert mixed.target.shape == (6, 10)
+    torch.testing.assert_close(mixed.target.sum(1), torch.ones(6))
+    share = mixed.target[0, 0]  # of the first picture, which was mixed with the last
+    torch.testing.assert_close(mixed.target[0, 5], 1 - share)
+    if "mixup" in option:
+        torch.testing.assert_close(mixed.inputs, share * pictures + (1 - share) * pictures.flip(0))
+    else:
+        kept = (mixed.inputs[0] == pictures[0]).float().mean()
+        torch.testing.assert_close(kept, share)
+
+
+def test_odd_batches_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = batch(size=5)
+    assert trained_on(image_task("task.mixup=0.8"), given, monkeypatch) is given
+
+
+@pytest.mark.parametrize(
+    ("classes", "names"), [(2, {"accuracy"}), (5, {"accuracy"}), (6, {"accuracy", "accuracy_top5"})]
+)
+def test_top5_accuracy_needs_more_than_five_classes(classes: int, names: set[str]) -> None:
+    data = DataSpec(name="digits", num_classes=classes, image_size=(8, 8), channels=1)
+    assert set(image_task(data=data).build_metrics().keys()) == names
+
+
+def test_metrics_are_shares_of_examples() -> None:
+    logits = torch.tensor([[9.0, 8, 7, 6, 5, 4], [4.0, 5, 6, 7, 8, 9], [9.0, 8, 7, 6, 5, 4]])
+    metrics = image_task(data=DataSpec(name="six", num_classes=6, image_size=(8, 8), channels=1)).build_metrics()
+    found = metrics(logits, torch.tensor([0, 4, 5]))
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        {"accuracy": 1 / 3, "accuracy_top5": 2 / 3}
+    )
+
+
+def test_chance_is_the_share_of_the_commonest_class() -> None:
+    assert image_task().chance(torch.tensor([3, 3, 1, 0])) == 0.5
+
+
+@pytest.mark.parametrize("pool", ["ref_min", "ref_max"])
+def test_reference_pooling_takes_the_extreme_token_of_the_last_sort(pool: str) -> None:
+    task = image_task("attention=csp_reference", f"task.pool={pool}").eval()
+    pooled: list[tuple[Tensor, Tensor, Tensor]] = []
+    task.pool.register_forward_hook(
+        lambda _, args, options, out: pooled.append((args[0], options["reference"], out)), with_kwargs=True
+    )
+    with torch.no_grad():
+        assert task(batch()).shape == (6, 10)
+    tokens, reference, out = pooled[0]
+    best = reference.argmin(1) if pool == "ref_min" else reference.argmax(1)
+    torch.testing.assert_close(out, tokens[torch.arange(6), best])
+
+
+def test_a_task_without_images_is_refused() -> None:
+    with pytest.raises(ConfigError, match="imdb has no images"):
+        image_task(data=DataSpec(name="imdb", num_classes=2))
+
+
+def test_checkpoint_alone_rebuilds_the_model(tmp_path: Path) -> None:
+    run(small_config("attention=hybrid", "attention.pattern=[csp,mha]", "task.pool=cls"), tmp_path)
+    file = tmp_path / "checkpoints" / "best.ckpt"
+    task = ImageClassification.load_from_checkpoint(file, weights_only=True).eval()
+    found = load_run(tmp_path).model
+    given = batch()
+    with torch.no_grad():
+        torch.testing.assert_close(task(given), found(given), rtol=0, atol=0)
+    assert plain(torch.load(file, weights_only=True))
+
+
+def plain(value: Any) -> bool:
+    """Whether a checkpoint's value is made of tensors, plain containers and numbers only."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str | int) and plain(part) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return all(plain(part) for part in value)
+    return value is None or isinstance(value, Tensor | str | int | float | bool)

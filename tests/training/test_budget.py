@@ -1,0 +1,260 @@
+"""A budget of parameters or multiply-adds picks a width, says so, and is refused where no width meets it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from support.run_folders import write_runs
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.commands.report.lines import lines
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.tables import frame, markdown
+from sliceformer_lab.config.compose import compose_root, load_option
+from sliceformer_lab.config.schema import ConfigError, check_config
+from sliceformer_lab.runs.collect import collect
+from sliceformer_lab.runs.groups import tables
+from sliceformer_lab.training import budget, build
+from sliceformer_lab.training.budget import within_budget
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.scoring import cost_per_sample, num_parameters
+
+TINY = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
+
+
+@cache
+def option(group: str, name: str) -> dict[str, Any]:
+    return load_option(group, name)
+
+
+@cache
+def root_of(task: str) -> dict[str, Any]:
+    """Composed once: of every test that would take most of the time."""
+    config = compose_root([f"task={task}", "encoder=tiny", "encoder.depth=1"])
+    config["data"] |= {"root": "unused"} if "root" in config["data"] else {}
+    return config
+
+
+def configured(attention: str, task: str = "digits", block: str | None = None, **changes: Any) -> dict[str, Any]:
+    """A configuration with some options changed, a dot written as two underscores."""
+    config = deepcopy(root_of(task)) | {"attention": dict(option("attention", attention))}
+    if block is not None:
+        config["block"] = option("block", block)
+    for key, value in changes.items():
+        node, _, name = key.rpartition("__")
+        (config[node] if node else config)[name] = value
+    return config
+
+
+def built(config: dict[str, Any]) -> Any:
+    return build_task(config, build_data(config).spec)
+
+
+def multiply_adds(config: dict[str, Any]) -> int:
+    return cost_per_sample(built(config))["multiply_adds"]
+
+
+def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
+    config = compose_root(["experiment=csp/table3_cifar10_csp", "budget=params:mha"])
+    config["data"]["root"] = "unused"
+    solved = within_budget(config)
+    assert solved == {**config, "attention": option("attention", "csp_wide")}
+    with torch.device("meta"):
+        parameters = num_parameters(built(solved))
+    assert parameters + 2 * 512 == 9_523_722  # operators spec, section 2; 2 dim for the CLS token the paper allocates
+
+
+@pytest.mark.parametrize("attention", ["csp", "mean", "depthwise_conv"])
+def test_multiply_adds_of_another_attention_are_met(attention: str) -> None:
+    config = configured(attention, budget="flops:mha")
+    target = multiply_adds(configured("mha"))
+    assert multiply_adds(config) < 0.9 * target
+    assert multiply_adds(within_budget(config)) == pytest.approx(target, rel=0.01)
+
+
+SOLVED: list[tuple[dict[str, Any], str]] = [
+    ({"attention": "csp"}, "attention.inner_mult"),
+    ({"attention": "identity"}, "encoder.mlp_dim"),
+    ({"attention": "csp", "budget_by": "encoder.mlp_dim"}, "encoder.mlp_dim"),
+    ({"attention": "csp", "budget_by": "encoder.dim"}, "encoder.dim"),
+    ({"attention": "csp", "budget": "params:10K"}, "encoder.dim"),  # no inner width makes the model so small
+    ({"attention": "sliceformer", "block": "set"}, "encoder.dim"),  # which reads no other width
+]
+
+
+@pytest.mark.parametrize(("changes", "solved"), SOLVED)
+def test_the_first_width_that_can_meet_the_budget_changes(
+    changes: dict[str, Any], solved: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = configured(**({"budget": "params:50K"} | changes))
+    with caplog.at_level(logging.INFO):
+        found = within_budget(config)
+    node, _, name = solved.partition(".")
+    assert {key for key in config if config[key] != found[key]} == {node}
+    assert {key for key in config[node] if config[node][key] != found[node][key]} == {name}
+    parameters = num_parameters(built(found))
+    asked = config["budget"]
+    assert parameters == pytest.approx(1000 * int(asked[len("params:") : -1]), rel=0.05)
+    told = f"budget={asked}: {solved} {config[node][name]} -> {found[node][name]}: {parameters:,} parameters"
+    assert [record.message.startswith(told) for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("target", [20_000, 31_234])
+def test_no_other_width_comes_nearer(target: int) -> None:
+    config = configured("mean", budget=f"params:{target}", budget_by="encoder.mlp_dim")
+    found = within_budget(config)["encoder"]["mlp_dim"]
+
+    def distance(width: int) -> int:
+        return abs(num_parameters(built(configured("mean", encoder__mlp_dim=width))) - target)
+
+    assert distance(found) <= min(distance(found - 1), distance(found + 1))
+
+
+def test_bracket_is_where_the_target_lies() -> None:
+    for cost in (lambda n: 7 * n + 3, lambda n: 3 * n * n + n, lambda n: n // 4 * 100):
+        for target in range(3, 900, 7):
+            for start in (1, 5, 64):
+                low, high = budget._bracket(cost, target, start)
+                assert cost(low) <= target <= cost(high) or (low == high == 1 and cost(1) > target)
+                assert high - low <= 1 or cost(low) == target
+
+
+@pytest.mark.parametrize("off", [1.0, 1.0009])
+def test_a_model_that_meets_its_budget_keeps_its_width(off: float, caplog: pytest.LogCaptureFixture) -> None:
+    parameters = num_parameters(built(configured("mha")))
+    config = configured("mha", budget=f"params:{round(off * parameters)}")
+    with caplog.at_level(logging.INFO):
+        assert within_budget(config) == config
+    assert f": {parameters:,} parameters as configured, " in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "zinc", "attention": "csp"},  # its structure is read on the way
+        {"task": "peptides_func", "attention": "csp", "task__tokens": "nodes_edges", "encoder__position": "none"},
+        {"task": "modelnet40", "attention": "mean", "data__num_points": 16},
+        {"task": "lra_text", "attention": "hybrid", "data__max_len": 64},
+    ],
+)
+def test_budgets_work_for_every_kind_of_task(changes: dict[str, Any]) -> None:
+    config = configured(**changes, budget="flops:mha")
+    solved = within_budget(config)
+    assert solved != config
+    assert multiply_adds(solved) == pytest.approx(multiply_adds(configured(**(changes | {"attention": "mha"}))), 0.05)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"budget": "watts:3"}, r"^budget=watts:3: say params: or flops: and a number or an attention, as in params:6"),
+    ({"budget": "params"}, r"^budget=params: say params: or flops: and a number"),
+    ({"budget": "params:-3"}, r"^budget=params:-3: should be between 1 and 1e\+15$"),
+    ({"budget": "params:0K"}, r"^budget=params:0K: should be between 1"),
+    ({"budget": "params:1e16"}, r"^budget=params:1e16: should be between 1"),
+    ({"budget": "flops:mah"}, r"^budget=flops:mah: mah is neither a number such as 6.38M .* did you mean mha\?$"),
+    ({"budget": "params:3T"}, r"^budget=params:3T: 3T is neither a number such as 6.38M nor an attention$"),
+    (
+        {"budget": "params:1K"},
+        r"^budget=params:1K: no width comes within 5 % of 1,000 parameters; the nearest this model can have: "
+        r"[\d,]+ \(encoder.dim=4\) and [\d,]+ \(encoder.mlp_dim=1\)$",
+    ),
+    (
+        {"budget": "params:23K", "encoder__num_heads": 16, "budget_by": "encoder.dim"},
+        r"^budget=params:23K: no width comes within 5 % of 23,000 parameters; the nearest .*: "
+        r"[\d,]+ \(encoder.dim=48\) and [\d,]+ \(encoder.dim=64\)$",
+    ),
+    ({"attention": "mean", "budget_by": "attention.inner_mult"}, r"^budget_by=.*has no such width; choose encoder"),
+    ({"attention": "mha", "block": "set", "budget_by": "encoder.mlp_dim"}, "changes nothing in this model"),
+    ({"attention": "sliceformer", "block": "set", "budget_by": "attention.inner_mult"}, "leave head_dim and inner_mu"),
+    ({"budget": "params:mha", "encoder__num_heads": 5}, "^encoder: num_heads=5 does not divide dim=64"),
+    ({"budget": "params:mha_times_tokens", "block": "gcn"}, "^block: GPSBlock convolves along edges"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), REFUSED)
+def test_a_budget_that_cannot_be_met_is_told_in_a_sentence(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        within_budget(configured(**({"attention": "csp", "budget": "params:80K"} | changes)))
+
+
+def test_a_reference_that_cannot_take_the_data_is_told_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "option_names", lambda group: ["mha"])  # what the sentence lists takes long to find
+    with pytest.raises(ConfigError, match=r"^budget=params:fnet: zinc passes a pairwise bias, which FNet cannot take"):
+        within_budget(configured("csp", task="zinc", budget="params:fnet"))
+
+
+@pytest.mark.parametrize("position", ["sincos", "sincos2d", "rope"])
+@pytest.mark.parametrize("head_dim", [None, 8])
+def test_a_solved_model_width_suits_its_positions(position: str, head_dim: int | None) -> None:
+    sizes = {"encoder__position": position, "encoder__num_heads": 2, "encoder__head_dim": head_dim}
+    built(within_budget(configured("mha", budget="params:101K", budget_by="encoder.dim", **sizes)))
+
+
+def test_inner_width_is_rounded_to_whole_channels_of_every_head() -> None:
+    spec = LayerSpec(dim=12, num_heads=4, max_len=8)
+    widths = {mult: CSP(spec, inner_mult=mult).width for mult in (0.01, 1 / 3, 1, 1.3, 1.4, 2)}
+    assert widths == {0.01: 4, 1 / 3: 4, 1: 12, 1.3: 16, 1.4: 16, 2: 24}
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert main(("attention=csp", "budget=params:mha", "hydra.run.dir=first", *TINY)) == 0
+    return tmp_path / "first"
+
+
+def test_run_records_the_budget_and_the_solved_width_and_resuming_keeps_it(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = json.loads((run_folder / "summary.json").read_text())
+    assert summary["budget"] == "params:mha"
+    assert summary["options"]["attention"]["inner_mult"] == 2
+    for file in ("config.yaml", ".hydra/config.yaml"):
+        saved = yaml.safe_load((run_folder / file).read_text())
+        assert (saved["budget"], saved["attention"]["inner_mult"]) == ("params:mha", 2)
+
+    def solve_again(config: object) -> None:
+        raise AssertionError(config)
+
+    monkeypatch.setattr(budget, "within_budget", solve_again)
+    assert main(("resume=first",)) == 0
+    assert main(("resume=first", "budget=params:samsa")) == 1
+    assert "budget=params:samsa: a resumed run keeps its configuration" in capsys.readouterr().err
+
+
+def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    attentions = ("mha", "csp", "identity")
+    assert main(("-m", f"attention={','.join(attentions)}", "budget=params:mha,watts:3", *TINY)) == 1
+    summaries = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("summary.json"))]
+    assert [summary["attention"] for summary in summaries] == list(attentions)
+    assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)
+
+
+def test_a_configuration_saved_before_there_were_budgets_is_still_one() -> None:
+    config = {key: value for key, value in root_of("digits").items() if key not in ("hydra", "budget", "budget_by")}
+    config |= {"names": {}, "paths": {}}
+    check_config(config)
+    with pytest.raises(ConfigError, match=r"^budget_by: given 'encoder.depth', should be 'attention.inner_mult'"):
+        check_config(config | {"budget_by": "encoder.depth"})
+
+
+def test_report_says_what_a_width_was_solved_for(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", 0.9, 0.9)
+    write_runs(tmp_path, "csp", 0.9, 0.9, budget="params:mha", parameters=101_000, options={"attention.inner_mult": 2})
+    report = ReportOptions(folder=str(tmp_path), resamples=200)
+    sections = [(table, lines(table, report)) for table in tables(collect(tmp_path), (), None)]
+    rows = [line for line in markdown(collect(tmp_path), sections).splitlines() if line.startswith("| ")]
+    heads, csp, mha = ([cell.strip() for cell in row.split("|")] for row in (rows[0], rows[2], rows[3]))
+    assert (csp[heads.index("budget")], mha[heads.index("budget")]) == ("params:mha", "")
+    assert csp[heads.index("parameters")] == "101,000 (1.01 ×)"
+    assert frame(sections)["budget"].tolist() == ["params:mha", ""]

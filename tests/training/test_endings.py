@@ -1,0 +1,140 @@
+"""How a run ends when it does not end well: what is told, what is kept, and with which exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule
+from support.runs import small_config
+from torch import Tensor
+
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.callbacks.throughput import Throughput
+from sliceformer_lab.data.images.small_images import Digits
+from sliceformer_lab.errors import DivergedError, InterruptedRunError, RunFolderError
+from sliceformer_lab.runs.folder import claimed, read_checkpoint, read_summary
+from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.run import run
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
+        run(small_config(), tmp_path)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def test_summary_of_a_failed_run_holds_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Throughput, "on_train_epoch_end", fail)
+    with pytest.raises(RuntimeError):
+        run(small_config(), tmp_path)
+    summary = read_summary(tmp_path)
+    assert (summary["status"], summary["error"]) == ("failed", "RuntimeError: out of luck")
+
+
+def test_bad_loss_stops_before_the_optimizer_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = ImageClassification.loss
+    weights: list[Tensor] = []
+
+    def bad(self: ImageClassification, output: Tensor, target: Tensor) -> Tensor:
+        value = loss(self, output, target)
+        if not self.training or self.trainer.current_epoch < 1:
+            return value
+        weights.append(self.head.weight.detach().clone())
+        return value * float("nan")
+
+    models: list[LightningModule] = []
+    monkeypatch.setattr(ImageClassification, "loss", bad)
+    monkeypatch.setattr(Guard, "on_exception", lambda self, trainer, module, error: models.append(module))
+    with pytest.raises(DivergedError, match="loss became nan in epoch 1, step 2"):
+        run(small_config(), tmp_path)
+    assert read_summary(tmp_path)["status"] == "diverged"
+    assert read_checkpoint(tmp_path / "checkpoints" / "best.ckpt")["epoch"] == 0
+    torch.testing.assert_close(models[0].head.weight, weights[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Digits, "prepare_data"),
+        (ImageClassification, "training_step"),
+        (ImageClassification, "validation_step"),
+        (ImageClassification, "test_step"),
+        (ImageClassification, "on_train_end"),
+    ],
+    ids=["preparing", "training", "validating", "testing", "ending"],
+)
+def test_signal_ends_a_run_in_every_phase(
+    owner: type, method: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(owner, method)
+    handlers = {s: signal.getsignal(s) for s in SIGNALS}
+
+    def signalling(self: Any, *args: Any) -> Any:
+        send(number)
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, method, signalling)
+    with pytest.raises(InterruptedRunError, match=f"stopped by {signal.Signals(number).name}") as stopped:
+        run(small_config(), tmp_path)
+    assert stopped.value.exit_code == SIGNALS[signal.Signals(number)]
+    assert read_summary(tmp_path)["status"] == "interrupted"
+    assert {s: signal.getsignal(s) for s in SIGNALS} == handlers
+    if method != "prepare_data":
+        assert list((tmp_path / "checkpoints").glob("*.ckpt"))
+    assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
+
+
+def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = ImageClassification.training_step
+
+    def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
+        if self.trainer.global_step == 3:
+            send(signal.SIGTERM)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassification, "training_step", signalling)
+    with pytest.raises(InterruptedRunError, match=r"in epoch 1; go on from the last finished epoch with resume="):
+        run(small_config(), tmp_path)
+    assert read_checkpoint(tmp_path / "checkpoints" / "interrupted.ckpt")["global_step"] == 4
+    assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2
+
+
+def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
+        send(signal.SIGINT)
+        send(signal.SIGINT)
+        raise AssertionError("still running")
+
+    monkeypatch.setattr(ImageClassification, "training_step", impatient)
+    with pytest.raises(InterruptedRunError, match="SIGINT twice"):
+        run(small_config(), tmp_path)
+
+
+def test_failing_write_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.zeros(2)}}, file)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.ones(2)}}, file)
+    torch.testing.assert_close(read_checkpoint(file)["state_dict"], {"a": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == [file]

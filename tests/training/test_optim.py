@@ -1,0 +1,320 @@
+"""Recipes: which parameters decay, and the learning rate at every step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from support.runs import small_config
+from torch import nn, optim
+
+from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.run import run
+
+STEPS, EPOCHS = 60, 12  # five steps an epoch
+
+
+def rates(count: int = STEPS, **options: Any) -> list[float]:
+    """The rate of each of `count` steps, as the optimiser sees it, relative to its highest."""
+    recipe = OptimOptions(**({"lr": 0.5, "epochs": EPOCHS, "interval": "step"} | options))
+    optimizer = recipe.build_optimizer(nn.Linear(2, 2))
+    schedule = recipe.build_schedule(optimizer, count)
+    seen = []
+    for _ in range(count):
+        seen.append(optimizer.param_groups[0]["lr"] / recipe.lr)
+        optimizer.step()
+        schedule.step()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("schedule", "formula"),
+    [
+        ("constant", lambda t: 1.0),
+        ("cosine", lambda t: 0.1 + 0.9 * (1 + math.cos(math.pi * t / 50)) / 2),
+        ("linear", lambda t: 0.1 + 0.9 * (1 - t / 50)),
+        ("inverse_sqrt", lambda t: math.sqrt(10 / (t + 11))),
+    ],
+)
+def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formula: Any) -> None:
+    seen = rates(schedule=schedule, warmup_steps=10, min_lr=0.05)
+    assert seen[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert seen[10:] == pytest.approx([formula(t) for t in range(50)])
+
+
+def test_cosine_per_epoch_is_that_of_torch_stepped_each_epoch() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    theirs = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
+    expected = []
+    for _ in range(EPOCHS):
+        expected += [optimizer.param_groups[0]["lr"]] * (STEPS // EPOCHS)
+        optimizer.step()
+        theirs.step()
+    assert rates(schedule="cosine", interval="epoch") == pytest.approx(expected)
+
+
+def test_multistep_divides_by_ten_at_its_epochs() -> None:
+    expected = [1.0] * 15 + [0.1] * 20 + [0.01] * 25
+    assert rates(schedule="multistep", milestones=(3, 7)) == pytest.approx(expected)
+
+
+def test_warmup_may_end_within_an_epoch() -> None:
+    seen = rates(schedule="linear", interval="epoch", warmup_steps=7)
+    assert seen[:7] == pytest.approx([(step + 1) / 7 for step in range(7)])
+    assert seen[7:15] == pytest.approx([1.0] * 3 + [1 - 3 / 53] * 5)
+
+
+def test_inverse_sqrt_is_that_of_long_range_arena() -> None:
+    base, w = 0.05, 7
+    recipe = OptimOptions(lr=base / math.sqrt(w), schedule="inverse_sqrt", interval="step", warmup_steps=w)
+    theirs = [base * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, 101)]
+    factor = recipe.rate_factor(100)
+    assert [recipe.lr * factor(step) for step in range(100)] == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize("horizon", [30, 60, 90])
+def test_official_cosine_ends_at_its_horizon_and_starts_again(horizon: int) -> None:
+    w, cycle = 10, horizon - 10
+    seen = rates(schedule="cosine", warmup_steps=w, cycle="official", horizon=horizon)
+    theirs = [0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in range(w, STEPS)]
+    assert seen[w:] == pytest.approx(theirs)
+    assert (max(seen[w + 1 :]) == 1.0) == (horizon == 30)
+
+
+def test_a_horizon_is_only_read_by_the_official_cycle() -> None:
+    for schedule in ("cosine", "linear"):
+        assert rates(schedule=schedule, horizon=30) == rates(schedule=schedule)
+
+
+def test_linear_decay_is_that_of_mega() -> None:
+    """Twenty steps of a decay over ninety, from a warm-up that starts above zero and bends."""
+    lr, start, w, total = 0.5, 0.1, 8, 90
+    seen = rates(
+        20,
+        lr=lr,
+        schedule="linear",
+        warmup_steps=w,
+        warmup_lr=start,
+        warmup_power=2.0,
+        cycle="official",
+        horizon=total,
+    )
+    theirs = [start + (lr - start) / w**2 * t**2 for t in range(1, w + 1)]  # t steps were made
+    theirs += [lr / (total - w) * (total - t) for t in range(w, 20)]
+    assert [lr * rate for rate in seen] == pytest.approx(theirs)
+
+
+def test_linear_decay_stays_at_its_end() -> None:
+    seen = rates(schedule="linear", cycle="official", horizon=40, min_lr=0.05)
+    assert seen[39] > 0.1 and seen[40:] == pytest.approx([0.1] * 20)
+
+
+def test_polynomial_decay_is_that_of_torch() -> None:
+    optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+    theirs = optim.lr_scheduler.PolynomialLR(optimizer, total_iters=STEPS, power=1.7)
+    expected = []
+    for _ in range(STEPS):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    assert rates(schedule="linear", decay_power=1.7) == pytest.approx(expected)
+
+
+def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
+    seen = rates(schedule="cosine", warmup_steps="untuned", betas=(0.9, 0.9))
+    cosine = [0.5 * (1 + math.cos(math.pi * t / STEPS)) for t in range(STEPS)]
+    assert seen == pytest.approx([min(1, (t + 1) / 20) * rate for t, rate in enumerate(cosine)])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"steps": 10}, "epochs=100 and steps=10: one of the two"),
+        ({"epochs": None}, "epochs=None and steps=None"),
+        ({"val_every": 5}, "val_every=5 counts steps"),
+        ({"epochs": None, "steps": 5}, "set interval=step"),
+        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "no multistep"),
+        ({"cycle": "official"}, "cycle=official needs a horizon"),
+        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must lie behind the 5 steps"),
+        ({"warmup_lr": 1.0}, "warmup_lr=1.0, where the warm-up starts, is above"),
+    ],
+)
+def test_options_that_contradict_each_other_are_told(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        OptimOptions(**options)
+
+
+def test_decoupled_decay_shrinks_weights_by_the_rate_and_adam_s_does_not() -> None:
+    """With no gradient but the decay's, AdamW leaves (1 - lr * decay) of a weight: flax's Adam and fairseq's too."""
+    for name, expected in (("adamw", 1 - 0.1 * 0.5), ("adam", 1 - 0.1)):
+        weight = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(weight.weight)
+        optimizer = OptimOptions(optimizer=name, lr=0.1, weight_decay=0.5).build_optimizer(weight)  # type: ignore[arg-type]
+        weight.weight.grad = torch.zeros(1, 1)
+        optimizer.step()
+        assert weight.weight.item() == pytest.approx(expected, abs=1e-6)
+
+
+STRIDE = 25
+
+
+def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
+    """A recipe of conf/optim, and its rate at every STRIDE-th of its steps."""
+    recipe: OptimOptions = construct(load_option("optim", name, overrides))
+    factor = recipe.rate_factor(recipe.steps or 0)
+    return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
+
+
+@pytest.mark.parametrize(
+    ("name", "w", "steps", "highest"),
+    [("lra_listops", 1000, 5000, 1.58e-3), ("lra_text", 8000, 20_000, 5.59e-4), ("lra_retrieval", 8000, 5000, 3.49e-4)],
+)
+def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: int, highest: float) -> None:
+    recipe, seen = preset(name)
+    theirs = [0.05 * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, steps + 1, STRIDE)]
+    assert seen == pytest.approx(theirs, rel=1e-4)
+    assert max(seen) == pytest.approx(highest, rel=2e-2)
+    assert (recipe.optimizer, recipe.betas, recipe.eps, recipe.weight_decay) == ("adamw", (0.9, 0.98), 1e-9, 0.1)
+    assert not recipe.no_decay  # flax decays all weights
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "w", "cycle", "steps"),
+    [
+        ("lra_image", 5e-4, 175, 35_000, 35_000),
+        ("lra_image_sliceformer", 5e-3, 175, 35_000, 46_800),
+        ("lra_image_csp", 8e-3, 175, 35_000, 35_156),
+        ("lra_pathfinder", 1e-3, 312, 62_400, 62_400),
+        ("lra_pathfinder_sliceformer", 5e-4, 312, 62_400, 50_000),
+        ("lra_pathfinder_csp", 1e-3, 312, 62_400, 125_000),
+    ],
+)
+def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_else(
+    name: str, lr: float, w: int, cycle: int, steps: int
+) -> None:
+    recipe, seen = preset(name, "cycle=official")
+    after = range(0, steps, STRIDE)[math.ceil(w / STRIDE) :]
+    theirs = [lr * 0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in after]
+    assert recipe.steps == steps and recipe.weight_decay == 0.0
+    assert seen[-len(theirs) :] == pytest.approx(theirs)
+    fitting = preset(name)[1][-len(theirs) :]
+    assert fitting[-1] < 1e-5 * lr and min(fitting) == fitting[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "decay", "w", "steps", "accumulate"),
+    [
+        ("mega_listops", 1e-3, 0.01, 3000, 90_000, 1),
+        ("mega_text", 4e-3, 0.01, 10_000, 25_000, 2),
+        ("mega_retrieval", 3e-3, 0.04, 10_000, 91_960, 8),
+        ("mega_retrieval_csp", 6e-3, 0.04, 10_000, 20_000, 8),
+        ("mega_image", 1e-2, 0.02, 9000, 180_000, 1),
+        ("mega_pathfinder", 1e-2, 0.01, 50_000, 250_000, 1),
+        ("mega_pathfinder_csp", 3e-2, 0.01, 50_000, 250_000, 1),
+        ("mega_pathx", 1e-2, 0.01, 25_000, 125_000, 8),
+    ],
+)
+def test_recipes_of_mega_are_its_code_s(
+    name: str, lr: float, decay: float, w: int, steps: int, accumulate: int
+) -> None:
+    recipe, seen = preset(name)
+    power, total = 2 if name == "mega_pathx" else 1, 91_960 if name == "mega_retrieval_csp" else steps
+    theirs = [1e-7 + (lr - 1e-7) * (t / w) ** power for t in range(1, w + 1, STRIDE)]
+    theirs += [lr * (total - t) / (total - w) for t in range(w, steps, STRIDE)]
+    assert recipe.steps == steps and seen == pytest.approx(theirs)
+    assert (recipe.weight_decay, recipe.accumulate, recipe.clip_norm) == (decay, accumulate, 1.0)
+    assert (recipe.betas, recipe.eps) == ((0.9, 0.98), 1e-8)
+
+
+def test_warmup_of_samsa_takes_two_thousand_steps() -> None:
+    recipe: OptimOptions = construct(load_option("optim", "lra_samsa"))
+    assert recipe.warmup_steps == "untuned" and recipe.epochs == 50 and recipe.clip_norm == 2.0
+    factor = recipe.rate_factor(10**9)  # so long that the cosine has not begun
+    assert [factor(step) for step in (0, 999, 1999, 2000)] == pytest.approx([1 / 2000, 0.5, 1, 1])
+
+
+class Marked(nn.Module):
+    """One parameter of each kind that the optimiser may treat apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.norm = nn.LayerNorm(3)
+        self.position = nn.Parameter(torch.zeros(4, 3))
+        self.slow = nn.Parameter(torch.zeros(3, 3))
+        self.frozen = nn.Parameter(torch.zeros(3, 3), requires_grad=False)
+        self.position.no_decay = True  # type: ignore[attr-defined]
+        self.slow.lr_scale = 0.1  # type: ignore[attr-defined]
+
+
+def groups(model: nn.Module, **options: Any) -> dict[str, tuple[float, float]]:
+    """Decay and rate of every parameter of `model` that the optimiser was given."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimizer = OptimOptions(lr=1.0, weight_decay=0.5, **options).build_optimizer(model)
+    return {names[id(p)]: (g["weight_decay"], g["lr"]) for g in optimizer.param_groups for p in g["params"]}
+
+
+def test_biases_norms_and_hinted_parameters_are_not_decayed() -> None:
+    spared = ("linear.bias", "norm.weight", "norm.bias", "position")
+    expected = {"linear.weight": (0.5, 1.0), "slow": (0.5, 0.1)} | dict.fromkeys(spared, (0.0, 1.0))
+    assert groups(Marked(), optimizer="adamw") == expected
+
+
+def test_everything_is_decayed_if_asked() -> None:
+    assert {decay for decay, _ in groups(Marked(), no_decay=False).values()} == {0.5}
+
+
+def test_every_trainable_parameter_of_a_vit_is_trained_once_and_its_positions_are_spared() -> None:
+    config = small_config("task.pool=cls")
+    model = {node: config[node] for node in ("encoder", "block", "attention", "optim")}
+    data = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
+    task = construct(config["task"], model, data)
+    found = groups(task)
+    assert found.keys() == dict(task.named_parameters()).keys()
+    assert [name for name, (decay, _) in found.items() if decay == 0 and "bias" not in name and "norm" not in name] == [
+        "embedding.cls",
+        "encoder.position.table",
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", optim.Adam), ("adamw", optim.AdamW), ("sgd", optim.SGD)])
+def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim.Optimizer]) -> None:
+    optimizer = OptimOptions(optimizer=name, betas=(0.8, 0.9), eps=1e-3).build_optimizer(nn.Linear(1, 1))
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert group["momentum"] == 0.8 if name == "sgd" else (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-3)
+
+
+@pytest.mark.parametrize("name", option_names("optim"))
+def test_every_recipe_can_be_built(name: str) -> None:
+    recipe: OptimOptions = construct(load_option("optim", name))
+    total = recipe.steps or 1000 * (recipe.epochs or 0)
+    rates = [recipe.rate_factor(total)(step) for step in range(0, total, max(1, total // 200))]
+    assert all(0 <= rate <= 1 for rate in rates) and max(rates) > 0.6  # Retrieval's warm-up outlasts its run
+
+
+def test_adam_cosine_holds_the_defaults() -> None:
+    assert construct(load_option("optim", "adam_cosine")) == OptimOptions()
+
+
+def test_value_out_of_range_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"optim\.epochs: given 0"):
+        construct(load_option("optim", "fast", ["epochs=0"]), where="optim")
+
+
+def test_schedule_ends_with_the_run_when_batches_are_limited(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    totals: list[int] = []
+    build = OptimOptions.build_schedule
+
+    def noting(self: OptimOptions, optimizer: optim.Optimizer, total_steps: int) -> Any:
+        totals.append(total_steps)
+        return build(self, optimizer, total_steps)
+
+    monkeypatch.setattr(OptimOptions, "build_schedule", noting)
+    run(small_config("data.limit_train=null", "trainer.limit_train_batches=3", "optim.clip_norm=1.0"), tmp_path)
+    assert totals == [6]

@@ -1,0 +1,227 @@
+"""A stopped run goes on as if it had never stopped; its folder can be scored and opened again."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from support import official_files
+from support.runs import assert_equal_runs, small_config
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+NOISY = (  # everything that draws random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
+    *("task=cifar10", "data.verify=false", "data.limit_train=null", "data.num_workers=2", "data.batch_size=16"),
+    *("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4"),
+    *("optim.epochs=4", "optim.lr=0.001", "optim.interval=step", "optim.warmup_steps=3", "trainer.log_every_n_steps=1"),
+)
+
+
+class StoppedError(Exception):
+    """What the tests stop a run with."""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cifar10")
+    official_files.cifar10(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def never_stopped(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "never_stopped"
+    run(small_config(*NOISY, f"data.root={pictures}"), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    run(small_config(), folder)
+    return folder
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file of a run but Hydra's own and the log."""
+    files = [file for file in folder.rglob("*") if file.is_file() and ".hydra" not in file.parts]
+    return {file: file.read_bytes() for file in files if file.suffix != ".log"}
+
+
+def unfinished_copy(folder: Path, place: Path) -> Path:
+    """A copy of a run that does not know that it has finished."""
+    copy = shutil.copytree(folder, place / "copy")
+    summary = read_summary(copy) | {"status": "interrupted"}
+    (copy / "summary.json").write_text(json.dumps(summary))
+    return copy
+
+
+def stop_in(monkeypatch: pytest.MonkeyPatch, hook: str, when: Callable[[Trainer, tuple[Any, ...]], bool]) -> None:
+    """Make a run raise StoppedError in a hook of its Guard."""
+
+    def stopping(self: Guard, trainer: Trainer, module: LightningModule, *args: Any) -> None:
+        if when(trainer, args):
+            raise StoppedError
+
+    monkeypatch.setattr(Guard, hook, stopping, raising=False)
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_resumed_run_equals_one_never_stopped(
+    batch: int, never_stopped: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at an epoch's start or within it, then moved to another place."""
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_train_batch_start", lambda t, args: t.current_epoch == 2 and args[1] == batch)
+        with pytest.raises(StoppedError):
+            run(small_config(*NOISY, f"data.root={pictures}"), folder)
+    assert read_summary(folder)["status"] == "failed"
+    folder = folder.rename(tmp_path / "moved")
+    assert main([f"resume={folder}"]) == 0
+    assert_equal_runs(never_stopped, folder)
+
+
+def test_run_stopped_before_its_first_checkpoint_starts_again(
+    never_stopped: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_train_batch_start", lambda t, args: args[1] == 3)
+        with pytest.raises(StoppedError):
+            run(small_config(*NOISY, f"data.root={pictures}"), tmp_path)
+    assert main([f"resume={tmp_path}"]) == 0
+    assert_equal_runs(never_stopped, tmp_path)
+
+
+def test_run_stopped_while_scoring_is_scored_again(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_test_start", lambda *_: True)
+        with pytest.raises(StoppedError):
+            run(small_config(), tmp_path)
+    assert not (tmp_path / "predictions.npz").exists()
+    assert main([f"resume={tmp_path}"]) == 0
+    assert_equal_runs(digits, tmp_path)
+
+
+def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_train_epoch_start", lambda t, _: t.current_epoch == 1)
+        with pytest.raises(StoppedError):
+            run(small_config(), tmp_path)
+    file = tmp_path / "checkpoints" / "last.ckpt"
+    content = read_checkpoint(file)
+    content["callbacks"]["Checkpoints"]["best"] = 0.999
+    AtomicCheckpointIO().save_checkpoint(content, file)
+    assert main([f"resume={tmp_path}"]) == 0
+    assert read_summary(tmp_path)["best"]["epoch"] == 0
+    assert read_checkpoint(file)["epoch"] == 1
+
+
+def test_time_of_all_starts_is_counted(digits: Path, tmp_path: Path) -> None:
+    folder = unfinished_copy(digits, tmp_path)
+    before = read_summary(folder)["wall_seconds"]
+    assert main([f"resume={folder}"]) == 0
+    assert read_summary(folder)["wall_seconds"] > before + 0.1
+
+
+def test_finished_run_is_left_alone(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(digits)
+    assert main([f"resume={digits}"]) == 0
+    assert contents(digits) == before
+
+
+def test_evaluation_reproduces_the_metrics_and_changes_nothing(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(digits, tmp_path / "copy")
+    before = contents(folder)
+    assert main(["mode=eval", f"resume={folder}", "callbacks=default"]) == 0
+    after = contents(folder)
+    again = json.loads(after.pop(folder / "eval.json"))
+    assert after == before and again["metrics"] == read_summary(folder)["metrics"]
+    assert "recorded" in capsys.readouterr().out
+
+
+class Hostile:
+    """Unpickling it would run a command."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+def truncate(file: Path, trace: Path) -> None:
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+def make_hostile(file: Path, trace: Path) -> None:
+    torch.save(read_checkpoint(file) | {"extra": Hostile(trace)}, file)
+
+
+def make_a_bare_pickle(file: Path, trace: Path) -> None:
+    file.write_bytes(pickle.dumps(Hostile(trace)))
+
+
+def take_from_another_model(file: Path, trace: Path) -> None:
+    content = read_checkpoint(file)
+    content["state_dict"]["head.weight"] = torch.zeros(7, 64)
+    torch.save(content, file)
+
+
+def drop_the_model(file: Path, trace: Path) -> None:
+    torch.save({"epoch": 1}, file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (truncate, "cannot be read as a checkpoint"),
+        (make_hostile, "cannot be read as a checkpoint"),
+        (make_a_bare_pickle, "cannot be read as a checkpoint"),
+        (take_from_another_model, "belongs to another model"),
+        (drop_the_model, "holds no model"),
+    ],
+)
+@pytest.mark.parametrize(("mode", "name"), [("train", "last"), ("eval", "best")])
+def test_useless_checkpoint_is_told_in_a_sentence_and_never_run(
+    damage: Callable[[Path, Path], None],
+    sentence: str,
+    mode: str,
+    name: str,
+    digits: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    folder, trace = unfinished_copy(digits, tmp_path), tmp_path / "trace"
+    file = folder / "checkpoints" / f"{name}.ckpt"
+    damage(file, trace)
+    damaged = file.read_bytes()
+    capfd.readouterr()
+    assert main([f"mode={mode}", f"resume={folder}"]) == 1
+    printed = capfd.readouterr()
+    assert f"{file} {sentence}" in printed.err and "Traceback" not in printed.err + printed.out
+    assert not trace.exists() and file.read_bytes() == damaged
+
+
+def test_evaluation_without_a_finished_epoch_is_refused(digits: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(digits, tmp_path / "copy")
+    (folder / "checkpoints" / "best.ckpt").unlink()
+    with pytest.raises(RunFolderError, match="has not finished an epoch"):
+        run(load_run(folder).config | {"mode": "eval"}, folder)

@@ -1,0 +1,210 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.runs import small_config
+from torch import nn
+
+from sliceformer_lab.errors import ConfigError, RunFolderError
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.summary import print_summary
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A default run, spectra included, on few examples; the warm-up of the clock is over after two batches."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    options = ("callbacks=default", "callbacks.throughput.warmup_batches=1", "trainer.log_every_n_steps=1")
+    run(small_config(*options, "optim.epochs=3", "data.split_seed=4", "tags=[a, b]"), folder)
+    return folder
+
+
+def accuracy(predictions: Mapping[str, Any], split: str) -> float:
+    return float(np.mean(predictions[f"{split}_logits"].argmax(1) == predictions[f"{split}_targets"]))
+
+
+def test_folder_holds_everything(finished: Path) -> None:
+    pictures = {"curves.png", "spectrum.png"}
+    files = {"summary.json", "config.yaml", "predictions.npz", "spectrum.npz", *pictures}
+    assert files <= {file.name for file in finished.iterdir()}
+    assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    for name in pictures:
+        assert (finished / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_summary_says_what_ran_and_what_came_out(finished: Path) -> None:
+    summary = read_summary(finished)
+    assert (summary["status"], summary["task"], summary["attention"]) == ("ok", "digits", "mha")
+    assert (summary["seed"], summary["split_seed"], summary["tags"]) == (0, 4, ["a", "b"])
+    assert summary["options"]["attention"] == {"qk_norm": False, "gate": False, "times_tokens": False}
+    protocol = summary["protocol"]
+    assert (protocol["data"], protocol["official"], len(protocol["sha256"])) == ("digits", True, 64)
+    assert (protocol["num_train"], protocol["num_val"], protocol["num_test"]) == (128, 299, 299)
+    assert (protocol["sequence_length"], protocol["selection"], protocol["limit_train"]) == (16, "best_val", 128)
+    assert summary["parameters"] == sum(p.numel() for p in load_run(finished).model.parameters())
+    assert summary["cost_per_sample"]["multiply_adds"] > summary["parameters"]
+    assert {"test/accuracy", "test/accuracy_top5", "test/loss", "val/accuracy"} <= summary["metrics"].keys()
+    for name in ("samples_per_second", "peak_memory_gb", "wall_seconds"):
+        assert summary[name] > 0
+    assert summary["versions"]["torch"] == torch.__version__.partition("+")[0] and "published" in summary
+
+
+def test_scored_epoch_is_the_best_of_the_history(finished: Path) -> None:
+    found = load_run(finished)
+    curve = found.metrics[["epoch", "step", "val/accuracy"]].dropna()
+    best = curve.loc[curve["val/accuracy"].idxmax()]
+    when = {"epoch": int(best["epoch"]), "step": int(best["step"]) + 1}  # steps made
+    assert found.summary["best"] == when | {"metric": "val/accuracy", "value": pytest.approx(best["val/accuracy"])}
+    assert len(curve) == 3
+    assert read_checkpoint(finished / "checkpoints" / "best.ckpt")["epoch"] == best["epoch"]
+
+
+def test_accuracy_recomputed_from_the_predictions_is_the_recorded_one(finished: Path) -> None:
+    found = load_run(finished)
+    for split in ("val", "test"):
+        assert found.predictions[f"{split}_logits"].dtype == np.float16
+        np.testing.assert_array_equal(found.predictions[f"{split}_ids"], np.arange(299))
+        assert accuracy(found.predictions, split) == pytest.approx(
+            found.summary["metrics"][f"{split}/accuracy"], abs=1e-7
+        )
+
+
+def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
+    """299 examples make batches of 256 and 43."""
+    found = load_run(finished)
+    for split in ("val", "test"):
+        logits, targets = (torch.from_numpy(found.predictions[f"{split}_{name}"]) for name in ("logits", "targets"))
+        expected = nn.functional.cross_entropy(logits.float(), targets).item()
+        assert found.summary["metrics"][f"{split}/loss"] == pytest.approx(expected, abs=2e-4)
+
+
+def test_metrics_are_those_of_predictions_rounded_to_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits that differ by less than half precision resolves: ties, broken alike in metric and file."""
+    forward = ImageClassification.forward
+    monkeypatch.setattr(ImageClassification, "forward", lambda self, batch: 1000 + 0.2 * forward(self, batch))
+    run(small_config(), tmp_path)
+    found = load_run(tmp_path)
+    assert accuracy(found.predictions, "test") == pytest.approx(found.summary["metrics"]["test/accuracy"], abs=1e-7)
+
+
+def test_history_has_rate_and_loss_of_each_step(finished: Path) -> None:
+    metrics = load_run(finished).metrics
+    rates = metrics["train/lr"].dropna()
+    np.testing.assert_allclose(rates, [0.002 * (step + 1) / 50 for step in range(6)], rtol=1e-6)
+    assert len(metrics["train/batch_loss"].dropna()) == 6 and len(metrics["train/loss"].dropna()) == 3
+
+
+def test_load_run_gives_model_data_and_configuration(finished: Path) -> None:
+    found = load_run(str(finished))
+    assert not found.model.training and found.config["data"]["split_seed"] == 4
+    found.data.prepare_data()
+    found.data.setup()
+    batch = next(iter(found.data.test_dataloader()[0]))
+    with torch.no_grad():
+        logits = found.model(batch)
+    torch.testing.assert_close(logits.half().numpy(), found.predictions["test_logits"][: len(batch)], rtol=0, atol=0)
+
+
+def test_load_run_refuses_another_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="not a run folder"):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_epoch_has_a_line_with_what_is_left(
+    terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    run(small_config(), tmp_path)
+    lines = re.findall(r"epoch [12]/2  [^\x1b\r\n]* left", capsys.readouterr().out)
+    number = r"\d+\.\d{4}"
+    metrics = rf"train/loss {number}  val/accuracy {number}  val/accuracy_top5 {number}  val/loss {number}"
+    assert len(lines) == 2
+    assert re.fullmatch(rf"epoch 1/2  {metrics}  \d+\.\d s/epoch, 0:\d\d min left", lines[0])
+    assert lines[1].endswith("0:00 min left")
+
+
+def test_test_set_is_scored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    step = ImageClassification.test_step
+
+    def counting(self: ImageClassification, batch: Any, batch_idx: int) -> None:
+        seen.extend(batch.ids.tolist())
+        step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassification, "test_step", counting)
+    run(small_config(), tmp_path)
+    assert sorted(seen) == list(range(299))
+    assert not [name for name in load_run(tmp_path).metrics if name.startswith("test")]
+
+
+def test_selection_last_scores_the_last_epoch(tmp_path: Path) -> None:
+    run(small_config("selection=last"), tmp_path)
+    assert read_summary(tmp_path)["best"]["epoch"] == 1
+    assert not (tmp_path / "checkpoints" / "best.ckpt").exists()
+
+
+def test_best_test_epoch_is_named_so_and_has_a_curve(tmp_path: Path) -> None:
+    run(small_config("selection=best_test", "data.val_fraction=0", "optim.epochs=3"), tmp_path)
+    found = load_run(tmp_path)
+    curve = found.metrics["test_curve/accuracy"].dropna()
+    assert len(curve) == 3
+    assert found.summary["metrics"]["test/accuracy_best_test_epoch"] == pytest.approx(curve.max(), abs=1e-6)
+    assert not {"test/accuracy", "val/accuracy"} & found.summary["metrics"].keys()
+    assert set(found.predictions) == {"test_ids", "test_targets", "test_logits"}
+
+
+def test_best_test_epoch_beside_validation(tmp_path: Path) -> None:
+    run(small_config("selection=best_test"), tmp_path)
+    assert {"val/accuracy", "test_curve/accuracy"} <= set(load_run(tmp_path).metrics)
+    metrics = read_summary(tmp_path)["metrics"]
+    assert {"val/accuracy", "test/accuracy_best_test_epoch"} <= metrics.keys()
+    assert not [name for name in metrics if name.startswith("test_curve")]
+
+
+def test_best_epoch_needs_validation_examples(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no validation examples; choose selection=last"):
+        run(small_config("data.val_fraction=0"), tmp_path)
+
+
+def test_dry_run_keeps_no_checkpoint(tmp_path: Path) -> None:
+    run(small_config("debug=fast"), tmp_path)
+    assert read_summary(tmp_path)["status"] == "ok" and not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("reached", "warned"), [(0.02, True), (0.11, True), (0.30, False), (None, False)])
+def test_a_run_at_chance_is_warned_of(
+    finished: Path,
+    reached: float | None,
+    warned: bool,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    summary = read_summary(finished)
+    metrics = {name: value for name, value in summary["metrics"].items() if not name.startswith("test/accuracy")}
+    print_summary(
+        summary | {"metrics": metrics | ({} if reached is None else {"test/accuracy": reached})}, finished, []
+    )
+    assert ("at chance" in capsys.readouterr().out) is warned
+    advice = [word for word in ("optim.lr", "warmup", "max_len", "padding") if word in caplog.text]
+    assert len(advice) == (4 if warned else 0)
+
+
+def test_published_figure_stands_beside_ours(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"paper": "sliceformer", "table": "table4", "task": "cifar10", "attention": "mha", "variant": ""}
+    summary = read_summary(finished) | {"published": names | {"metric": "test/accuracy"}}
+    ours = summary["metrics"]["test/accuracy"]
+    print_summary(summary, finished, [])
+    assert f"test/accuracy: ours {ours:.4f}, published 0.8098" in capsys.readouterr().out

@@ -1,0 +1,185 @@
+"""Runs that last exactly so many optimiser steps: when they validate, what they see, and how they go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from support.runs import assert_equal_runs, small_config
+from torch import Tensor
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.data.loader import PassSampler, Split
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
+
+STEPS = ("optim.epochs=null", "optim.steps=22", "data.batch_size=16", "trainer.log_every_n_steps=1")  # 128 examples
+STRETCHES = (*STEPS, "optim.val_every=9", "encoder.dropout=0.1")
+
+
+@pytest.fixture(scope="module")
+def by_stretches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "stretches"
+    run(small_config(*STRETCHES), folder)
+    return folder
+
+
+def validated_after(folder: Path) -> list[int]:
+    """Steps that had been made at each validation."""
+    metrics = load_run(folder).metrics
+    return [int(step) + 1 for step in metrics["step"][metrics["val/accuracy"].notna()]]
+
+
+def test_run_validates_every_so_many_steps_and_after_the_last(by_stretches: Path) -> None:
+    assert validated_after(by_stretches) == [9, 18, 22]
+    last = read_checkpoint(by_stretches / "checkpoints" / "last.ckpt")
+    assert last["global_step"] == 22
+    summary = read_summary(by_stretches)
+    assert summary["best"]["step"] in (9, 18, 22)
+    assert (summary["protocol"]["steps"], summary["protocol"]["epochs"]) == (22, None)
+
+
+def test_run_without_val_every_validates_after_every_pass_and_the_last_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(small_config(*STEPS), tmp_path)
+    assert validated_after(tmp_path) == [8, 16, 22]
+    printed = capsys.readouterr().out
+    assert [line.split()[1] for line in printed.splitlines() if line.startswith("step ")] == ["8/22", "16/22", "22/22"]
+    assert "steps/s" in printed and "of 22 (best_val)" in printed
+
+
+def test_best_weights_of_a_run_s_last_steps_were_scored_with_them(by_stretches: Path) -> None:
+    metrics = load_run(by_stretches).metrics["val/accuracy"].dropna().tolist()
+    summary = read_summary(by_stretches)
+    assert len(metrics) == 3 and summary["metrics"]["val/accuracy"] == pytest.approx(max(metrics))
+
+
+@pytest.mark.parametrize("step", [9, 19])
+def test_resumed_run_equals_one_never_stopped(
+    step: int, by_stretches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(self: Guard, trainer: Trainer, module: LightningModule, *_: Any) -> None:
+        if trainer.global_step == step:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "on_train_batch_start", stop, raising=False)
+        with pytest.raises(StoppedError):
+            run(small_config(*STRETCHES), tmp_path)
+    assert main([f"resume={tmp_path}"]) == 0
+    assert_equal_runs(by_stretches, tmp_path)
+
+
+def test_run_stopped_between_its_last_step_and_scoring_makes_no_more_steps(by_stretches: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(by_stretches, tmp_path / "copy")
+    (copy / "summary.json").write_text(json.dumps(read_summary(copy) | {"status": "interrupted"}))
+    assert main([f"resume={copy}"]) == 0
+    assert_equal_runs(by_stretches, copy)
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = read_checkpoint(folder / "checkpoints" / "last.ckpt")["state_dict"]
+    return {name: part for name, part in state.items() if part.is_floating_point()}
+
+
+@pytest.mark.parametrize(
+    "length",
+    [("optim.epochs=null", "optim.steps=11", "optim.val_every=4"), ("optim.epochs=3",)],
+    ids=["steps", "epochs"],
+)
+def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...], tmp_path: Path) -> None:
+    """Steps of 32 examples, in one piece or in two of 16. Of 120 examples each pass leaves 24 out."""
+    common = ("data.limit_train=120", "optim.optimizer=sgd", "optim.lr=0.1", "optim.warmup_steps=0", *length)
+    pieces, whole = tmp_path / "pieces", tmp_path / "whole"
+    run(small_config(*common, "data.batch_size=16", "optim.accumulate=2"), pieces)
+    if "optim.epochs=3" in length:  # in one piece a pass would use the rest too
+        assert read_checkpoint(pieces / "checkpoints" / "last.ckpt")["global_step"] == 9
+    else:
+        run(small_config(*common, "data.batch_size=32"), whole)
+        torch.testing.assert_close(weights(pieces), weights(whole), rtol=1e-4, atol=1e-5)
+
+
+class Numbers(Split):
+    """Examples that are their own number."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def subset(self, rows: np.ndarray) -> Numbers:
+        return Numbers(len(rows))
+
+    def lengths(self) -> np.ndarray:
+        return np.arange(self.count) % 7
+
+    def batch(self, rows: list[int]) -> Batch:
+        raise NotImplementedError
+
+
+def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: int = 1, start: int = 0) -> list[int]:
+    """The examples of so many stretches, in batches of 4, from the step `start` on."""
+    steps = iter(range(start, 10_000, stretch // accumulate))
+    sampler = PassSampler(
+        Numbers(22),
+        shuffle=True,
+        step=lambda: next(steps),
+        new_seed=lambda step: step,
+        batch_size=4,
+        bucket=bucket,
+        accumulate=accumulate,
+        stretch=stretch,
+    )
+    rows: list[int] = []
+    for _ in range(stretches):
+        sampler.start_pass()
+        part = list(sampler)
+        assert len(part) == len(sampler) == 4 * stretch
+        rows += part
+    return rows
+
+
+@pytest.mark.parametrize("bucket", [False, True])
+@pytest.mark.parametrize(("stretch", "accumulate", "pass_len"), [(3, 1, 20), (7, 1, 20), (4, 2, 16), (12, 2, 16)])
+def test_passes_go_on_across_stretches(bucket: bool, stretch: int, accumulate: int, pass_len: int) -> None:
+    rows = seen(10, bucket=bucket, stretch=stretch, accumulate=accumulate)
+    passes = [rows[i : i + pass_len] for i in range(0, len(rows) - pass_len + 1, pass_len)]
+    assert len(passes) >= 5
+    assert all(len(set(part)) == pass_len for part in passes)  # no example twice
+    assert len({tuple(part) for part in passes}) == len(passes)
+
+
+def test_a_stretch_depends_on_nothing_but_its_first_step() -> None:
+    assert seen(5)[3 * 12 :] == seen(2, start=9)
+
+
+def test_processes_share_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = seen(4, stretch=2, accumulate=2)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    shares = []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        shares.append(seen(4, stretch=1))
+    together = [row for pair in zip(*shares, strict=True) for row in pair]
+    assert together[:16] == alone[:16]  # of the same first pass
+
+
+def test_data_that_do_not_fill_a_step_are_refused() -> None:
+    with pytest.raises(DataError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
+        seen(1, stretch=6, accumulate=6)
