@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.runs.files import whole_file
 
 # Okabe and Ito's colours: told apart with any colour vision
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -127,6 +128,5 @@ def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     """Write a PNG whole or not at all."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    figure.savefig(unfinished, format="png", dpi=110)
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=110)

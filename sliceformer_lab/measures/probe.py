@@ -23,6 +23,7 @@ from sliceformer_lab.measures.spectrum import (
     stable_rank,
     token_cosine,
 )
+from sliceformer_lab.runs.files import whole_file
 
 PLACES = ("input", "output", "stream")  # the operator's V, what it hands to `out`, the block's output
 FORMS = ("raw", "mean_removed", "profile_removed")  # X, X - 1 m^T, X - q a^T
@@ -173,10 +174,8 @@ class ProbeRecord:
         arrays |= {f"{name}_std": self.std[name] for name in MEASURES}
         if self.heatmaps is not None:
             arrays["heatmaps"] = self.heatmaps
-        unfinished = path.with_name(path.name + ".unfinished")
-        with unfinished.open("wb") as file:
+        with whole_file(path) as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(file, **arrays)
-        unfinished.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.files import whole_file
 
 if TYPE_CHECKING:  # the command line reads configurations through here and must not wait for torch
     import pandas as pd
@@ -39,24 +40,11 @@ def claimed(folder: Path) -> Iterator[Path]:
         lock.release()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
-
-
 def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:
     """predictions.npz, whole or not at all: {val,test}_{ids,targets,logits}."""
     arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
-    unfinished = folder / f"unfinished-{PREDICTIONS}"
-    np.savez_compressed(unfinished, allow_pickle=False, **arrays)
-    unfinished.replace(folder / PREDICTIONS)
+    with whole_file(folder / PREDICTIONS) as unfinished, unfinished.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

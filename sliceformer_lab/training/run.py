@@ -17,6 +17,7 @@ from pytorch_lightning.loggers import Logger
 from sliceformer_lab.config.schema import ConfigError, check_options, construct
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
 from sliceformer_lab.measures.plots import plot_curves
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import (
     CONFIG,
     checkpoint_file,
@@ -26,7 +27,6 @@ from sliceformer_lab.runs.folder import (
     read_metrics,
     read_summary,
     scored_checkpoint,
-    write_json,
     write_predictions,
 )
 from sliceformer_lab.training.build import build_data, build_task, check_published

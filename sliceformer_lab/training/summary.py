@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sliceformer_lab.errors import LabError, RunFolderError
-from sliceformer_lab.runs.folder import SUMMARY, read_summary, write_json
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import SUMMARY, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.training.loggers import run_name
 

@@ -23,7 +23,8 @@ from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import ConfigError, schema
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.folder import SUMMARY, claimed, write_json
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import SUMMARY, claimed
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.papers import find, published_results
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
-from sliceformer_lab.runs.folder import CONFIG, PREDICTIONS, SUMMARY, read_summary, write_json
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import CONFIG, PREDICTIONS, SUMMARY, read_summary
 from sliceformer_lab.training.summary import Summary
 
 NODES: dict[str, dict[str, Any]] = {

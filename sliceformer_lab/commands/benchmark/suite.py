@@ -21,7 +21,7 @@ from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set
 from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.folder import write_json
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.signals import signals_as_errors
 
 WIDTH = 150  # of tables that go into a file or a pipe

@@ -15,7 +15,8 @@ from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.folder import read_summary, write_json
+from sliceformer_lab.runs.files import whole_file, write_json
+from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.summary import git_commit
 
 WIDTH = 200  # of tables that go into a file or a pipe
@@ -73,7 +74,6 @@ def _model(source: Source) -> dict[str, Any]:
 def _save(figure: Figure, stem: Path) -> list[Path]:
     files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
     for file in files:
-        unfinished = file.with_name(file.name + ".unfinished")
-        figure.savefig(unfinished, format=file.suffix[1:], dpi=110)
-        unfinished.replace(file)
+        with whole_file(file) as unfinished:
+            figure.savefig(unfinished, format=file.suffix[1:], dpi=110)
     return files

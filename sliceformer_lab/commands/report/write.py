@@ -13,7 +13,7 @@ from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import coverage_page, frame, latex, markdown, show
 from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.folder import write_text
+from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 
 WIDTH = 200  # of tables that go into a file or a pipe

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
 from sliceformer_lab.errors import ConfigError, LabError
-from sliceformer_lab.runs.folder import write_json
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.loggers import has_key, server_address, server_answers
 
 log = logging.getLogger(__name__)
