@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sliceformer_lab.commands.report.figures.curves import learning_curves
 from sliceformer_lab.commands.report.figures.figure import Figure
-from sliceformer_lab.commands.report.figures.files import write_figures
+from sliceformer_lab.commands.report.figures.figure_files import write_figures
 from sliceformer_lab.commands.report.figures.line_rows import subjects
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
