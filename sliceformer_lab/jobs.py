@@ -154,7 +154,7 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
         return plain_values(cfg)
     except OmegaConfBaseException as error:
-        if isinstance(error, MissingMandatoryValue) or isinstance(error.__cause__, MissingMandatoryValue):
+        if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
             scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
             raise ConfigError(
                 f"scale={scale}: nothing says how large task={task} is then; write it in conf/scale/{scale}.yaml"

@@ -43,7 +43,9 @@ def test_parameters_are_those_of_sliceformer_s_code(name: str) -> None:
 def test_softmax_attention_of_sliceformer_s_sizes_has_the_published_parameters(task: str) -> None:
     recipe = f"sliceformer/table2_{task}"
     encoder = compose_job([f"recipe={recipe}", "attention=sliceformer"])["encoder"]
-    sizes = [f"encoder.{key}={'null' if value is None else value}" for key, value in encoder.items() if key != "_target_"]
+    sizes = [
+        f"encoder.{key}={'null' if value is None else value}" for key, value in encoder.items() if key != "_target_"
+    ]
     pool = "task.pool=cls"
     assert parameters(recipe, "mha", *sizes, pool) == SAME_SIZES_WITH_QUERIES_AND_KEYS[task]
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf, flag_override
 from rich.console import Console
 
@@ -74,8 +76,11 @@ class Plan(Callback):
             if self.rows is not None:
                 rows = [row for row in self.rows if _is_chosen(row, given)]
                 config.hydra.callbacks.plan = {**config.hydra.callbacks.plan, "rows": rows, "recipes": None}
-                _sweep_once_over(planned_jobs(OmegaConf.to_container(config.hydra, resolve=False)))  # type: ignore[arg-type]
-        Console(highlight=False, soft_wrap=True).print("\n".join(_told(config)), markup=False)
+        hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)
+        jobs = planned_jobs(hydra)
+        if self.rows is not None:
+            _sweep_once_over(jobs)
+        Console(highlight=False, soft_wrap=True).print("\n".join(_told(config, jobs)), markup=False)
 
 
 def _key(word: str) -> str:
@@ -94,21 +99,21 @@ def _sweep_once_over(jobs: list[tuple[str, ...]]) -> None:
 
     Hydra would turn an error raised in a callback into a warning, so a sweep without jobs is refused here, inside it.
     """
-    products = BasicSweeper.split_arguments
+    sweepers = Plugins.instance().discover(Sweeper)  # Hydra loads its plugins again: its class is not the imported one
+    used: Any = next(sweeper for sweeper in sweepers if sweeper.__name__ == BasicSweeper.__name__)
+    products = used.split_arguments
 
     def split(*_: Any) -> list[list[list[str]]]:
-        BasicSweeper.split_arguments = staticmethod(products)  # type: ignore[method-assign]
+        used.split_arguments = staticmethod(products)
         if not jobs:
             raise ConfigError("the study has no row with this recipe and attention; its file in conf/study lists them")
         return [[list(job) for job in jobs]]
 
-    BasicSweeper.split_arguments = staticmethod(split)  # type: ignore[method-assign,assignment]
+    used.split_arguments = staticmethod(split)
 
 
-def _told(config: DictConfig) -> list[str]:
+def _told(config: DictConfig, jobs: list[tuple[str, ...]]) -> list[str]:
     choices, folder = config.hydra.runtime.choices, Path(config.hydra.sweep.dir)
-    hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)
-    jobs = planned_jobs(hydra)
     named = f"study {choices.study}" if choices.study else "sweep"
     done = sum(map(_is_done, sorted(folder.glob("[0-9]*-*"))))
     return [
