@@ -60,10 +60,10 @@ class Plan(Callback):
     """
 
     def __init__(
-        self, rows: Sequence[str] | None = None, recipes: Sequence[str] | None = None, only: str | None = None
+        self, rows: Sequence[str] | None = None, recipes: Sequence[str] | None = None, only: object = None
     ) -> None:
         listed = study_rows(rows, recipes)
-        self.rows = [row for row in listed if only is None or only in row] if listed else None
+        self.rows = [row for row in listed if only is None or str(only) in row] if listed else None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # Hydra's signature
         """Let the command line go first, hand the rows to Hydra's sweeper, and print the plan."""
