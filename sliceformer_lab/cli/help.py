@@ -11,7 +11,7 @@ EXAMPLES = {
     "sliceformer-lab": "train CSP on real 8 x 8 digits, two minutes",
     "sliceformer-lab task=cifar10 attention=mha": "another task, another attention (downloads 170 MB once)",
     "sliceformer-lab task=mnist encoder=small attention.group_size=4": "change options; any key of --cfg job",
-    "sliceformer-lab experiment=csp/table3_cifar10_csp": "a published setting, its number set beside yours",
+    "sliceformer-lab recipe=csp/table3_cifar10 attention=csp": "a row of a paper's table, its number set beside yours",
     "sliceformer-lab -m attention=mha,csp,identity seed=0,1,2": "every combination, one after the other",
     "sliceformer-lab study=csp_table1 scale=small": "a paper's table in minutes a run, every run below outputs/sweeps",
     "sliceformer-lab resume=FOLDER": "go on with a run that was stopped",
@@ -29,9 +29,9 @@ def help_text() -> str:
         "Tasks (task=)": explained("task"),
         "Attentions (attention=)": explained("attention"),
         "Other groups": {f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS},
-        "Studies (study=), multiruns of experiments": explained("study"),
+        "Studies (study=), multiruns of recipes": explained("study"),
         "Scales (scale=)": explained("scale"),
-        "Experiments (experiment=)": _by_table(option_names("experiment")),
+        "Recipes (recipe=)": _by_table(option_names("recipe")),
     }
     return page(
         "Train and compare replacements of multi-head attention.", "sliceformer-lab [-m] [KEY=VALUE ...]", sections
@@ -60,7 +60,7 @@ def _by_table(names: list[str]) -> dict[str, str]:
         table, _, rest = name.partition("_")
         tables.setdefault(f"{table}_" if rest else table, []).append(rest)
     return {
-        table: ", ".join(rest) if len(rest) < 10 else f"{rest[0]} ... {rest[-1]} ({len(rest)}; see conf/experiment)"
+        table: ", ".join(rest) if len(rest) < 10 else f"{rest[0]} ... {rest[-1]} ({len(rest)}; see conf/recipe)"
         for table, rest in tables.items()
     }
 

@@ -10,18 +10,20 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG
 
 
 def register_resolvers() -> None:
-    """Teach OmegaConf the names below; folders keep the time of their first use."""
+    """Teach OmegaConf the names below and `by_attention` and `by_task`; folders keep the time of their first use."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
+    register_choices()
 
 
 def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:

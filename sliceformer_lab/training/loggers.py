@@ -48,7 +48,7 @@ def wandb_logger(
         entity=entity,
         offline=offline,
         group=group or (folder.parent.name if in_sweep else names["task"]),
-        tags=[names["task"], names["attention"], names["experiment"], *config["tags"]],
+        tags=[names["task"], names["attention"], names.get("recipe") or names.get("experiment"), *config["tags"]],
         config=config,
     )
     for names_of_metrics, axis in X_AXES.items():

@@ -6,14 +6,12 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from support.run_folders import write_run
 from support.runs import small_config
 
@@ -23,26 +21,32 @@ from sliceformer_lab.cli.plan import BENCHMARKS
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
-from sliceformer_lab.commands.study import command
-from sliceformer_lab.commands.study.command import study_experiments
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
+from sliceformer_lab.commands.study.command import rows_of_study
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
-from sliceformer_lab.runs.papers import find, obstacles
+from sliceformer_lab.runs.papers import find, obstacles, recipe_rows
+from sliceformer_lab.study import command
 from sliceformer_lab.training import run
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.optim import OptimOptions
 
 TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
-TABLES["csp_table4"] = ("csp/table4", "csp/table7_")  # both halves, and MEGA with CSP
-BORROWED = {  # what SAMSA's Table 4 prints of its Table 1
+TABLES["csp_table4"] = ("csp/table4",)  # both halves
+ADDED = {  # MEGA with CSP, which CSP's Table 7 has, and what SAMSA's Table 4 prints of its Table 1
+    "csp_table4": {
+        *(f"recipe=csp/table4b_lra_{task} attention=csp_complete" for task in ("listops", "text", "retrieval")),
+        "recipe=csp/table4b_lra_image attention=csp_shift_only",
+        *(f"recipe=csp/table4b_lra_{task} attention=csp" for task in ("pathfinder", "pathx")),
+    },
     "samsa_table4": {
-        *("samsa/table1_modelnet40_hard_512", "samsa/table1_modelnet40_soft_256"),
-        "samsa/table1_shapenet_part_hard_256",
-    }
+        "recipe=samsa/table1_modelnet40 attention=samsa attention.sample_size=512",
+        "recipe=samsa/table1_modelnet40 attention=samsa_soft attention.sample_size=256",
+        "recipe=samsa/table1_shapenet_part attention=samsa attention.sample_size=256",
+    },
 }
 NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text
 TASKS = option_names("task")
@@ -61,18 +65,15 @@ NUM_TOKENS = {
 Lab = Callable[..., int]
 
 
-@cache
-def small_file(task: str) -> dict[str, Any]:
-    text = (CONF_DIR / "scale" / "_of_task" / "small" / f"{task}.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+def commands(recipes: set[str]) -> set[str]:
+    return {f"recipe={recipe} {words}" for recipe in recipes for words in recipe_rows(recipe)}
 
 
 @pytest.mark.parametrize("study", TABLES)
-def test_study_is_every_experiment_of_its_table_and_says_so(study: str) -> None:
-    of_table = {name for name in option_names("experiment") if name.startswith(TABLES[study])}
-    listed = study_experiments(study)
-    assert of_table and set(listed) == of_table | BORROWED.get(study, set())
+def test_study_is_every_row_of_its_table_and_says_so(study: str) -> None:
+    of_table = {name for name in option_names("recipe") if name.startswith(TABLES[study])}
+    listed = rows_of_study(study)
+    assert of_table and set(listed) == commands(of_table) | ADDED.get(study, set())
     assert len(listed) == len(set(listed))
     text = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8")
     assert f"({len(listed)} runs)" in text.splitlines()[1] and "# Recipe: " in text and "Left out: " in text
@@ -80,9 +81,9 @@ def test_study_is_every_experiment_of_its_table_and_says_so(study: str) -> None:
 
 
 def test_every_published_setting_is_part_of_a_study() -> None:
-    listed = {name for study in TABLES for name in study_experiments(study)}
-    of_papers = {name for name in option_names("experiment") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
-    assert listed == of_papers - NO_TABLE
+    listed = {row for study in TABLES for row in rows_of_study(study)}
+    of_papers = {name for name in option_names("recipe") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
+    assert listed == commands(of_papers - NO_TABLE) | ADDED["csp_table4"]
 
 
 def test_benchmarks_stand_for_the_tables_of_speeds() -> None:
@@ -90,33 +91,36 @@ def test_benchmarks_stand_for_the_tables_of_speeds() -> None:
     assert set(BENCHMARKS.values()) == set(command.SMALL_BENCHMARK)
 
 
-@pytest.mark.parametrize("study", ["sliceformer_table2", "csp_table4", "samsa_table3"])
-def test_a_small_study_composes_and_the_scale_wins_over_the_experiment(study: str) -> None:
-    config = compose_root([f"study={study}", "scale=small", f"experiment={study_experiments(study)[-1]}"])
-    choices = config["hydra"]["runtime"]["choices"]
-    small = small_file(choices["task"])
-    assert {**config["data"], **small["data"]} == config["data"]
-    assert {**config["optim"], **small["optim"]} == config["optim"]
-    assert (choices["study"], choices["scale"]) == (study, "small")
-    assert config["hydra"]["mode"].name == "MULTIRUN"
+def test_a_small_study_composes_and_the_scale_wins_over_the_recipe() -> None:
+    config = compose_job(["study=csp_table4", "scale=small", *rows_of_study("csp_table4")[-1].split()])
+    assert (config["data"]["batch_size"], config["data"]["max_len"], config["optim"]["max_steps"]) == (2, 2048, 20)
+    assert (config["names"]["study"], config["names"]["scale"]) == ("csp_table4", "small")
 
 
 def test_full_scale_changes_nothing_and_the_command_line_wins_over_any() -> None:
-    name = "csp/table4b_lra_image_mega"  # which sets data.batch_size, as the small scale does
-    plain, full = compose_root([f"experiment={name}"]), compose_root([f"experiment={name}", "scale=full"])
-    assert {**plain, "hydra": None} == {**full, "hydra": None}
-    small = compose_root([f"experiment={name}", "scale=small", "data.batch_size=3", "optim=fast", "encoder=tiny"])
-    assert plain["data"]["batch_size"] == 50 and small["data"]["batch_size"] == 3
+    words = ["recipe=csp/table4b_lra_image", "attention=mega"]  # which sets data.batch_size, as the small scale does
+    plain, full = compose_job(words), compose_job([*words, "scale=full"])
+    assert plain == full and plain["data"]["batch_size"] == 50
+    small = compose_job([*words, "scale=small", "data.batch_size=3", "optim.epochs=10", "encoder.dim=64"])
+    assert small["data"]["batch_size"] == 3
     assert (small["optim"]["epochs"], small["optim"]["max_steps"], small["encoder"]["dim"]) == (10, 100, 64)
+
+
+def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
+    """Where scale/small has no value and no default for a task, it takes the one of conf/data, not the recipe's."""
+    small = written_option("scale", "small")["data"]
+    for name in option_names("recipe"):
+        written = written_option("recipe", name)
+        task = next(word["override /task"] for word in written["defaults"] if "override /task" in word)
+        for key in set(written.get("data", {})) & set(small):
+            assert f"{task}:" in small[key] or not small[key].endswith("}}"), (name, key)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_small_run_of_every_task_builds_with_known_options_and_lengths(task: str) -> None:
     """Parameters on the meta device: a shape that does not fit, or an option that a task lacks, is an error."""
-    assert set(small_file(task)) == {"data", "optim"} and set(small_file(task)["optim"]) == {"max_steps"}
-    written = yaml.safe_load((CONF_DIR / "data" / f"{task}.yaml").read_text(encoding="utf-8"))
-    assert set(small_file(task)["data"]) <= set(written)
-    config = compose_root([f"task={task}", "scale=small", "attention=mha"])
+    config = compose_job([f"task={task}", "scale=small", "attention=mha"])
+    assert set(config["data"]) == set(written_option("data", task))
     config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
     data = build_data(config)
     with torch.device("meta"):
@@ -130,11 +134,16 @@ def test_a_task_that_no_scale_knows_is_told_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["scale=small", "data.limit_train=???"]) == 1
-    assert capsys.readouterr().err == (
-        "sliceformer-lab: scale=small: nothing says how large task=digits is then; "
-        "write conf/scale/_of_task/small/digits.yaml\n"
-    )
+    task = tmp_path / "task" / "mine.yaml"
+    task.parent.mkdir()
+    task.write_text("# @package _global_\ndefaults:\n  - digits\n")
+    for words in (["--config-dir", str(tmp_path), "task=mine"], ["data.limit_train=???"]):
+        assert main(["scale=small", *words]) == 1
+        name = "mine" if "task=mine" in words else "digits"
+        assert capsys.readouterr().err == (
+            f"sliceformer-lab: scale=small: nothing says how large task={name} is then; "
+            "write it in conf/scale/small.yaml\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -279,14 +288,14 @@ def test_a_killed_study_shows_what_is_missing_and_goes_on_with_the_rest(
     found = collect(tmp_path / "sweep")
     assert {run.status for run in found.runs} == {"ok", "interrupted"}
     (missing,) = found.missing
-    assert missing.job == 2 and "experiment=csp/table1_unit_shift" in missing.overrides
+    assert missing.job == 2 and "attention=csp_unit_shift" in missing.overrides
     assert {run.summary["study"] for run in found.runs} == {"csp_table1"}
     told = capsys.readouterr().out
     assert "study csp_table1 at scale small: 3 jobs" in told and "hydra.sweep.dir=sweep goes on" in told
 
     assert lab(*words) == 1
-    experiments = [config["names"]["experiment"].partition("table1_")[2] for config in asked]
-    assert experiments == ["head_block_shift", "mha", "mha", "unit_shift"]
+    attentions = [config["names"]["attention"] for config in asked]
+    assert attentions == ["mha", "csp_head_block", "csp_head_block", "csp_unit_shift"]
     assert command.reported == [str(tmp_path / "sweep")]  # type: ignore[attr-defined]
     told = capsys.readouterr().out
     assert "1 of them have finished there" in told and "failed  RuntimeError: no data" in told
@@ -308,26 +317,27 @@ def test_a_folder_with_other_runs_is_refused_job_by_job(
 def test_a_study_of_models_of_one_size_goes_on_with_the_widths_it_solved(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("csp_table1", "only=unit_shift", "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
+    words = ("csp_table1", "attention=csp_unit_shift", "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
     asked = train_in_turn(monkeypatch, None)
     assert lab(*words) == 0
     assert asked[0]["attention"]["inner_mult"] != 1
     assert lab(*words) == 0, "the saved width is the solved one"
 
 
-def test_the_command_line_goes_before_what_a_study_sweeps_and_only_picks_experiments(
+def test_the_command_line_goes_before_what_a_study_sweeps_and_only_picks_rows(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = train_in_turn(monkeypatch, *[None] * 4)
+    asked = train_in_turn(monkeypatch, *[None] * 8)
     assert lab("controls_digits", "attention=csp", "seed=3,4") == 0
     assert [(config["names"]["attention"], config["seed"]) for config in asked] == [("csp", 3), ("csp", 4)]
-    assert lab("csp_table3", "only=cifar10_s", "data.root=unused", "scale=small") == 0
-    assert [config["names"]["experiment"] for config in asked[2:]] == [
-        "csp/table3_cifar10_shift_only",
-        "csp/table3_cifar10_sort_only",
-    ]
+    assert lab("csp_table3", "recipe=csp/table3_cifar10", "only=csp_s", "data.root=unused", "scale=small") == 0
+    assert [config["names"]["attention"] for config in asked[2:]] == ["csp_shift_only", "csp_sort_only"]
+    chosen = ("recipe=csp/table3_cifar10,csp/table3_cifar100", "attention=csp", "seed=0,1", "data.root=unused")
+    assert lab("csp_table3", *chosen) == 0
+    jobs = [(config["names"]["recipe"], config["names"]["attention"], config["seed"]) for config in asked[4:]]
+    assert jobs == [(f"csp/table3_{task}", "csp", seed) for task in ("cifar10", "cifar100") for seed in (0, 1)]
     names = sorted(folder.name for folder in (tmp_path / "outputs" / "sweeps").iterdir())
-    assert [re.sub(r"-\d{4}-.*", "", name) for name in names] == ["controls_digits", "csp_table3"]
+    assert [re.sub(r"-\d{4}-.*", "", name) for name in names] == ["controls_digits", "csp_table3", "csp_table3"]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +346,7 @@ def test_the_command_line_goes_before_what_a_study_sweeps_and_only_picks_experim
         ([], "name a study: make study STUDY=NAME; there are controls_cifar10, .*csp_table1, .*sliceformer_table3"),
         (["csp_tabel1"], r"study=csp_tabel1: there is no such option; did you mean csp_table1\? \(there are "),
         (["csp_table1", "scale=smal"], r"scale=smal: .*did you mean small\? \(there are full, small\)"),
-        (["csp_table1", "only=imdb"], "only=imdb: the 3 experiments of study csp_table1 have none with this word"),
+        (["csp_table1", "only=imdb"], "only=imdb: the 3 rows of study csp_table1 have none with this word"),
         (["controls_digits", "only=csp"], "only=csp: study controls_digits have none|only=csp: study controls_digits"),
     ],
 )
@@ -347,6 +357,28 @@ def test_a_wrong_study_is_told_in_one_sentence_with_what_there_is(
     said = capsys.readouterr().err
     assert re.match(f"sliceformer-lab: {told}", said) and said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attention_that_a_study_does_not_have_is_refused_in_one_sentence(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab("csp_table1", "attention=fnet", "data.root=unused") == 1
+    told = capsys.readouterr().err
+    assert told == (
+        "sliceformer-lab: the study has no row with this recipe and attention; its file in conf/study lists them\n"
+    )
+
+
+def test_rows_with_options_are_jobs_of_their_own_and_the_command_line_wins_over_them(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = train_in_turn(monkeypatch, *[None] * 4)
+    words = ("samsa_table1", "recipe=samsa/table1_modelnet40", "attention=samsa", "data.root=unused")
+    assert lab(*words) == 0
+    assert [config["attention"]["sample_size"] for config in asked] == [128, 256, 512]
+    assert [config["published"]["variant"] for config in asked] == ["k=128,hard", "k=256,hard", "k=512,hard"]
+    assert lab(*words, "only=512", "attention.sample_size=64") == 0
+    assert (asked[3]["attention"]["sample_size"], asked[3]["published"]) == (64, None)
 
 
 def test_a_table_of_speeds_is_measured_not_trained(

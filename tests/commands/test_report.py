@@ -319,7 +319,7 @@ def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: P
     assert all(bool(line.command) != bool(line.reason) for line in covered)
     found: dict[str, Coverage] = {str(line.result.cell): line for line in covered}
     csp = found["csp, table3, cifar10, csp, test/accuracy"]
-    assert csp.command == "python -m sliceformer_lab experiment=csp/table3_cifar10_csp"
+    assert csp.command == "python -m sliceformer_lab recipe=csp/table3_cifar10 attention=csp"
     assert csp.status == "0.8500 (equal protocol); failed"
     assert found["csp, table3, cifar10, csp, params_millions"].status.startswith("6.3780 (equal protocol)")
     assert (

@@ -51,7 +51,7 @@ def written_at_the_start() -> dict[str, Any]:
     config = {
         **NODES,
         **{"seed": 0, "tags": [], "published": None},
-        "names": {"task": "digits", "attention": "csp", "experiment": None},
+        "names": {"task": "digits", "attention": "csp", "recipe": None},
     }
     with TemporaryDirectory() as folder:
         Summary(config, Path(folder)).update()

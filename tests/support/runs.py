@@ -8,27 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 
-from sliceformer_lab.config.compose import CONF_DIR
-from sliceformer_lab.runs.folder import read_checkpoint
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.config.compose import compose_job
+from sliceformer_lab.runs.folder import load_run, read_checkpoint
 
 SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train=128", "optim.epochs=2")
 
 
 def small_config(*overrides: str) -> dict[str, Any]:
     """The resolved configuration of a run of a second: two epochs of digits, unless `overrides` say otherwise."""
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        composed = compose("config", overrides=[*SMALL, *overrides], return_hydra_config=True)
-    HydraConfig.instance().set_config(composed)
-    try:
-        ours = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-        return OmegaConf.to_container(ours, resolve=True)
-    finally:
-        HydraConfig.instance().cfg = None
+    return compose_job([*SMALL, *overrides])
 
 
 def assert_equal_runs(first: Path, second: Path) -> None:

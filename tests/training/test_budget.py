@@ -65,7 +65,7 @@ def multiply_adds(config: dict[str, Any]) -> int:
 
 
 def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
-    config = compose_root(["experiment=csp/table3_cifar10_csp", "budget=params:mha"])
+    config = compose_root(["recipe=csp/table3_cifar10", "attention=csp", "budget=params:mha"])
     config["data"]["root"] = "unused"
     solved = within_budget(config)
     assert solved == {**config, "attention": option("attention", "csp_wide")}

@@ -10,7 +10,7 @@ import torch
 from support.runs import small_config
 from torch import nn, optim
 
-from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.compose import compose_job, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.optim import OptimOptions
@@ -164,8 +164,12 @@ STRIDE = 25
 
 
 def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
-    """A recipe of conf/optim, and its rate at every STRIDE-th of its steps."""
-    recipe: OptimOptions = construct(load_option("optim", name, overrides))
+    """An option of conf/optim or a recipe with its attention, and its rate at every STRIDE-th of its steps."""
+    if "/" in name:
+        words = ["recipe=" + name.split()[0], f"attention={name.split()[1]}", *(f"optim.{word}" for word in overrides)]
+        recipe: OptimOptions = construct(compose_job(words)["optim"])
+    else:
+        recipe = construct(load_option("optim", name, overrides))
     factor = recipe.rate_factor(recipe.steps or 0)
     return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
 
@@ -187,11 +191,11 @@ def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: in
     ("name", "lr", "w", "cycle", "steps"),
     [
         ("lra_image", 5e-4, 175, 35_000, 35_000),
-        ("lra_image_sliceformer", 5e-3, 175, 35_000, 46_800),
-        ("lra_image_csp", 8e-3, 175, 35_000, 35_156),
+        ("sliceformer/table2_lra_image sliceformer", 5e-3, 175, 35_000, 46_800),
+        ("csp/table4a_lra_image csp_complete", 8e-3, 175, 35_000, 35_156),
         ("lra_pathfinder", 1e-3, 312, 62_400, 62_400),
-        ("lra_pathfinder_sliceformer", 5e-4, 312, 62_400, 50_000),
-        ("lra_pathfinder_csp", 1e-3, 312, 62_400, 125_000),
+        ("sliceformer/table2_lra_pathfinder sliceformer", 5e-4, 312, 62_400, 50_000),
+        ("csp/table4a_lra_pathfinder csp_complete", 1e-3, 312, 62_400, 125_000),
     ],
 )
 def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_else(
@@ -209,21 +213,21 @@ def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_
 @pytest.mark.parametrize(
     ("name", "lr", "decay", "w", "steps", "accumulate"),
     [
-        ("mega_listops", 1e-3, 0.01, 3000, 90_000, 1),
-        ("mega_text", 4e-3, 0.01, 10_000, 25_000, 2),
-        ("mega_retrieval", 3e-3, 0.04, 10_000, 91_960, 8),
-        ("mega_retrieval_csp", 6e-3, 0.04, 10_000, 20_000, 8),
-        ("mega_image", 1e-2, 0.02, 9000, 180_000, 1),
-        ("mega_pathfinder", 1e-2, 0.01, 50_000, 250_000, 1),
-        ("mega_pathfinder_csp", 3e-2, 0.01, 50_000, 250_000, 1),
-        ("mega_pathx", 1e-2, 0.01, 25_000, 125_000, 8),
+        ("mega", 1e-3, 0.01, 3000, 90_000, 1),
+        ("csp/table4b_lra_text mega", 4e-3, 0.01, 10_000, 25_000, 2),
+        ("csp/table4b_lra_retrieval mega", 3e-3, 0.04, 10_000, 91_960, 8),
+        ("csp/table4b_lra_retrieval csp_complete", 6e-3, 0.04, 10_000, 20_000, 8),
+        ("csp/table4b_lra_image mega", 1e-2, 0.02, 9000, 180_000, 1),
+        ("csp/table4b_lra_pathfinder mega", 1e-2, 0.01, 50_000, 250_000, 1),
+        ("csp/table4b_lra_pathfinder csp", 3e-2, 0.01, 50_000, 250_000, 1),
+        ("csp/table4b_lra_pathx mega", 1e-2, 0.01, 25_000, 125_000, 8),
     ],
 )
 def test_recipes_of_mega_are_its_code_s(
     name: str, lr: float, decay: float, w: int, steps: int, accumulate: int
 ) -> None:
     recipe, seen = preset(name)
-    power, total = 2 if name == "mega_pathx" else 1, 91_960 if name == "mega_retrieval_csp" else steps
+    power, total = 2 if "pathx" in name else 1, 91_960 if name.endswith("retrieval csp_complete") else steps
     theirs = [1e-7 + (lr - 1e-7) * (t / w) ** power for t in range(1, w + 1, STRIDE)]
     theirs += [lr * (total - t) / (total - w) for t in range(w, steps, STRIDE)]
     assert recipe.steps == steps and seen == pytest.approx(theirs)

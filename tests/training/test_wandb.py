@@ -163,14 +163,14 @@ def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
         assert job.run.run_group == job.folder.parent.name and list(job.run.tags) == ["digits", "mha", "trial"]
 
 
-def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_experiment(tmp_path: Path) -> None:
+def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         opened: dict[str, Any] = {}
         patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
         patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
-        names = {"task": "imdb", "attention": "csp", "experiment": "sequences/imdb_quick"}
+        names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
         loggers.wandb_logger(context, {"names": names, "tags": ["imdb", "mine"]})
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]

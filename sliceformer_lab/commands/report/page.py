@@ -47,7 +47,8 @@ PROGRAM = "python -m sliceformer_lab"
 OF_A_RUN = (
     "task",
     "attention",
-    "experiment",
+    "recipe",
+    "experiment",  # the recipe of a run of an earlier version
     "seed",
     "git_commit",
     "versions",

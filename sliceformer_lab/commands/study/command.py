@@ -6,16 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from sliceformer_lab.cli import main as cli
+from sliceformer_lab.__main__ import main
 from sliceformer_lab.cli.help import explained, page
-from sliceformer_lab.cli.plan import BENCHMARKS, SKIPPED, study_names
+from sliceformer_lab.cli.plan import BENCHMARKS, SKIPPED, study_names, study_rows
 from sliceformer_lab.commands.benchmark.command import BENCHMARK
 from sliceformer_lab.commands.report.command import REPORT
-from sliceformer_lab.config.compose import CONF_DIR, no_such_option, option_names
+from sliceformer_lab.config.compose import no_such_option, option_names, written_option
 from sliceformer_lab.errors import ConfigError
 
 SMALL_BENCHMARK = {  # sizes that a laptop measures in minutes
@@ -46,7 +45,7 @@ def help_text() -> str:
     studies = explained("study") | {name: f"the benchmark suite={suite}" for name, suite in BENCHMARKS.items()}
     said = (
         "Run a study and report on it.\n"
-        "scale=small makes minutes of each run, only=WORD keeps the experiments with this word in their names.\n"
+        "scale=small makes minutes of each run, only=WORD keeps the rows with this word in them.\n"
         f"Of a stopped study, {SKIPPED.format(folder='FOLDER')}."
     )
     sections = {"Studies": dict(sorted(studies.items())), "Scales (scale=)": explained("scale")}
@@ -76,21 +75,20 @@ def _read(words: Sequence[str]) -> tuple[str, str, list[str]]:
 
 
 def _kept(name: str, word: str) -> list[str]:
-    """The override that leaves only the experiments with `word` in their names. Raises ConfigError if none is left."""
-    experiments = study_experiments(name)
-    kept = [experiment for experiment in experiments if word in experiment]
-    if not kept:
-        among = f"the {len(experiments)} experiments of study {name}" if experiments else f"study {name}"
+    """The override that leaves only the rows with `word` in them. Raises ConfigError if none is left."""
+    rows = rows_of_study(name)
+    if not any(word in row for row in rows):
+        among = f"the {len(rows)} rows of study {name}" if rows else f"study {name}"
         raise ConfigError(f"only={word}: {among} have none with this word; conf/study/{name}.yaml lists what it runs")
-    return [f"experiment={','.join(kept)}"]
+    return [f"hydra.callbacks.plan.only={word}"]
 
 
-def study_experiments(name: str) -> list[str]:
-    """The experiments that a study sweeps; none of a study that measures."""
+def rows_of_study(name: str) -> list[str]:
+    """The jobs that a study lists one by one, as words of a command; none of a study that measures."""
     if name in BENCHMARKS:
         return []
-    content: Any = OmegaConf.load(CONF_DIR / "study" / f"{name}.yaml")
-    return [word.strip() for word in content.hydra.sweeper.params.get("experiment", "").split(",") if word.strip()]
+    plan = written_option("study", name)["hydra"].get("callbacks", {}).get("plan", {})
+    return study_rows(plan.get("rows"), plan.get("recipes"))
 
 
 def _measure(suite: str, scale: str, rest: Sequence[str]) -> int:
