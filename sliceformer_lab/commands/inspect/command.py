@@ -21,7 +21,6 @@ EXAMPLES = {
     "heatmaps runs=outputs/digits analysis.layers=[1,4]": "an option of one analysis",
     "maps runs=outputs/digits": "what each operator brings together, and how far tokens travel",
     "same_v runs=outputs/digits": "one model's values through every operator",
-    "collapse": "the two collapses on random tokens; needs no runs",
     "--cfg job": "print every option with its value",
 }
 
