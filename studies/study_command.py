@@ -32,7 +32,7 @@ def run_study(name: str, kind: Callable[..., Study], usage: str | None, words: S
     for option in fields(kind):  # type: ignore[arg-type]
         if option.init:
             several = isinstance(option.default, tuple)
-            example = option.default[0] if several else option.default
+            example = option.default[0] if isinstance(option.default, tuple) else option.default
             parser.add_argument(
                 f"--{option.name.replace('_', '-')}",
                 type=type(example),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import results
 import torch
 from support.attention_checks import CHECKS, Factory
 
@@ -112,3 +113,10 @@ def test_tour_names_files_that_exist() -> None:
 def test_page_of_tasks_has_every_task_once() -> None:
     text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == option_names("task")
+
+
+def test_page_of_tasks_names_those_with_committed_results_as_trained() -> None:
+    text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    trained = re.findall(r"^\| `(\w+)` \|.*\| (?:yes|partly): [^|]*\|$", text, re.MULTILINE)
+    studies = {file.stem for file in results.RESULTS.glob("*.jsonl")}
+    assert sorted(trained) == sorted({run["task"] for study in studies for run in results.read(study)})
