@@ -40,7 +40,7 @@ from sliceformer_lab.measures.probe import measure
 from sliceformer_lab.runs.controls import is_control
 
 OPERATORS = (*PERMUTATIONS, "mha", *MIXERS)
-TOKENS = "tokens"  # the row of what the values are made of; those of V itself are identity's
+TOKENS = "tokens"  # the row of the input tokens; the row of the values V is that of identity
 ONE_LAYER = {"random": white_tokens, "correlated": correlated_tokens}
 SETTINGS = {
     "random": "independent random tokens",
@@ -83,7 +83,7 @@ class Collapse:
 
     tokens: int = 64  # rows of V
     channels: int = 512  # columns of V
-    heads: int = 8  # of softmax attention
+    heads: int = 8  # of softmax attention; must divide tokens and channels
     layers: int = 8  # of the deep stacks
     draws: int = 8  # of tokens and weights, for means and standard deviations
     seed: int = 0  # of the first draw
@@ -121,7 +121,7 @@ class Collapse:
                     yield from _rows(setting, name, layer, shown(measure(x)) | found)
 
     def one_layer(self, setting: str, seed: int) -> dict[str, Tensor]:
-        """The tokens, their values and every operator's output of them, (1, N, C) each, in one draw."""
+        """One draw of the tokens and each operator's output on their values, (1, N, C) each, by name."""
         generator = torch.Generator().manual_seed(seed)
         tokens = ONE_LAYER[setting](self.tokens, self.channels, generator)[None]
         v, q, k = projected(layer_norm(tokens, tokens.shape[-1:]), generator)
@@ -141,7 +141,7 @@ class Collapse:
                 dim=channels, num_heads=self.heads, index=layer, depth=self.layers, max_len=self.tokens, project=False
             )
             built = build_operators(OPERATORS, spec, self.seed + layer)
-            self._built[channels, layer] = {name: _mixed(operator) for name, operator in built.items()}
+            self._built[channels, layer] = {name: _mix_of(operator) for name, operator in built.items()}
         return self._built[channels, layer]
 
     def _summary(self, table: pd.DataFrame, setting: str) -> Table:
@@ -165,7 +165,7 @@ class Collapse:
         return shown_table
 
     def _picture(self) -> Figure:
-        """Tokens as points in one fixed plane, row by row deeper."""
+        """Tokens as points in one fixed plane; lower rows are deeper layers."""
         depths = sorted({0, 1, 2, self.layers // 2, self.layers} & set(range(self.layers + 1)))
         figure, grid = panels(len(depths), len(PICTURED), width=1.9, height=1.9)
         generator = torch.Generator().manual_seed(self.seed)
@@ -180,7 +180,7 @@ class Collapse:
                 axes.axvline(0, color="0.85", linewidth=0.7, zorder=0)
                 axes.scatter(*points.T, c=colours, cmap="viridis", s=10)
                 axes.set(xlim=(-limit, limit), ylim=(-limit, limit), xticks=[], yticks=[], aspect="equal")
-            column[0].set_title(f"{shown_as(name)}{_marked(name)}", fontsize=10)
+            column[0].set_title(f"{shown_as(name)}{_control_line(name)}", fontsize=10)
         for axes, depth in zip(grid[:, 0], depths, strict=True):
             axes.set_ylabel("before" if depth == 0 else f"after {depth} layer{'s' if depth > 1 else ''}", fontsize=10)
         figure.suptitle(
@@ -195,7 +195,7 @@ class Collapse:
     def _plane(self, table: pd.DataFrame) -> Figure:
         """Each operator's path over depth, in the plane of the two residuals."""
         figure, grid = panels(1, 2, width=5.6, height=4.8)
-        looks = styles(_looked_up(PLANE))
+        looks = styles(_style_table(PLANE))
         for axes, setting in zip(grid[0], ("bare_layers", "layers"), strict=True):
             for name in PLANE:
                 rows = table[(table["setting"] == setting) & (table["attention"] == name)]
@@ -235,7 +235,7 @@ def _rows(setting: str, name: str, layer: int, found: Mapping[str, Tensor]) -> I
         yield where | {"measure": measured, "value": float(values[0])}
 
 
-def _mixed(attention: Attention) -> Mix:
+def _mix_of(attention: Attention) -> Mix:
     """The operator alone, in evaluation mode and without gradients."""
 
     def mix(v: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -245,12 +245,12 @@ def _mixed(attention: Attention) -> Mix:
     return mix
 
 
-def _marked(name: str) -> str:
+def _control_line(name: str) -> str:
     return "\n(control)" if is_control(name) else "\n"
 
 
-def _looked_up(names: Sequence[str]) -> pd.DataFrame:
-    """What `styles` reads, for operators without runs."""
+def _style_table(names: Sequence[str]) -> pd.DataFrame:
+    """The table that `styles` reads, for operators without runs."""
     rows = [{"attention": shown_as(name), "control": is_control(name), "run": "random"} for name in names]
     return pd.DataFrame(rows)
 

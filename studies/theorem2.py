@@ -92,8 +92,8 @@ class Theorem2:
             table, {"theorem2": self._picture(table)}, [self._summary(table, verdicts)], FACTS | {"verdicts": verdicts}
         )
 
-    def drawn(self, values: str, seed: int) -> Tensor:
-        """Values (1, N, C) in float64."""
+    def draw(self, values: str, seed: int) -> Tensor:
+        """One draw of values (1, N, C) in float64."""
         generator = torch.Generator().manual_seed(seed)
         shape = (1, self.tokens, self.channels)
         if values == "normal":
@@ -102,7 +102,7 @@ class Theorem2:
         return torch.linspace(-2, 2, self.tokens, dtype=torch.float64)[order]
 
     def _rows(self, values: str, seed: int) -> Iterator[dict[str, Any]]:
-        v = self.drawn(values, seed)
+        v = self.draw(values, seed)
         for size in self.group_sizes:
             limit = self._csp(size, "channel0", v)
             groups = torch.unflatten(v, 1, (-1, size))
@@ -126,7 +126,7 @@ class Theorem2:
         return build_attention(options, spec).mix(v)
 
     def verdict(self, table: pd.DataFrame, values: str, group_size: int) -> str:
-        """Whether the error falls with every lower temperature and ends below CLOSE, in words."""
+        """A sentence: does the error fall with every lower temperature and end below CLOSE?"""
         errors = _curve(table, values, group_size, self.iterations[-1])
         falls = bool((np.diff(errors) < 0).all())
         if falls and errors[-1] < CLOSE:
@@ -145,8 +145,8 @@ class Theorem2:
             for axes, size in zip(axes_row, self.group_sizes, strict=True):
                 for iterations, colour, marker in zip(self.iterations, COLOURS * 9, MARKERS * 9, strict=False):
                     errors = _curve(table, values, size, iterations)
-                    said = f"Sinkhorn, {iterations} iterations"
-                    axes.loglog(self.taus, errors, color=colour, marker=marker, markersize=4, label=said)
+                    label = f"Sinkhorn, {iterations} iterations"
+                    axes.loglog(self.taus, errors, color=colour, marker=marker, markersize=4, label=label)
                 for name, dashes in zip(CONTROLS, LINES[1:], strict=True):
                     row = table[
                         (table["values"] == values) & (table["group_size"] == size) & (table["operator"] == name)
@@ -194,7 +194,7 @@ def _curve(table: pd.DataFrame, values: str, group_size: int, iterations: int) -
 
 
 def _error(output: Tensor, limit: Tensor) -> float:
-    """Relative Frobenius distance, channel 0 left out, which stays as it is."""
+    """Relative Frobenius distance without channel 0, which both leave unchanged."""
     others: Sequence[Tensor] = [x[..., 1:].double() for x in (output, limit)]
     return float(torch.linalg.vector_norm(others[0] - others[1]) / torch.linalg.vector_norm(others[1]))
 

@@ -51,7 +51,7 @@ def test_few_iterations_stop_short_of_the_limit(table: pd.DataFrame) -> None:
 
 
 def test_error_is_the_distance_from_ranks_put_in_order_by_hand(study: Theorem2) -> None:
-    v = study.drawn("normal", 5)
+    v = study.draw("normal", 5)
     expected = v.clone()
     for first in range(0, 8, 2):
         window = v[0, first : first + 2]
@@ -68,7 +68,7 @@ def test_error_is_the_distance_from_ranks_put_in_order_by_hand(study: Theorem2) 
 
 
 def test_spaced_values_are_the_same_in_every_channel(study: Theorem2) -> None:
-    v = study.drawn("spaced", 0)[0]
+    v = study.draw("spaced", 0)[0]
     assert v.sort(0).values.equal(torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None].expand(8, 3))
     assert not v[:, 0].equal(v[:, 1])
 
