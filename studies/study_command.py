@@ -22,12 +22,14 @@ class Study(Protocol):
         """Compute the table, the figures and the summary."""
 
 
-def run_study(name: str, kind: Callable[..., Study], usage: str | None, words: Sequence[str] | None = None) -> None:
+def run_study(name: str, kind: Callable[..., Study], text: str | None, words: Sequence[str] | None = None) -> None:
     """Run the study with the options in `words` (default: sys.argv), write its files and print their paths.
 
-    The fields of the dataclass `kind` are the options; a tuple takes several values.
+    The fields of the dataclass `kind` are the options; a tuple takes several values. --help prints `text`.
     """
-    parser = argparse.ArgumentParser(usage=usage)
+    parser = argparse.ArgumentParser(
+        description=text, usage=argparse.SUPPRESS, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path("outputs", "studies", name))
     for option in fields(kind):  # type: ignore[arg-type]
         if option.init:
