@@ -6,6 +6,7 @@ python studies/attentions.py measure    measure the growth first, on a quiet mac
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -16,8 +17,8 @@ from typing import Any
 import growth
 import torch
 
-from sliceformer_lab.attention import Attention, LayerSpec, attention_class, build_attention
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.training.build import build_data, build_task
@@ -81,7 +82,7 @@ def page() -> str:
 @cache
 def node(name: str) -> dict[str, Any]:
     """The options of conf/attention/NAME.yaml."""
-    return resolve_hybrid(load_option("attention", name))
+    return load_option("attention", name)
 
 
 @cache
@@ -163,8 +164,7 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
             with torch.device("meta"):
                 build_task(composed | {"attention": node(name)}, data)
         except ConfigError as error:
-            kind = attention_class(node(name)).__name__
-            refused[name] = str(error).partition(f", which {kind}")[0].removeprefix("attention: ")
+            refused[name] = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
     return refused
 
 
