@@ -1,4 +1,4 @@
-"""What a sweep is going to do: its jobs, told before the first one starts. Imports nothing heavy."""
+"""Prints the plan of a sweep before its first job. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, flag_override
 from rich.console import Console
 
-from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import is_finished
 from sliceformer_lab.runs.sweep import planned_jobs
 
-BENCHMARKS = {"sliceformer_table3": "lra_speed", "samsa_table1_speed": "samsa_speed"}  # tables of speeds, and the suite
-SKIPPED = "the same command with hydra.sweep.dir={folder} goes on with it and skips what has finished"
-
-
-def study_names() -> list[str]:
-    """The studies that train, and those that measure."""
-    return sorted([*option_names("study"), *BENCHMARKS])
-
 
 class Plan(Callback):
-    """Lets the command line go before what a study sweeps, and tells what a sweep is going to do."""
+    """Lets the command line replace keys that a study sweeps, and prints the plan of a sweep."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:  # Hydra's signature
         """Drop the study's keys that the command line gives too, which would run each job twice; print the plan."""
@@ -34,20 +25,21 @@ class Plan(Callback):
         for key in given.intersection(params or {}):
             with flag_override(config.hydra, ["readonly", "struct"], False):
                 del params[key]
-        Console(highlight=False, soft_wrap=True).print("\n".join(_told(config)), markup=False)
+        Console(highlight=False, soft_wrap=True).print("\n".join(_plan(config)), markup=False)
 
 
-def _told(config: DictConfig) -> list[str]:
+def _plan(config: DictConfig) -> list[str]:
+    """The lines to print: number of jobs, swept keys with their values, folder, how to continue."""
     choices, folder = config.hydra.runtime.choices, Path(config.hydra.sweep.dir)
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)
     jobs = planned_jobs(hydra)
-    named = f"study {choices.study}" if choices.study else "sweep"
+    title = f"study {choices.study}" if choices.study else "sweep"
     done = sum(map(_is_done, sorted(folder.glob("[0-9]*-*"))))
     return [
-        f"{named} at scale {choices.scale}: {len(jobs)} jobs, one after the other",
+        f"{title} at scale {choices.scale}: {len(jobs)} jobs, one after the other",
         *(f"  {key}: {', '.join(values)}" for key, values in _swept(jobs).items()),
         f"  in {folder}" + (f"; {done} of them have finished there" if done else ""),
-        f"  if it is stopped, {SKIPPED.format(folder=folder)}",
+        f"  if it is stopped, the same command with hydra.sweep.dir={folder} continues it and skips finished jobs",
     ]
 
 

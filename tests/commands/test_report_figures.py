@@ -18,7 +18,7 @@ from support.spectra import record
 
 from sliceformer_lab.commands.report.figures import Figure, figures, write_figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.line_rows import Subject, subjects
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.lines import lines
@@ -38,11 +38,11 @@ def sections(folder: Path) -> list[Section]:
     return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
 
 
-def drawn(folder: Path, *kinds: Callable[[Subject], list[Figure]]) -> dict[str, Figure]:
+def drawn(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dict[str, Figure]:
     """The figures of a folder by name, of some kinds only where a test looks at no others."""
     if not kinds:
         return {figure.name: figure for figure in figures(sections(folder))}
-    return {figure.name: figure for about in subjects(sections(folder)) for kind in kinds for figure in kind(about)}
+    return {figure.name: figure for about in plot_tables(sections(folder)) for kind in kinds for figure in kind(about)}
 
 
 def panel_title(panel: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ Checkpoint = Literal["init", "best", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalyzeOptions:
+class InspectOptions:
     """The options of `conf/inspect.yaml`; those of one analysis are in its node."""
 
     runs: str | tuple[str, ...] | None = "outputs"  # None: the analysis needs none

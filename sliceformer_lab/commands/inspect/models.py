@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions, Checkpoint
+from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, InspectOptions
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
@@ -188,7 +188,7 @@ class Study:
             yield from models
 
 
-def open_study(options: AnalyzeOptions) -> Study:
+def open_study(options: InspectOptions) -> Study:
     """The runs that the options name. Raises LabError if there is none."""
     if options.runs is None:
         return Study([], options.checkpoints)
@@ -230,7 +230,7 @@ def _how_it_ended(run: RunRecord) -> str:
     return f"its status is {run.status}" + (f": {error[0]}" if error else "")
 
 
-def _group(table: Table, sources: Sequence[Source], options: AnalyzeOptions) -> Group:
+def _group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
     first = sources[0]
     controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
     ordered = sorted([*sources, *controls], key=lambda source: source.is_control)  # controls last, else as in the table

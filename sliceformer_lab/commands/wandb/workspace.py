@@ -5,7 +5,7 @@ from __future__ import annotations
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
+from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.training.wandb_charts import (
     BY_ATTENTION,
     BY_DEPTH,
@@ -32,7 +32,7 @@ NOTE = (
 )
 
 
-def definition(options: DashboardOptions, entity: str) -> ws.Workspace:
+def definition(options: WorkspaceOptions, entity: str) -> ws.Workspace:
     """The workspace; nothing is read from or sent to the server."""
     sections = {
         "Metric by attention": [

@@ -9,7 +9,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DashboardOptions:
+class WorkspaceOptions:
     """The options of `conf/wandb.yaml`."""
 
     entity: Name | None = None  # None: the key's own

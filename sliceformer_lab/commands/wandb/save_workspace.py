@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
+from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.loggers import has_key, server_address, server_answers
@@ -17,7 +17,7 @@ from sliceformer_lab.training.loggers import has_key, server_address, server_ans
 log = logging.getLogger(__name__)
 
 
-def run(options: DashboardOptions, folder: Path) -> None:
+def run(options: WorkspaceOptions, folder: Path) -> None:
     """Save the workspace on the server and its address in `folder`. Raises LabError."""
     if find_spec("wandb_workspaces") is None:
         raise LabError("saved workspaces need wandb-workspaces: pip install 'sliceformer-lab[dashboard]'")

@@ -1,4 +1,4 @@
-"""One report, in order: collect the runs, group them, put numbers on each row, write every format."""
+"""Writes a report: collects the runs, groups them into rows, computes each row, writes every format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 
-WIDTH = 200  # of tables that go into a file or a pipe
+WIDTH = 200  # characters of printed tables if stdout is no terminal
 
 
 def run(options: ReportOptions, folder: Path) -> None:
@@ -27,11 +27,11 @@ def run(options: ReportOptions, folder: Path) -> None:
     found = collect(Path(options.folder).expanduser().resolve())
     sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
     covered = coverage(found.runs, found.folder)
-    drawn = figures(sections)
+    plots = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = write_figures(drawn, folder) if options.figures else []
+    pictures = write_figures(plots, folder) if options.figures else []
     texts = {
-        "report.html": page(found, sections, drawn, covered, [path.relative_to(folder) for path in pictures]),
+        "report.html": page(found, sections, plots, covered, [path.relative_to(folder) for path in pictures]),
         "report.md": markdown(found, sections),
         "report.csv": frame(sections).to_csv(index=False),
         "report.tex": latex(sections),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
-from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions
+from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.errors import LabError
@@ -22,7 +22,7 @@ from sliceformer_lab.training.summary import git_commit
 WIDTH = 200  # of tables that go into a file or a pipe
 
 
-def run(name: str, node: Mapping[str, Any], options: AnalyzeOptions, folder: Path) -> None:
+def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
     """Make the analysis of this name, and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
     analysis: Analysis = construct(node, where="analysis")
     study = open_study(options)
