@@ -21,7 +21,7 @@ from support.yaml_options import as_yaml, folded
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.command import EXAMPLES, help_text
+from sliceformer_lab.commands.inspect.command import COMMAND
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
@@ -429,14 +429,14 @@ def test_yaml_of_an_analysis_holds_the_defaults_of_its_class_and_explains_them(n
     assert node == {option: as_yaml(default) for option, (_, default) in schema(target).items()}
     text = (CONF_DIR / "analysis" / f"{name}.yaml").read_text(encoding="utf-8").removeprefix("# @package _global_\n")
     assert text.startswith("# ") and set(node) <= set(re.findall(r"^\s*(\w+): .* # \S", text, re.M))
-    assert re.search(rf"^  {name} +\S", help_text(), re.M)
+    assert re.search(rf"^  {name} +\S", COMMAND.help_text(), re.M)
 
 
 def test_root_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], "analyze")
+    root = compose_root([], COMMAND.config_name)
     options = {name: value for name, value in root.items() if name not in ("hydra", "paths", "analysis")}
     defaults = {name: as_yaml(default) for name, (_, default) in schema(InspectOptions).items()}
     assert options == defaults | {"runs": "${paths.outputs}"}
-    said = help_text()
-    assert all(re.search(rf"^  {option}: ", said, re.M) for option in options)
-    assert all(example in said for example in EXAMPLES)
+    text = COMMAND.help_text()
+    assert all(re.search(rf"^  {option}: ", text, re.M) for option in options)
+    assert all(example in text for example in COMMAND.examples)

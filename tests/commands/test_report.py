@@ -14,7 +14,7 @@ from support.run_folders import write_predictions, write_run, write_runs
 from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.report.command import EXAMPLES, help_text
+from sliceformer_lab.commands.report.command import COMMAND
 from sliceformer_lab.commands.report.coverage import Coverage, coverage
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
@@ -351,7 +351,7 @@ def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tm
 
 def lab_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(["report", *[*arguments]])
+    code = main(["report", *arguments])
     return code, *capfd.readouterr()
 
 
@@ -390,7 +390,7 @@ def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
     defaults = {name: as_yaml(default) for name, (_, default) in schema(ReportOptions).items()}
     assert options == defaults | {"folder": "${paths.outputs}"}
     written = (CONF_DIR / "report.yaml").read_text(encoding="utf-8")
-    said = help_text()
+    text = COMMAND.help_text()
     for option in schema(ReportOptions):
-        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", said, re.M)
-    assert all(example in said for example in EXAMPLES)
+        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", text, re.M)
+    assert all(example in text for example in COMMAND.examples)

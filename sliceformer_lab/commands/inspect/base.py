@@ -1,4 +1,4 @@
-"""What an analysis is: options in, a table, figures and a summary out."""
+"""The interface of an analysis, and its result: a table, figures and a summary."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sliceformer_lab.commands.inspect.models import Study
 
 @dataclass(frozen=True)
 class Findings:
-    """What an analysis found; `run` writes and prints it."""
+    """The result of an analysis."""
 
     table: pd.DataFrame  # long: a row for every measured value
-    figures: Mapping[str, Figure]  # by the name of the file, without its ending
+    figures: Mapping[str, Figure]  # file name without its suffix -> figure
     summary: Sequence[Table]  # for the terminal
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what the JSON file says beside runs and options
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further content of the JSON file
 
 
 class Analysis(ABC):
-    """One analysis. The keyword-only arguments of its constructor are the options of conf/analysis/<name>.yaml."""
+    """An analysis. The keyword-only arguments of its constructor are the options of conf/analysis/<name>.yaml."""
 
     @abstractmethod
     def findings(self, study: Study) -> Findings:
-        """Measure the models of the study, which is empty if `runs` is null. Raises LabError."""
+        """Measure the models of the study, which has none if `runs` is null. Raises LabError."""

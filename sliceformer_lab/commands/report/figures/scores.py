@@ -122,7 +122,7 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
                 + (
                     "All runs used the same kind of machine."
                     if machines == 1
-                    else f"The runs used {machines} machines or settings, so not all speeds and memories are comparable."
+                    else f"The runs used {machines} machines or settings, so speeds and memory are not all comparable."
                 )
                 + plotted.omission(plotted.main_rows)
             ),

@@ -123,7 +123,7 @@ def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
         name=f"spectra_over_training{plotted.suffix}",
         title="Singular values over training",
         caption=(
-            f"{MEASURED_OUTPUT}Singular values s_i / s_1 of the last layer, mean over seeds; epoch 0 is before training."
+            f"{MEASURED_OUTPUT}Singular values s_i / s_1 of the last layer, mean over seeds; epoch 0: before training."
             f"{_left_out(plotted, found)}"
         ),
         alt=f"{len(panels)} rows, epochs {epochs[0]} to {epochs[1]}.",
@@ -168,7 +168,7 @@ def _training(plotted: PlotTable, found: Probed) -> Figure | None:
     return Figure(
         name=f"collapse_over_training{plotted.suffix}",
         title="Collapse over training",
-        caption=f"{MEASURED_OUTPUT}Means over the layers; epoch 0 is before training. {BANDS}.{_left_out(plotted, found)}",
+        caption=f"{MEASURED_OUTPUT}Means over layers; epoch 0: before training. {BANDS}.{_left_out(plotted, found)}",
         alt=f"{ALT_MEASURE} before and after training, mean over the layers: "
         + ", ".join(f"{row} {first:.3g} and {last:.3g}" for row, (first, last) in ends.iterrows()),
         spec=side_by_side(panels, columns=4),
