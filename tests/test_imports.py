@@ -46,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 COMMAND = (
     *("cli", "config", "runs", "training", "measures", "encoder", "attention", "permute"),
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
-    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision"),
+    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL"),
 )
 SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may have
 

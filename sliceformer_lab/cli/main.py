@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -35,7 +35,7 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
     """
     arguments = list(argv)
     try:
-        overrides = _parse(arguments).overrides
+        overrides = _parser().parse_known_intermixed_args(arguments)[0].overrides
     except ConfigError as error:
         return _print_error(str(error), 1)
     word = overrides[0] if overrides else ""
@@ -55,7 +55,7 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
     jobs: list[Job] = []
     code = 0
     try:
-        args = _parse(arguments)
+        args = _parser().parse_intermixed_args(arguments)
         if args.help:
             print(command.help_text())  # noqa: T201
             return 0
@@ -84,8 +84,8 @@ def _conclude(jobs: list[Job], command: Command, was_stopped: bool) -> int:
         if command.after_sweep and not was_stopped:
             try:
                 command.after_sweep(jobs)
-            except Exception as error:
-                errors.append(as_lab_error(error))
+            except Exception as raised:
+                errors.append(as_lab_error(raised))
                 _print_error(str(errors[-1]), 1)
     else:
         for error in errors:
@@ -93,15 +93,15 @@ def _conclude(jobs: list[Job], command: Command, was_stopped: bool) -> int:
     return max((error.exit_code for error in errors), default=0)
 
 
-def _parse(arguments: list[str]) -> Namespace:
-    """The arguments by Hydra's parser, flags in any place. Raises ConfigError for an unknown flag."""
+def _parser() -> ArgumentParser:
+    """Hydra's parser of arguments, which raises ConfigError instead of exiting."""
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{message}; see --help, and --hydra-help for the flags")
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_intermixed_args(arguments)
+    return parser
 
 
 @contextmanager

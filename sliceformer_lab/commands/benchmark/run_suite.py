@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from rich.console import Console
 
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import Comparison, comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
@@ -24,7 +24,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.signals import signals_as_errors
 
-WIDTH = 150  # characters of printed tables if stdout is no terminal
+WIDTH = 150  # characters of printed tables in files and pipes
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,7 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
             set_ratios(rows)
             add_published(rows)
             _write(folder, options, facts, rows)
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = WIDTH
+        console = table_console(WIDTH)
         print_tables(console, options.suite, rows, suite_verdicts(options, rows))
         console.print(describe(facts), markup=False)
         for path in (folder, *draw(rows, folder, describe(facts))):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
@@ -19,7 +19,7 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.summary import git_commit
 
-WIDTH = 200  # characters of printed tables if stdout is no terminal
+WIDTH = 200  # characters of printed tables in files and pipes
 
 
 def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
@@ -35,9 +35,7 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
     write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
     for figure_name, figure in findings.figures.items():
         files += _save(figure, folder / figure_name)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = table_console(WIDTH)
     for table in findings.summary:
         console.print(table)
     for run_name, reason in study.left_out.items():

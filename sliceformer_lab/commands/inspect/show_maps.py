@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import (
@@ -97,16 +97,15 @@ class Maps(Analysis):
             for opened in study.opened(group):
                 pictured = opened.source.folder is None or opened.checkpoint == study.checkpoints[-1]
                 rows += self._rows(study, group, opened, pictures[group.title] if pictured else {})
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures[f"maps_{group.name}"] = _pictured(group, pictures[group.title])
-                figures[f"maps_{group.name}_distances"] = _curves(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary, FACTS)
+
+        def figures_and_summary(group: Group, table: pd.DataFrame) -> tuple[dict[str, Figure], Table]:
+            figures = {
+                f"maps_{group.name}": _pictured(group, pictures[group.title]),
+                f"maps_{group.name}_distances": _curves(group, table),
+            }
+            return figures, _summary(group, table)
+
+        return findings_by_group(study, pd.DataFrame(rows), figures_and_summary, FACTS)
 
     def _rows(self, study: Study, group: Group, opened: Opened, picture: Picture) -> Iterator[dict[str, Any]]:
         found = self.measured(group, opened, picture)

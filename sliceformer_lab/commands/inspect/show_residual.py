@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.random_permutation import RandomPermutation
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
@@ -63,18 +63,12 @@ class Residual(Analysis):
     def findings(self, study: Study) -> Findings:
         """One table over all tasks; for each task a figure per checkpoint, and one of the bound."""
         rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                for checkpoint in ours["checkpoint"].unique():
-                    figures[f"{group.name}-residual-{checkpoint}"] = _along_depth(group, ours, checkpoint)
-                if (ours["measure"] == "bound").any():
-                    figures[f"{group.name}-bound"] = _bound(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary, {"caveat": CAVEAT.replace("$", "")})
+        return findings_by_group(
+            study,
+            pd.DataFrame(rows),
+            lambda group, ours: (_figures(group, ours), _summary(group, ours)),
+            {"caveat": CAVEAT.replace("$", "")},
+        )
 
     def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         blocks = blocks_of(opened.model)
@@ -147,6 +141,16 @@ def _measured(where: dict[str, Any], measure: str, values: np.ndarray) -> Iterat
             "std_over_samples": std,
             "samples": len(values),
         }
+
+
+def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+    figures = {
+        f"{group.name}-residual-{checkpoint}": _along_depth(group, table, checkpoint)
+        for checkpoint in table["checkpoint"].unique()
+    }
+    if (table["measure"] == "bound").any():
+        figures[f"{group.name}-bound"] = _bound(group, table)
+    return figures
 
 
 def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
@@ -66,15 +66,7 @@ class SameV(Analysis):
                 if not found:
                     study.left_out[opened.source.name] = f"{opened.source.label} does not mix values by `mix` alone"
                 rows += found
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures[f"same_v_{group.name}"] = _picture(group, ours)
-                summary.append(_summary(group, ours, "stable_rank_mean_removed"))
-        return Findings(table, figures, summary, FACTS)
+        return findings_by_group(study, pd.DataFrame(rows), _figure_and_summary, FACTS)
 
     def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         for (layer, operator), found in self.measured(group, opened).items():
@@ -132,6 +124,11 @@ class SameV(Analysis):
         limits = {"max_tokens": self.max_tokens, "seed": self.seed}
         lengths = call.lengths.clamp(max=output.shape[1])
         return shown(measure_samples(output, lengths, num_prefix=call.attention.spec.num_prefix, **limits))
+
+
+def _figure_and_summary(group: Group, table: pd.DataFrame) -> tuple[dict[str, Figure], Table]:
+    figures = {f"same_v_{group.name}": _picture(group, table)}
+    return figures, _summary(group, table, "stable_rank_mean_removed")
 
 
 def _cells(table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
@@ -53,15 +53,9 @@ class Spectrum(Analysis):
 
     def findings(self, study: Study) -> Findings:
         """One table over all tasks, and figures for each task."""
-        table = self.measurements(study)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures |= _figures(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary)
+        return findings_by_group(
+            study, self.measurements(study), lambda group, rows: (_figures(group, rows), _summary(group, rows))
+        )
 
     def measurements(self, study: Study) -> pd.DataFrame:
         """A row for every measure of every model, layer, place and form; a spectrum has one row for each value."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.report.coverage import coverage
 from sliceformer_lab.commands.report.figures import figures, write_figures
 from sliceformer_lab.commands.report.lines import lines
@@ -16,7 +15,7 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 
-WIDTH = 200  # characters of printed tables if stdout is no terminal
+WIDTH = 200  # characters of printed tables in files and pipes
 
 
 def run(options: ReportOptions, folder: Path) -> None:
@@ -39,9 +38,7 @@ def run(options: ReportOptions, folder: Path) -> None:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = table_console(WIDTH)
     show(console, found, sections)
     for name in [*texts, *(["figures"] if pictures else [])]:
         console.print(str(folder / name), markup=False, soft_wrap=True)

@@ -40,7 +40,8 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
     looks = {row.name: row.look for row in plotted.main_rows if row.name in names}
     panels = [_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
     left_out = f" {without} runs have no log." if without else ""
-    seeds = f"{int(table['n'].min())} to {int(table['n'].max())}"
+    fewest, most = int(table["n"].min()), int(table["n"].max())
+    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     ends = table[table["panel"] == table["panel"].iloc[0]].groupby(ROW).tail(1)
     figure = Figure(
         name=f"learning_curves{plotted.suffix}",

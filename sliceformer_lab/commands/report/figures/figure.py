@@ -71,8 +71,8 @@ def subsample(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) ->
     known: np.ndarray = np.unique(positions)
     if len(known) <= most:
         return known
-    places: np.ndarray = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
-    return known[places]
+    places = np.linspace(0, len(known) - 1, most).round().astype(int)
+    return np.unique(known[places])
 
 
 def inline(table: pd.DataFrame) -> alt.InlineData:

@@ -60,7 +60,7 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     domain = axis_bounds(pd.concat([runs["value"], ends["low"], ends["high"]]).dropna(), log=False, share=share)
     chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
     chance = chance if re.search("loss", plotted.metric) is None else None
-    remark = "" if chance is None else f" Chance is {shown(chance, plotted.metric)}"
+    remark = "" if chance is None else f" Chance is {shown(chance, plotted.metric)}{' %' * share}"
     if chance is not None and not domain[0] <= chance <= domain[1]:
         remark, chance = f"{remark}, outside the panel.", None
     elif remark:
