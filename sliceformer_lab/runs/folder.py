@@ -12,6 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
+from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file
 
@@ -55,7 +56,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = OmegaConf.to_container(OmegaConf.load(file))
     if not isinstance(config, dict):
         raise RunFolderError(f"{file} does not hold a configuration")
-    return {str(key): value for key, value in config.items()}
+    return {str(key): value for key, value in with_current_targets(config).items()}
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
