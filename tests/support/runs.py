@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.runs.folder import load_run, read_checkpoint
+from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.saved_run import load_run
 
 SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train=128", "optim.epochs=2")
 
