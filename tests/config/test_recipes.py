@@ -45,7 +45,7 @@ OWN_PEPTIDES = [  # attentions that SAMSA does not have, in its settings and in 
         for a in ("csp", "samsa")
     ),
 ]
-REPEATABLE = Path(__file__).with_name("data") / "repeatable_cells.csv"  # that version 56d17eb had a command for
+REPEATABLE = Path(__file__).with_name("repeatable_cells.csv")  # that version 56d17eb had a command for
 ROUNDING = 0.006  # the papers print two decimals of a million
 
 
