@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from pydantic import Field
 from pytorch_lightning import LightningDataModule
+from pytorch_lightning.trainer.states import TrainerFn
 
 from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, batch_as_it_is, mixed_seed
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import DataSpec, LoadPlan
 
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -26,10 +27,11 @@ STAGES: tuple[Stage, ...] = ("train", "val", "test")
 class DataModule(LightningDataModule, ABC):
     """A data set for a run. Building one touches neither disk nor network; `spec` is known right after.
 
-    The fields are the options of its YAML. `split_seed` picks the validation examples; the run's seed, set as
-    `seed`, decides batches and augmentation only.
+    `plan` is what the run decides; the other fields are the options of the YAML file. `split_seed` picks the
+    validation examples; `plan.seed` decides batches and augmentation only.
     """
 
+    plan: LoadPlan = field(default=LoadPlan(), kw_only=False)
     batch_size: Positive = 64
     eval_batch_size: Positive = 256
     num_workers: NonNegative = 0
@@ -39,10 +41,6 @@ class DataModule(LightningDataModule, ABC):
     limit_eval: Positive | None = None
 
     bucketed: ClassVar[bool] = False  # batches of like lengths
-    seed: int = field(init=False, default=0)
-    accumulate: int = field(init=False, default=1)  # set by the run: batches of an optimizer step
-    stretch: int | None = field(init=False, default=None)  # and batches between validations, where no whole pass
-    score_test_each_epoch: bool = field(init=False, default=False)  # set by the run: test curves beside validation
     splits: dict[Stage, Split] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,8 +90,9 @@ class DataModule(LightningDataModule, ABC):
 
     @property
     def validation_stages(self) -> list[Stage]:
-        """The splits scored after each epoch, in the order of the validation loaders."""
-        wanted: tuple[Stage, ...] = ("val", "test") if self.score_test_each_epoch else ("val",)
+        """The splits that a validation scores, in the order of the validation loaders; test curves only in training."""
+        fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+        wanted: tuple[Stage, ...] = ("val", "test") if fitting and self.plan.score_test_each_epoch else ("val",)
         return [stage for stage in wanted if len(self.splits[stage])]
 
     def val_dataloader(self) -> list[SeededLoader]:  # Lightning skips what has no loader
@@ -104,6 +103,7 @@ class DataModule(LightningDataModule, ABC):
 
     def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
         split, training = self.splits[stage], stage == "train"
+        steps, accumulate = self.plan.steps_between_scores, self.plan.accumulate
         return SeededLoader(
             split,
             batch_size=batch_size,
@@ -114,8 +114,8 @@ class DataModule(LightningDataModule, ABC):
                 new_seed=self._pass_seed,
                 batch_size=batch_size,
                 bucket=self.bucketed,
-                accumulate=self.accumulate if training else 1,
-                stretch=self.stretch if training else None,
+                accumulate=accumulate if training else 1,
+                stretch=steps * accumulate if training and steps else None,
             ),
             num_workers=self.num_workers,
             collate_fn=batch_as_it_is,
@@ -129,4 +129,4 @@ class DataModule(LightningDataModule, ABC):
 
     def _pass_seed(self, step: int) -> int:
         """A pass is named by the run's seed and the step it starts at."""
-        return mixed_seed(self.seed, step)
+        return mixed_seed(self.plan.seed, step)

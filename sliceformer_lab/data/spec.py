@@ -1,10 +1,20 @@
-"""What a task may know of its data before any of it is read."""
+"""What a task knows about its data before any is read, and what a run decides about loading them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from sliceformer_lab.order import TokenOrder
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadPlan:
+    """What a run decides about loading. What a user decides are the options of the data module."""
+
+    seed: int = 0  # of the order and the augmentation of training examples
+    accumulate: int = 1  # batches per optimizer step
+    steps_between_scores: int | None = None  # None: validation after each pass over the training examples
+    score_test_each_epoch: bool = False  # also score the test split at each validation, for test curves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from sliceformer_lab.data.images.base import ImageData, ImageSplit, carve
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
+from sliceformer_lab.data.spec import LoadPlan
 
 SETS = ["digits", *official_files.IMAGE_SETS]
 
@@ -63,9 +64,7 @@ def test_splits_share_no_picture(name: str, tmp_path: Path) -> None:
 def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
     data, same, other = (ready("cifar10", tmp_path, split_seed=s) for s in (3, 3, 4))
     assert members(data, "val")[1] == members(same, "val")[1] != members(other, "val")[1]
-    reseeded = module("cifar10", tmp_path, split_seed=3)
-    reseeded.seed = 99
-    reseeded.setup()
+    reseeded = ready("cifar10", tmp_path, LoadPlan(seed=99), split_seed=3)
     assert members(reseeded, "val")[1] == members(data, "val")[1]
 
 
