@@ -235,10 +235,10 @@ def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> Non
     [
         (b"( ( ( [SM 3 ) 4 ) ] )", "has 1 columns separated by tabs, expected 2"),
         (b"( ( ( [SM 3 ) 4 ) ] )\t7\t7", "has 3 columns separated by tabs, expected 2"),
-        (b"( ( ( [SM 3 ) 4 ) ] )\t8", "the target is '8', but the expression comes to 7"),
-        (b"( ( ( [SM 3 ) 4 ) ] )\tseven", "the target is 'seven', but the expression comes to 7"),
-        (b"( ( ( [FIRST 3 ) 4 ) ] )\t3", r"the expression has '[FIRST', which is no symbol of ListOps"),
-        (b"( ( [SM 3 ) 4 )\t7", "the expression is not one whole expression"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\t8", "the target is '8', but the value of the expression is 7"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\tseven", "the target is 'seven', but the value of the expression is 7"),
+        (b"( ( ( [FIRST 3 ) 4 ) ] )\t3", r"the expression has '[FIRST', which is not a symbol of ListOps"),
+        (b"( ( [SM 3 ) 4 )\t7", "the expression is not one complete expression"),
         (b"( ( ( [SM 3 ) \xe9 ) ] )\t7", "is not UTF-8"),
     ],
 )

@@ -245,7 +245,7 @@ def test_validation_is_carved_out_of_training_by_split_seed(reviews: Path) -> No
     }
     targets = cast(SequenceSplit, data.splits["val"]).store.targets[sorted(parts[0]["val"])]
     assert np.bincount(targets).tolist() == [6, 6]
-    with pytest.raises(DataError, match=r"data.val_fraction=0.01 of 48 training examples holds out none"):
+    with pytest.raises(DataError, match=r"holding out 0.01 of 48 examples for val takes none"):
         lra_text(reviews, val_fraction=0.01)
 
 
