@@ -20,7 +20,6 @@ def score(trainer: pl.Trainer, task: Any, data: Any, checkpoint: Path | None, se
 
     Figures of a test set that also picked the epoch carry that in their name.
     """
-    data.score_test_each_epoch = False
     where = {"datamodule": data, "ckpt_path": checkpoint, "weights_only": True, "verbose": False}
     validation, test = trainer.validate(task, **where), trainer.test(task, **where)  # [] of an empty split
     suffix = "_best_test_epoch" if selection == "best_test" else ""

@@ -143,7 +143,7 @@ def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: 
         batch_size=4,
         bucket=bucket,
         accumulate=accumulate,
-        stretch=stretch,
+        steps_per_epoch=stretch // accumulate,
     )
     rows: list[int] = []
     for _ in range(stretches):
