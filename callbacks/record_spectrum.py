@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
-from sliceformer_lab.measures.plots import plot_spectra
 from sliceformer_lab.measures.probe import (
     MEASURES,
     ProbeRecord,
@@ -78,6 +77,8 @@ class Spectrum(Callback):
         self._measure(trainer, pl_module, trainer.current_epoch - 1)
         if self._record is None or not trainer.is_global_zero:
             return
+        from sliceformer_lab.measures.plots import plot_spectra
+
         plot_spectra(self._record, self.folder / "spectrum.png")
 
     def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:

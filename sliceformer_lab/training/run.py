@@ -16,7 +16,6 @@ from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.schema import ConfigError, check_options, construct
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
-from sliceformer_lab.measures.plots import plot_curves
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import (
     CONFIG,
@@ -115,6 +114,8 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     if summary is not None:
         if scored is not None:
+            from sliceformer_lab.measures.plots import plot_curves
+
             write_predictions(folder, predictions)
             plot_curves(read_metrics(folder), folder / "curves.png")
         summary.update(status="ok", **results(config, folder, data, task, scored, metrics, predictions))

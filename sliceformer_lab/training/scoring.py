@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def score(trainer: pl.Trainer, task: Any, data: Any, checkpoint: Path | None, selection: str) -> dict[str, float]:
