@@ -106,7 +106,7 @@ def train(folder: Path, model: Model, data: Data, *callbacks: Spectrum, epochs: 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No picture where a test does not look at it; the run of `trained` is made before and draws."""
-    monkeypatch.setattr("sliceformer_lab.callbacks.record_spectrum.plot_spectra", lambda record, path: None)
+    monkeypatch.setattr("sliceformer_lab.measures.plots.plot_spectra", lambda record, path: None)
 
 
 @pytest.fixture(scope="module")
