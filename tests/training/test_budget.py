@@ -155,8 +155,8 @@ def test_budgets_work_for_every_kind_of_task(changes: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"budget": "watts:3"}, r"^budget=watts:3: say params: or flops: and a number or an attention, as in params:6"),
-    ({"budget": "params"}, r"^budget=params: say params: or flops: and a number"),
+    ({"budget": "watts:3"}, r"^budget=watts:3: give params: or flops: and a number or an attention, as in params:6"),
+    ({"budget": "params"}, r"^budget=params: give params: or flops: and a number"),
     ({"budget": "params:-3"}, r"^budget=params:-3: should be between 1 and 1e\+15$"),
     ({"budget": "params:0K"}, r"^budget=params:0K: should be between 1"),
     ({"budget": "params:1e16"}, r"^budget=params:1e16: should be between 1"),
