@@ -1,4 +1,4 @@
-"""The jobs of a sweep, from the configuration that Hydra saved of it."""
+"""Reads the jobs of a sweep from the configuration that Hydra saved."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 
 def planned_jobs(hydra: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The overrides of each job of a sweep, from Hydra's node: what its study sweeps, and the command line.
+    """The overrides of each job, from the `hydra` node of a sweep: its study's options and the command line.
 
-    Raises KeyError or Hydra's errors where the node is not that of a sweep.
+    Raises KeyError or one of Hydra's errors if the node does not belong to a sweep.
     """
     swept = (hydra.get("sweeper") or {}).get("params") or {}
     words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]

@@ -17,7 +17,7 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DivergedError, InterruptedRunError, RunFolderError
-from sliceformer_lab.runs.folder import claimed, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import lock_folder, read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.run import run
@@ -30,7 +30,7 @@ def send(number: int) -> None:
 
 
 def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
+    with lock_folder(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
         run(small_config(), tmp_path)
     assert not (tmp_path / "summary.json").exists()
 
@@ -109,7 +109,7 @@ def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, m
         return step(self, batch, batch_idx)
 
     monkeypatch.setattr(ImageClassification, "training_step", signalling)
-    with pytest.raises(InterruptedRunError, match=r"in epoch 1; go on from the last finished epoch with resume="):
+    with pytest.raises(InterruptedRunError, match=r"in epoch 1; continue from the last finished epoch with resume="):
         run(small_config(), tmp_path)
     assert read_checkpoint(tmp_path / "checkpoints" / "interrupted.ckpt")["global_step"] == 4
     assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2

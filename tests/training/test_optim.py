@@ -134,14 +134,14 @@ def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"steps": 10}, "epochs=100 and steps=10: one of the two"),
+        ({"steps": 10}, "epochs=100 and steps=10: set one of them"),
         ({"epochs": None}, "epochs=None and steps=None"),
-        ({"val_every": 5}, "val_every=5 counts steps"),
+        ({"val_every": 5}, "val_every=5 counts optimizer steps"),
         ({"epochs": None, "steps": 5}, "set interval=step"),
-        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "no multistep"),
+        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "another schedule than multistep"),
         ({"cycle": "official"}, "cycle=official needs a horizon"),
-        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must lie behind the 5 steps"),
-        ({"warmup_lr": 1.0}, "warmup_lr=1.0, where the warm-up starts, is above"),
+        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must be greater than warmup_steps=5"),
+        ({"warmup_lr": 1.0}, "warmup_lr=1.0, the rate of the first step, exceeds"),
     ],
 )
 def test_options_that_contradict_each_other_are_told(options: dict[str, Any], told: str) -> None:

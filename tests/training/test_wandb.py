@@ -504,7 +504,7 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
 
 
 def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], "dashboard")
+    root = compose_root([], "wandb")
     options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
     assert options == {name: as_yaml(default) for name, (_, default) in schema(DashboardOptions).items()}
     written = (CONF_DIR / "wandb.yaml").read_text(encoding="utf-8")
