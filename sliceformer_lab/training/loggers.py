@@ -95,7 +95,7 @@ def must_be_offline() -> bool:
     return not (has_key() and server_answers())
 
 
-def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], figures: Mapping[str, Any]) -> None:
+def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
     """Sends a run's pictures, spectra and summary values to W&B, if it is one of the loggers."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
@@ -103,7 +103,7 @@ def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], f
                 logger.log_image(f"pictures/{picture.stem}", [str(picture)])
             if (folder / "spectrum.npz").is_file():
                 _publish_spectra(logger, folder / "spectrum.npz")
-            logger.experiment.summary.update(dict(figures))
+            logger.experiment.summary.update(dict(values))
 
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:

@@ -117,7 +117,7 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
             draw_curves(folder)
         summary.update(status="ok", **results(config, folder, data, task, scored, metrics, predictions))
         pictures = summary.pictures()
-        publish(loggers, folder, pictures, summary.figures())
+        publish(loggers, folder, pictures, summary.dashboard_values())
         print_summary(summary.content, folder, pictures)
     return metrics.get(f"val/{task.monitor}")
 

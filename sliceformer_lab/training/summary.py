@@ -66,10 +66,10 @@ class Summary:
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
     def pictures(self) -> list[Path]:
-        """The figures that exist in the run folder."""
+        """The pictures that exist in the run folder."""
         return [self._folder / name for name in PICTURES if (self._folder / name).is_file()]
 
-    def figures(self) -> dict[str, Any]:
+    def dashboard_values(self) -> dict[str, Any]:
         """Metrics, costs and times for a dashboard's table of runs."""
         names = ("status", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds")
         return {

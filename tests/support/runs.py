@@ -1,4 +1,4 @@
-"""Small runs for tests: their configuration as the command line composes it, and whether two of them are equal."""
+"""Small runs for tests: their configuration, and a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train
 
 
 def small_config(*overrides: str) -> dict[str, Any]:
-    """The resolved configuration of a run of a second: two epochs of digits, unless `overrides` say otherwise."""
+    """The resolved configuration of a run that takes a second: two epochs of digits, with `overrides`."""
     with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
         composed = compose("config", overrides=[*SMALL, *overrides], return_hydra_config=True)
     HydraConfig.instance().set_config(composed)
@@ -32,7 +32,7 @@ def small_config(*overrides: str) -> dict[str, Any]:
 
 
 def assert_equal_runs(first: Path, second: Path) -> None:
-    """Weights, optimiser, schedule, predictions, history and metrics of two runs are the same to the last bit."""
+    """Weights, optimizer, schedule, predictions, history and metrics of two runs are bit-equal."""
     one, other = load_run(first), load_run(second)
     for name in ("best", "last"):
         checkpoints = [read_checkpoint(folder / "checkpoints" / f"{name}.ckpt") for folder in (first, second)]

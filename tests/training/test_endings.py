@@ -1,4 +1,4 @@
-"""How a run ends when it does not end well: what is told, what is kept, and with which exit code."""
+"""How runs end on errors and signals: message, exit code and kept files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_of_a_live_process_is_refused(tmp_path: Path) -> None:
     with lock_folder(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
         run(small_config(), tmp_path)
     assert not (tmp_path / "summary.json").exists()
@@ -100,7 +100,7 @@ def test_signal_ends_a_run_in_every_phase(
     assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
 
 
-def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_in_training_stops_after_the_batch_and_saves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = ImageClassification.training_step
 
     def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
