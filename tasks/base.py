@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
@@ -13,21 +13,11 @@ from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.checked import ModelNodes, saved_model
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The nodes of the configuration that make a model and its recipe, as plain values."""
-
-    encoder: dict[str, Any]
-    block: dict[str, Any]
-    attention: dict[str, Any]
-    optim: dict[str, Any]
 
 
 class Task(TaskModule):
@@ -41,11 +31,11 @@ class Task(TaskModule):
     monitor_mode: ClassVar[str] = "max"
     kept_type: ClassVar[torch.dtype] = torch.float16  # of predictions in predictions.npz
 
-    def __init__(self, model: ModelConfig | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
+    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
         super().__init__()
-        self.model_config = model if isinstance(model, ModelConfig) else ModelConfig(**model)
+        self.nodes = model if isinstance(model, ModelNodes) else saved_model(model)
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)
-        self.optim: OptimOptions = construct(self.model_config.optim, where="optim")
+        self.optim: OptimOptions = self.nodes.optim.build()
         self.num_steps: int | None = None  # that training takes, known when it starts
         self.predictions: dict[str, Predictions] = {}
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
@@ -54,7 +44,7 @@ class Task(TaskModule):
 
     def keep_options(self, **options: object) -> None:
         """Put the constructor's arguments, as plain values, into every checkpoint."""
-        arguments = {"model": asdict(self.model_config), "data": asdict(self.data_spec), **options}
+        arguments = {"model": dict(self.nodes.plain), "data": asdict(self.data_spec), **options}
         self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
     @abstractmethod

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MetricCollection
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding, edges_among_tokens
+from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.encoder.structure import FeatureEmbedding, GraphBias, GraphEmbedding, edges_among_tokens
-from sliceformer_lab.tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.base import Task
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):
@@ -37,12 +39,12 @@ class GraphTask(Task):
 
         Raises ValueError for data that are no graphs with numbers to predict.
         """
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.has_edges or not spec.num_targets:
             raise ValueError(f"{spec.name} has no graphs with numbers to predict; choose another task for it")
         self.num_prefix = num_prefix
         self.encoder = build_encoder(
-            config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=num_prefix
+            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=num_prefix
         )
         self.pool = Pool(pool, self.encoder.options)
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
@@ -153,7 +155,7 @@ class GraphRegression(NumberTask):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "cls",
@@ -162,12 +164,17 @@ class GraphRegression(NumberTask):
     ) -> None:
         super().__init__(model, data)
         self.keep_options(pool=pool, bias=bias, zero_padding=zero_padding)
-        spec, encoder = self.data_spec, self.model_config.encoder
+        spec, encoder = self.data_spec, self.nodes.encoder.options
         self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)
         self.bias: GraphBias | None = None
         if bias:
             self.bias = GraphBias(int(encoder["num_heads"]), spec.edge_channels, zero_padding=zero_padding)
         self.build(pool, num_prefix=1)
+
+    @classmethod
+    def passes_bias(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the option `bias` is on, which is its default."""
+        return bool(options.get("bias", True))
 
     def num_tokens(self) -> int:
         """The largest graph, and the graph token."""

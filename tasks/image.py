@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -11,13 +11,12 @@ from timm.data.mixup import Mixup
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.encoder.pretrained import initialise
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.classification import Classification
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -32,7 +31,7 @@ class ImageClassification(Classification):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         patch_size: Annotated[int, Field(ge=1)],
@@ -51,24 +50,24 @@ class ImageClassification(Classification):
             mixup=mixup,
             cutmix=cutmix,
         )
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.image_size is None:
             raise ValueError(f"{spec.name} has no images; choose another task for it")
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         self.embedding = ImageEmbedding(
             spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls", order=spec.token_order
         )
         self.encoder = build_encoder(
-            config.encoder,
-            config.block,
-            config.attention,
+            nodes.encoder,
+            nodes.block,
+            nodes.attention,
             self.num_tokens(),
             num_prefix=int(pool == "cls"),
             grid=self.embedding.grid,
             order=self.embedding.order,
         )
         self.pool = Pool(pool, self.encoder.options)
-        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
+        self.pool.check(self.encoder.attentions[-1])
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
         self.head = nn.Linear(dim, spec.num_classes)
         self.label_smoothing = label_smoothing

@@ -15,10 +15,10 @@ from torchmetrics.classification import MultilabelAveragePrecision
 from torchmetrics.utilities.data import dim_zero_cat
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.graph_tokens import GraphTokens
 from sliceformer_lab.encoder.pool import PoolMode
-from sliceformer_lab.encoder.structure import GraphTokens
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.graph import GraphTask, NumberTask
 
 UNKNOWN = -1  # a label that is missing
@@ -54,7 +54,7 @@ class PeptideTask(GraphTask):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "mean",
@@ -70,7 +70,7 @@ class PeptideTask(GraphTask):
             spec.node_values,
             spec.edge_values,
             spec.position_channels,
-            int(self.model_config.encoder["dim"]),
+            int(self.nodes.encoder.options["dim"]),
             edges=self.with_edges,
             graph_token=self.graph_token,
         )

@@ -14,11 +14,12 @@ from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.utilities import dim_zero_cat
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import PoolMode
-from sliceformer_lab.tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -33,7 +34,7 @@ class PointClassification(SequenceClassification):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "max",
@@ -103,7 +104,7 @@ class PointSegmentation(Task):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         head_dim: Annotated[int, Field(ge=1)] = 256,
@@ -112,13 +113,13 @@ class PointSegmentation(Task):
     ) -> None:
         super().__init__(model, data)
         self.keep_options(head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing)
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.parts:
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
         self.max_len = spec.max_len
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, spec.channels, dim)
-        self.encoder = build_encoder(config.encoder, config.block, config.attention, self.num_tokens())
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.num_tokens())
         self.head = nn.Sequential(
             nn.Linear(2 * dim + len(spec.parts), head_dim),
             nn.ReLU(),

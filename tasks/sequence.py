@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.classification import Classification
 
 Head = Literal["linear", "mlp", "mega"]
@@ -33,7 +32,7 @@ class SequenceClassification(Classification):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "mean",
@@ -54,21 +53,21 @@ class SequenceClassification(Classification):
             double_softmax=double_softmax,
             pool_over_padding=pool_over_padding,
         )
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None:
             raise ValueError(f"{spec.name} has no sequences; choose another task for it")
         self.max_len = spec.max_len
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         std = dim**-0.5 if embed_std is None else embed_std
         self.embedding = TokenEmbedding(
             spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged
         )
         self.encoder = build_encoder(
-            config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
+            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
         )
         self.pool = Pool(pool, self.encoder.options)
-        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
-        self.head = self.build_head(head, dim, head_dim or int(config.encoder["mlp_dim"]))
+        self.pool.check(self.encoder.attentions[-1])
+        self.head = self.build_head(head, dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
         self.label_smoothing = label_smoothing
         self.double_softmax, self.pool_over_padding = double_softmax, pool_over_padding
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from support import task_modules
 
-from sliceformer_lab.attention import attention_class
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.build import build_task
@@ -36,8 +36,7 @@ def task_nodes(task: str) -> dict[str, Any]:
 
 def can_take(name: str, data: DataSpec) -> bool:
     """Whether all layers of an attention say of themselves that they can take the data."""
-    node = resolve_hybrid(attention_node(name))
-    layers = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
+    layers = [layer.target for layer in attention_nodes(attention_node(name))]
     return all(
         (layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not data.needs_bias) for layer in layers
     )

@@ -14,7 +14,7 @@ from sliceformer_lab.config.compose import compose_root, load_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.gps_block import GPSBlock
-from sliceformer_lab.encoder.structure import edges_among_tokens
+from sliceformer_lab.encoder.graph_tokens import edges_among_tokens
 from sliceformer_lab.training.build import build_data, build_task
 
 LENGTHS = torch.tensor([4, 2, 1])  # nodes; one token in front of them
