@@ -95,14 +95,15 @@ def check_model(config: Mapping[str, Any]) -> ModelNodes:
     """The checked nodes of a model. Raises ConfigError with every fault of their options at once."""
     plain = {name: config[name] for name in MODEL_NODES}
     faults: list[str] = []
-    checked = {}
-    for name in ("encoder", "block", "optim"):
-        with _collected(faults):
-            checked[name] = check_node(plain[name], name)
-    depth = checked["encoder"].options["depth"] if "encoder" in checked else None
+    checked: dict[str, CheckedNode] = {}
     layers: tuple[CheckedNode, ...] = ()
-    with _collected(faults):
-        layers = attention_nodes(plain["attention"], depth)
+    for name, node in plain.items():
+        with _collected(faults):
+            if name == "attention":
+                depth = checked["encoder"].options.get("depth") if "encoder" in checked else None
+                layers = attention_nodes(node, depth)
+            else:
+                checked[name] = check_node(node, name)
     if faults:
         raise ConfigError("; ".join(faults))
     return ModelNodes(attention=layers, plain=plain, **checked)

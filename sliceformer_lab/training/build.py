@@ -68,7 +68,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool)
         (f"{block.__name__} has a place for {block.place}", block.accepts)
     ]
     if passes_bias:
-        needs.append((f"the task on {data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
+        needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
         needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
     if model.encoder.options["position"] == "rope":

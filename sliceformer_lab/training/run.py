@@ -191,4 +191,4 @@ def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[
 
 
 def _is_ours(node: Mapping[str, Any]) -> bool:
-    return str(node.get("_target_", "")).startswith("callbacks.")
+    return str(node.get("_target_", "")).startswith("sliceformer_lab.callbacks.")

@@ -154,5 +154,5 @@ def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> Non
     with pytest.raises(ConfigError) as refused:
         check_compatibility(model, DataSpec(name="graphs", num_classes=2), passes_bias=True)
     refusal, _, able = str(refused.value).partition("; attentions that can: ")
-    assert refusal == "the task on graphs passes a pairwise bias, which Mean cannot take"
+    assert refusal == "graphs passes a pairwise bias, which Mean cannot take"
     assert {name.partition("_")[0] for name in able.split(", ")} == {"csp", "hybrid", "mha", "samsa", "sliceformer"}

@@ -121,9 +121,9 @@ def test_an_attention_without_a_place_is_refused() -> None:
 
 def test_a_block_without_edges_says_so() -> None:
     x, padding, edges, _ = sample()
-    with pytest.raises(ValueError, match="was given none"):
+    with pytest.raises(ValueError, match="convolves along edges, but the batch has none"):
         one_block()(x, padding)
-    with pytest.raises(ValueError, match="reads the features of edges"):
+    with pytest.raises(ValueError, match="reads edge features"):
         one_block()(x, padding, None, Edges(edges.nodes, edges.index))
 
 

@@ -60,6 +60,8 @@ def build(golden: dict[str, Any], width: int, max_len: int, **spec: Any) -> Atte
         **{"dim": width, **spec},
     )
     name = golden["family"] + SUFFIXES[golden.get("mask_mode", "none")]
+    if name == "csp_published_padding":
+        assert options.pop("reference", "none") == "none"
     return build_layer(yaml_of(name) | options, layer_spec).eval()
 
 
