@@ -43,7 +43,7 @@ def shift_sort(
         source = _real_source(v, *arguments, reference)
         return v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0.0)
     save = v.requires_grad and torch.is_grad_enabled()
-    moved, _ = _forward(v, *arguments, reference, forced_backend(), save)
+    moved: Tensor = _forward(v, *arguments, reference, forced_backend(), save)[0]
     return moved
 
 

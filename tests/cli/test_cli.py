@@ -129,7 +129,7 @@ def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
     ("arguments", "told"),
     {
         "encoder.dim=130 encoder.num_heads=4": "encoder: num_heads=4 does not divide dim=130",
-        "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49, got 50",
+        "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49",
         "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
         "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
         "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",
