@@ -17,7 +17,7 @@ from typing import Any
 import growth
 import torch
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.files import write_text
@@ -60,16 +60,15 @@ Parameters are those of one layer with 512 channels, 8 heads and at most 1,024 t
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,
     "padding": lambda layer: layer.accepts_padding,
-    "fixed length": lambda layer: layer.fixed_length,
     "order-sensitive": lambda layer: layer.order_sensitive,
     "mixable": lambda layer: layer.mixable,
     "q, k": lambda layer: layer.needs_qk,
 }
 LEGEND = """
-*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *fixed length*: accepts
-exactly `max_len` tokens. *order-sensitive*: permuting the input tokens does more than permute the output.
-*mixable*: can be placed in a block that does the projections itself. *q, k*: has queries and keys, as
-`encoder.position=rope` needs. `attention=hybrid` uses several of these, one for each layer.
+*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *order-sensitive*:
+permuting the input tokens does more than permute the output. *mixable*: can be placed in a block that does the
+projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
+these, one for each layer.
 """
 
 
@@ -97,7 +96,7 @@ def presets() -> dict[str, list[str]]:
 def layer(name: str) -> Attention:
     """One layer on the meta device."""
     with torch.device("meta"):
-        return build_attention(node(name), SPEC)
+        return build_layer(node(name), SPEC)
 
 
 def table() -> str:

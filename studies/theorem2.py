@@ -20,7 +20,7 @@ from rich.table import Table
 from study_command import run_study
 from torch import Tensor
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.commands.inspect.base import Findings
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures.plots import COLOURS, MARKERS
@@ -123,7 +123,7 @@ class Theorem2:
     def _csp(self, group_size: int, reference: str, v: Tensor) -> Tensor:
         options = self._options | {"shift": "none", "group_size": group_size, "reference": reference}
         spec = LayerSpec(dim=self.channels, num_heads=1, max_len=self.tokens, project=False)
-        return build_attention(options, spec).mix(v)
+        return build_layer(options, spec).mix(v)
 
     def verdict(self, table: pd.DataFrame, values: str, group_size: int) -> str:
         """A sentence: does the error fall with every lower temperature and end below CLOSE?"""

@@ -13,14 +13,13 @@ import results
 import torch
 from support.attention_checks import CHECKS, Factory
 
-from sliceformer_lab.__main__ import COMMANDS
+from sliceformer_lab.__main__ import COMMANDS, load
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
 
 ROOT = CONF_DIR.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAM = "python -m sliceformer_lab"
-BARE_WORDS = {"report": "folder", "inspect": "analysis"}  # the options that a word without = sets
 EXAMPLES = ("attention=A", "attention=reverse")  # stand for an attention of the reader
 NOT_COMPOSED = ("resume=", "hydra.", "only=")  # words that need a run folder or belong to Hydra
 
@@ -45,7 +44,7 @@ def composed(command: str) -> dict[str, Any] | None:
     words = [word for word in words if word not in ("--cfg", "job")]
     name = words.pop(0) if words and words[0] in COMMANDS else "config"
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
-    options = [word if "=" in word else f"{BARE_WORDS[name]}={word}" for word in options]
+    options = [load(name).override(word) if name in COMMANDS else word for word in options]
     if "-m" in words:
         options = [word if "[" in word else word.partition(",")[0] for word in options]
     return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)

@@ -1,4 +1,4 @@
-"""Small runs for tests: their configuration as the command line composes it, and whether two of them are equal."""
+"""Small runs for tests: their configuration, and a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.runs.folder import load_run, read_checkpoint
+from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.saved_run import load_run
 
 SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train=128", "optim.epochs=2")
 
@@ -21,7 +22,7 @@ def small_config(*overrides: str) -> dict[str, Any]:
 
 
 def assert_equal_runs(first: Path, second: Path) -> None:
-    """Weights, optimiser, schedule, predictions, history and metrics of two runs are the same to the last bit."""
+    """Weights, optimizer, schedule, predictions, history and metrics of two runs are bit-equal."""
     one, other = load_run(first), load_run(second)
     for name in ("best", "last"):
         checkpoints = [read_checkpoint(folder / "checkpoints" / f"{name}.ckpt") for folder in (first, second)]

@@ -1,4 +1,4 @@
-"""One analysis, in order: open the runs, measure, write every file, print what was found and left out."""
+"""Runs an analysis: opens the runs, measures, writes the files, prints a summary."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
-from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions
+from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.errors import LabError
@@ -19,11 +19,11 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.summary import git_commit
 
-WIDTH = 200  # of tables that go into a file or a pipe
+WIDTH = 200  # characters of printed tables in files and pipes
 
 
-def run(name: str, node: Mapping[str, Any], options: AnalyzeOptions, folder: Path) -> None:
-    """Make the analysis of this name, and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
+def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
+    """Run an analysis and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
     analysis: Analysis = construct(node, where="analysis")
     study = open_study(options)
     findings = analysis.findings(study)
@@ -32,12 +32,10 @@ def run(name: str, node: Mapping[str, Any], options: AnalyzeOptions, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.csv", folder / f"{name}.json"]
     findings.table.to_csv(files[0], index=False)
-    write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_made_from(study, findings)})
+    write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
     for figure_name, figure in findings.figures.items():
         files += _save(figure, folder / figure_name)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = table_console(WIDTH)
     for table in findings.summary:
         console.print(table)
     for run_name, reason in study.left_out.items():
@@ -50,7 +48,8 @@ def _reasons(study: Study) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in study.left_out.items())
 
 
-def _made_from(study: Study, findings: Findings) -> dict[str, Any]:
+def _provenance(study: Study, findings: Findings) -> dict[str, Any]:
+    """The runs, data and code that an analysis was made from."""
     groups = [
         {
             "title": group.title,
@@ -65,10 +64,10 @@ def _made_from(study: Study, findings: Findings) -> dict[str, Any]:
 
 
 def _model(source: Source) -> dict[str, Any]:
-    told = {"attention": source.label, "seed": source.seed}
+    model = {"attention": source.label, "seed": source.seed}
     if source.folder is None:
-        return told | {"untrained": True}
-    return told | {"folder": str(source.folder), "git_commit": read_summary(source.folder).get("git_commit")}
+        return model | {"untrained": True}
+    return model | {"folder": str(source.folder), "git_commit": read_summary(source.folder).get("git_commit")}
 
 
 def _save(figure: Figure, stem: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""One benchmark, in order: plan, measure each comparison in its own process, then tables, files and figures."""
+"""Runs a suite: measures each comparison in its own process, then writes files and figures and prints tables."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from rich.console import Console
 
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import Comparison, comparisons
-from sliceformer_lab.commands.benchmark.contest import blank_rows, hold
+from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.goals import Verdict, goals_for, verdicts
-from sliceformer_lab.commands.benchmark.machine import in_words, machine
+from sliceformer_lab.commands.benchmark.machine import describe, machine
 from sliceformer_lab.commands.benchmark.paper_speeds import add_published
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set_ratios
@@ -24,40 +24,39 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.signals import signals_as_errors
 
-WIDTH = 150  # of tables that go into a file or a pipe
+WIDTH = 150  # characters of printed tables in files and pipes
 
 log = logging.getLogger(__name__)
 
 
 def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
-    """Measure a suite; results.csv, results.json and figures land in `folder`. Raises LabError."""
+    """Measure a suite and write results.csv, results.json and figures into `folder`. Raises LabError."""
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise LabError("device=cuda: torch sees no GPU here; leave it out, or set device=cpu")
+        raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
     with signals_as_errors():
-        planned = comparisons(options)
-        if not planned:
+        all_comparisons = comparisons(options)
+        if not all_comparisons:
             raise LabError(f"sizes={list(options.sizes or ())}: suite={options.suite} has no comparison of these sizes")
         facts = machine(options)
         rows: list[Row] = []
-        for number, comparison in enumerate(planned, 1):
-            log.info(f"{number}/{len(planned)}  {_title(comparison)}")
-            rows += _measured(comparison, options)
-            _finish(rows)
+        for number, comparison in enumerate(all_comparisons, 1):
+            log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
+            rows += _measure(comparison, options)
+            set_ratios(rows)
+            add_published(rows)
             _write(folder, options, facts, rows)
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = WIDTH
-        print_tables(console, options.suite, rows, judged(options, rows))
-        console.print(in_words(facts), markup=False)
-        for path in (folder, *draw(rows, folder, in_words(facts))):
+        console = table_console(WIDTH)
+        print_tables(console, options.suite, rows, suite_verdicts(options, rows))
+        console.print(describe(facts), markup=False)
+        for path in (folder, *draw(rows, folder, describe(facts))):
             console.print(str(path), markup=False, soft_wrap=True)
     return rows
 
 
-def _measured(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
-    """The rows of a comparison; of one whose process died, rows that say so."""
+def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+    """The rows of a comparison; if its process died, rows with that status."""
     try:
-        rows: list[Row] = in_child(hold, comparison, options, limited=options.device == "cpu")
+        rows: list[Row] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
     except ProcessEndedError as ended:
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
         for row in blank:
@@ -66,14 +65,8 @@ def _measured(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
     return rows
 
 
-def _finish(rows: list[Row]) -> None:
-    """What can be said only with other rows at hand."""
-    set_ratios(rows)
-    add_published(rows)
-
-
 def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[Row]) -> None:
-    """results.csv and results.json, after each comparison: a run that is stopped keeps what it has."""
+    """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame([as_record(row) for row in rows]).to_csv(folder / "results.csv", index=False)
     content = {
@@ -81,13 +74,13 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
         "machine": facts,
         "rows": [asdict(row) for row in rows],
         "matches": [asdict(match) for match in matches(rows)],
-        "goals": [asdict(verdict) for verdict in judged(options, rows)],
+        "goals": [asdict(verdict) for verdict in suite_verdicts(options, rows)],
     }
     write_json(folder / "results.json", content)
 
 
-def judged(options: BenchmarkOptions, rows: list[Row]) -> list[Verdict]:
-    """The goals beside what was measured, where the suite measures them."""
+def suite_verdicts(options: BenchmarkOptions, rows: list[Row]) -> list[Verdict]:
+    """The verdicts on the goals; empty for other suites."""
     return verdicts(goals_for(options.device), rows) if options.suite == "goals" else []
 
 

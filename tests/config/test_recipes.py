@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from support.studies import rows_of_study
 
-from sliceformer_lab.analysis import published
+from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.coverage import QUOTED_FROM, commands_by_system, system
-from sliceformer_lab.commands.study.command import rows_of_study
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.config.schema import check_config
+from sliceformer_lab.runs import papers as published
 from sliceformer_lab.runs.papers import Cell, published_results, recipe_rows, repeated_cell
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training import run
@@ -44,7 +45,7 @@ OWN_PEPTIDES = [  # attentions that SAMSA does not have, in its settings and in 
         for a in ("csp", "samsa")
     ),
 ]
-REPEATABLE = Path(__file__).with_name("data") / "repeatable_cells.csv"  # that version 56d17eb had a command for
+REPEATABLE = Path(__file__).with_name("repeatable_cells.csv")  # that version 56d17eb had a command for
 ROUNDING = 0.006  # the papers print two decimals of a million
 
 

@@ -1,4 +1,4 @@
-"""Which rows of a table its figures draw, and the look that a row has in all of them."""
+"""The rows that the figures of a table show, each with one colour, marker and dash in all figures."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 
-MOST_ROWS = 12  # that can be told apart
-OF_ATTENTIONS = COLOURS[:-1]  # black is the page's own, or lost on it
-OF_CONTROLS = ("#767676", "#A0A0A0")
+MOST_ROWS = 12  # more cannot be told apart
+ATTENTION_COLOURS = COLOURS[:-1]  # without black, which is invisible in dark mode
+CONTROL_COLOURS = ("#767676", "#A0A0A0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 WHOLE, LONG, DOTS = (1, 0), (9, 3), (2, 2)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A row of a table, as figures draw it."""
+class PlotRow:
+    """A row of a table with its name and look in figures."""
 
     name: str
     line: Line
@@ -29,37 +29,37 @@ class Drawn:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """Those that ended well, as the table's mean is of them."""
+        """The successful runs, which the table's mean is over."""
         return [run for run in self.line.row.runs if run.status == "ok"]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What the figures of one table are about."""
+class PlotTable:
+    """A table as its figures show it."""
 
-    suffix: str  # of the figures' names; '' in a report of one table
+    suffix: str  # of the figures' names; '' in a report with one table
     title: str
     metric: str
-    rows: tuple[Drawn, ...]  # with a run that ended well, in the order of the table
-    telling: tuple[Drawn, ...]  # at most MOST_ROWS of them
+    rows: tuple[PlotRow, ...]  # those with a successful run, in the order of the table
+    main_rows: tuple[PlotRow, ...]  # at most MOST_ROWS of `rows`
 
-    def told(self, rows: Sequence[Drawn]) -> str:
-        """How many rows a figure leaves out, and why; '' if none."""
+    def omission(self, rows: Sequence[PlotRow]) -> str:
+        """A sentence on the rows that a figure leaves out; '' if it shows all."""
         if len(rows) == len(self.rows):
             return ""
-        return f" {len(rows)} of {len(self.rows)} rows are drawn: the controls and those farthest from chance."
+        return f" {len(rows)} of {len(self.rows)} rows are shown: the controls, and those farthest from chance."
 
 
-def subjects(sections: Sequence[Section]) -> list[Subject]:
-    """What there is to draw of each table."""
+def plot_tables(sections: Sequence[Section]) -> list[PlotTable]:
+    """Each table as its figures show it."""
     names = [[_name(line) for line in lines] for _, lines in sections]
     looks = _looks([[(_name(line), is_control(line.row.attention)) for line in lines] for _, lines in sections])
     found = []
     for number, ((table, lines), shown) in enumerate(zip(sections, names, strict=True), start=1):
-        rows = tuple(Drawn(name, line, looks[name]) for name, line in zip(shown, lines, strict=True))
+        rows = tuple(PlotRow(name, line, looks[name]) for name, line in zip(shown, lines, strict=True))
         ended = tuple(row for row in rows if row.runs)
         suffix = f"_{number}" if len(sections) > 1 else ""
-        found.append(Subject(suffix, table.title, table.metric, ended, tuple(chosen(ended, MOST_ROWS))))
+        found.append(PlotTable(suffix, table.title, table.metric, ended, tuple(select_rows(ended, MOST_ROWS))))
     return found
 
 
@@ -69,27 +69,27 @@ def _name(line: Line) -> str:
 
 
 def _looks(tables: Sequence[Sequence[tuple[str, bool]]]) -> Mapping[str, Look]:
-    """A look for each name: the first that no row beside it has, in whatever table the two meet."""
+    """A look for each name: the first that no row of the same tables has."""
     controls = {name: control for table in tables for name, control in table}
     places: dict[str, int] = {}
     for name, control in controls.items():
-        beside = {other for table in tables if name in dict(table) for other, _ in table}
-        taken = {places[other] for other in beside if other in places and controls[other] == control}
+        neighbours = {other for table in tables if name in dict(table) for other, _ in table}
+        taken = {places[other] for other in neighbours if other in places and controls[other] == control}
         places[name] = next(place for place in range(len(taken) + 1) if place not in taken)
     return {name: _look(place, controls[name]) for name, place in places.items()}
 
 
 def _look(place: int, control: bool) -> Look:
-    colours = OF_CONTROLS if control else OF_ATTENTIONS
+    colours = CONTROL_COLOURS if control else ATTENTION_COLOURS
     turn, colour = divmod(place, len(colours))
     shape = SHAPES[-1 - place % len(SHAPES)] if control else SHAPES[(place + turn) % len(SHAPES)]
     return Look(colours[colour], shape, DOTS if control else (WHOLE, LONG)[turn % 2])
 
 
-def chosen(rows: Sequence[Drawn], most: int) -> list[Drawn]:
-    """At most so many rows in their order: the controls, and of the others those that are farthest from chance."""
+def select_rows(rows: Sequence[PlotRow], most: int) -> list[PlotRow]:
+    """At most `most` rows in their order: the controls, then those farthest from chance."""
 
-    def rank(row: Drawn) -> tuple[bool, float]:
+    def rank(row: PlotRow) -> tuple[bool, float]:
         chance, mean = row.line.row.runs[0].number("chance"), row.line.mean
         far = abs(mean - chance) if mean is not None and chance is not None else 0.0
         return (not is_control(row.line.row.attention), -far)

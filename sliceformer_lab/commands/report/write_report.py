@@ -1,11 +1,10 @@
-"""One report, in order: collect the runs, group them, put numbers on each row, write every format."""
+"""Writes a report: collects the runs, groups them into rows, computes each row, writes every format."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
+from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.report.coverage import coverage
 from sliceformer_lab.commands.report.figures import figures, write_figures
 from sliceformer_lab.commands.report.lines import lines
@@ -16,7 +15,7 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 
-WIDTH = 200  # of tables that go into a file or a pipe
+WIDTH = 200  # characters of printed tables in files and pipes
 
 
 def run(options: ReportOptions, folder: Path) -> None:
@@ -27,11 +26,11 @@ def run(options: ReportOptions, folder: Path) -> None:
     found = collect(Path(options.folder).expanduser().resolve())
     sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
     covered = coverage(found.runs, found.folder)
-    drawn = figures(sections)
+    plots = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = write_figures(drawn, folder) if options.figures else []
+    pictures = write_figures(plots, folder) if options.figures else []
     texts = {
-        "report.html": page(found, sections, drawn, covered, [path.relative_to(folder) for path in pictures]),
+        "report.html": page(found, sections, plots, covered, [path.relative_to(folder) for path in pictures]),
         "report.md": markdown(found, sections),
         "report.csv": frame(sections).to_csv(index=False),
         "report.tex": latex(sections),
@@ -39,9 +38,7 @@ def run(options: ReportOptions, folder: Path) -> None:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = table_console(WIDTH)
     show(console, found, sections)
     for name in [*texts, *(["figures"] if pictures else [])]:
         console.print(str(folder / name), markup=False, soft_wrap=True)
