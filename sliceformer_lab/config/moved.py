@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Modules that moved since commit 56d17eb (November 2026): old -> new.
+# Modules that moved since commit 56d17eb (November 2026), and classes that moved to another one: old -> new.
 MOVED = {
     **{f"tasks.{name}": f"sliceformer_lab.tasks.{name}" for name in ("graph", "image", "peptides", "points")},
     **{f"tasks.{name}": f"sliceformer_lab.tasks.{name}" for name in ("retrieval", "sequence")},
@@ -24,6 +24,9 @@ MOVED = {
     "sliceformer_lab.data.retrieval": "sliceformer_lab.data.sequences.document_pairs",
     "sliceformer_lab.data.text_csv": "sliceformer_lab.data.sequences.text_csv",
     "sliceformer_lab.data.molecule": "sliceformer_lab.data.graphs.molecule",
+    "sliceformer_lab.data.molecule.PCQM4M": "sliceformer_lab.data.graphs.pcqm4m.PCQM4M",
+    "sliceformer_lab.data.molecule.QM9Gap": "sliceformer_lab.data.graphs.qm9.QM9Gap",
+    "sliceformer_lab.data.molecule.ZINC": "sliceformer_lab.data.graphs.zinc.ZINC",
     "sliceformer_lab.data.peptides": "sliceformer_lab.data.graphs.lrgb",
     "sliceformer_lab.data.modelnet": "sliceformer_lab.data.points.modelnet",
     "sliceformer_lab.data.points": "sliceformer_lab.data.points.point_folder",
@@ -40,7 +43,7 @@ MOVED = {
 def current_target(target: str) -> str:
     """The present dotted name of a class or function that an older version named."""
     module, _, name = target.rpartition(".")
-    return f"{MOVED[module]}.{name}" if module in MOVED else target
+    return MOVED.get(target) or (f"{MOVED[module]}.{name}" if module in MOVED else target)
 
 
 def with_current_targets(node: Any) -> Any:

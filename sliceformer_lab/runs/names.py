@@ -16,7 +16,7 @@ from sliceformer_lab.runs.folder import CONFIG
 
 
 def register_resolvers() -> None:
-    """Registers the functions below, `by_attention` and `by_task`; a name with a time in it is cached, to stay the same."""
+    """Registers the functions below, `by_attention` and `by_task`. Names with a time are cached, so that they stay."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
