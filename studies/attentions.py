@@ -52,10 +52,11 @@ INTRODUCTION = """\
 # Attentions
 
 Each row is a class in `sliceformer_lab/attention/`, listed under the name of its YAML; `attention=NAME` selects it.
-Presets are other YAML files of the same class. *Year* is the first version on arXiv. *Controls* are there to compare
-with: they mix nothing (`identity`), mix without learning (`mean`, `random_permutation`) or mix neighbours only
-(`depthwise_conv`). Cost is that of the mixing alone, in N tokens, C channels and the sizes among the options.
-Parameters are those of one layer with 512 channels, 8 heads and at most 1,024 tokens, projections included.
+Presets are other YAML files of the same class or of a subclass. *Year* is the first version on arXiv. *Controls*
+are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_permutation`) or mix
+neighbours only (`depthwise_conv`). Cost is that of the mixing alone, in N tokens, C channels and the sizes among
+the options. Parameters are those of one layer with 512 channels, 8 heads and at most 1,024 tokens, projections
+included.
 """
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,
@@ -86,10 +87,18 @@ def node(name: str) -> dict[str, Any]:
 
 @cache
 def presets() -> dict[str, list[str]]:
-    """The YAML named after each class, with the other YAMLs of that class."""
-    modules = {name: node(name)["_target_"].split(".")[-2] for name in option_names("attention")}
-    own = [name for name, module in modules.items() if name == module and name != "hybrid"]
-    return {name: [other for other, module in modules.items() if module == name and other != name] for name in own}
+    """The YAML named after each class, with the other YAMLs of that class or of its subclasses."""
+    homes = {name: _home(name) for name in option_names("attention") if name != "hybrid"}
+    return {
+        name: [other for other, home in homes.items() if home == name and other != name]
+        for name in dict.fromkeys(homes.values())
+    }
+
+
+def _home(name: str) -> str:
+    """The YAML named after the class of an attention, or after the nearest base class that has one."""
+    modules = (kind.__module__.rpartition(".")[2] for kind in type(layer(name)).__mro__)
+    return next(module for module in modules if module in option_names("attention"))
 
 
 @cache
