@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
 
-_PRODUCTS = {aten.mv, aten.dot}  # products of vectors, which torch's table lacks
+_PRODUCTS = {aten.mv, aten.dot}  # products of vectors, which torch's table does not have
 _FOURIER = {aten._fft_c2c, aten._fft_r2c, aten._fft_c2r}
 _EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
 _PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax, aten.lt, aten.le, aten.gt, aten.ge}

@@ -151,7 +151,7 @@ class Peptides(SmilesData):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PeptidesFunc(Peptides):
-    """Functions of peptides: ten labels, of which several can be true."""
+    """Functions of peptides: ten labels; several can be true at once."""
 
     title = "peptides_func"
     folder_name = "peptides-functional"
