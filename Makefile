@@ -1,10 +1,10 @@
-# Everything runs in .venv, which the first target that needs it sets up.
+# Everything runs in .venv, which the first target that needs it installs.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run report study test test-fast lint types docs clean
+.PHONY: help install backends run report test lint types docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -12,29 +12,23 @@ help: ## this list
 install: $(STAMP) ## set up .venv (once; 6 GB with torch's CUDA libraries, 2 to 4 minutes)
 
 $(STAMP): pyproject.toml setup.py $(wildcard csrc/*)
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sliceformer_lab needs Python 3.11 or newer; say make PYTHON=python3.12")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sliceformer_lab needs Python 3.11 or newer; run make PYTHON=python3.12")'
 	@echo "setting up .venv: about 3 GB to download, 6 GB on disk, 2 to 4 minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
 
-run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=sliceformer" (default: CSP on digits)
+run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=csp", a table: make run ARGS="study=csp_table1 scale=small"
 	$(BIN)/python -m sliceformer_lab $(ARGS)
 
-report: $(STAMP) ## tables of finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
+report: $(STAMP) ## compare finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
 	$(BIN)/python -m sliceformer_lab report $(or $(FOLDER),outputs) $(ARGS)
-
-study: $(STAMP) ## a table of a paper, then its report: make study STUDY=csp_table1 SCALE=small ONLY=WORD ARGS="seed=0,1,2"
-	$(BIN)/python -m sliceformer_lab study $(STUDY) $(if $(SCALE),scale=$(SCALE)) $(if $(ONLY),only=$(ONLY)) $(ARGS)
 
 test: $(STAMP) ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
 
-test-fast: $(STAMP) ## all but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m 'not slow' $(ARGS)
-
-# Which ways of computing shift_sort this machine has; with a C++ compiler, "cpu" has to be one of them.
-backends: $(STAMP) ## which backends of the operator library run here
+# The backends of shift_sort on this machine; fails if there is a C++ compiler but no CPU kernel.
+backends: $(STAMP) ## list the backends of the operator library on this machine
 	@$(BIN)/python -c 'from sliceformer_lab import permute; print("backends:", *permute.available_backends()); \
 	[print(f"no {name}: {why}") for name, why in permute.missing_backends().items()]; \
 	import shutil, sys; "cpu" in permute.missing_backends() and (shutil.which("c++") or shutil.which("g++")) \

@@ -1,29 +1,35 @@
-"""`python -m sliceformer_lab`: trains, or runs the command that its first word names."""
+"""`python -m sliceformer_lab`: trains, or runs the command that the first argument names."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
+from importlib import import_module
 
-from sliceformer_lab.cli.main import run_command
-from sliceformer_lab.commands.benchmark.command import BENCHMARK
-from sliceformer_lab.commands.inspect.command import INSPECT
-from sliceformer_lab.commands.report.after_sweep import sweep_compared
-from sliceformer_lab.commands.report.command import REPORT
-from sliceformer_lab.commands.train.command import TRAIN
-from sliceformer_lab.commands.wandb.command import WORKSPACE
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.main import run_program
+from sliceformer_lab.cli.train import train_command
+from sliceformer_lab.commands.report.after_sweep import report_sweep
 
-TRAIN_AND_COMPARE = replace(TRAIN, after_sweep=sweep_compared)
-COMMANDS = {"report": REPORT, "inspect": INSPECT, "benchmark": BENCHMARK, "wandb": WORKSPACE}
+COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py of each is the command of that name
+    "report",
+    "inspect",
+    "benchmark",
+    "wandb",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in COMMANDS:
-        return run_command(COMMANDS[words[0]], words[1:])
-    return run_command(TRAIN_AND_COMPARE, words)
+    train = train_command(lambda: {word: load(word).summary for word in COMMANDS}, report_sweep)
+    return run_program(train, {word: partial(load, word) for word in COMMANDS}, sys.argv[1:] if argv is None else argv)
+
+
+def load(word: str) -> Command:
+    """The command of this name, imported when it is needed."""
+    command: Command = import_module(f"sliceformer_lab.commands.{word}.command").COMMAND
+    return command
 
 
 if __name__ == "__main__":

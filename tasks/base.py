@@ -97,7 +97,7 @@ class Task(TaskModule):
         metrics.update(kept.float() if kept.is_floating_point() else kept.long(), batch.target)
         mean_loss.update(self.evaluation_loss(output, batch.target).expand(len(batch)))  # once per sample
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
-        self.log_dict(values, on_epoch=True, batch_size=len(batch), add_dataloader_idx=False)
+        self.log_dict(values, on_epoch=True, logger=not keep, batch_size=len(batch), add_dataloader_idx=False)
         if keep:
             self.predictions.setdefault(split, Predictions()).add(batch, kept)
 

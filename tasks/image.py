@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from timm.data.mixup import Mixup
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
@@ -16,8 +15,10 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.encoder.pretrained import initialise
 from sliceformer_lab.tasks.classification import Classification
+
+if TYPE_CHECKING:
+    from timm.data.mixup import Mixup
 
 
 class ImageClassification(Classification):
@@ -70,6 +71,8 @@ class ImageClassification(Classification):
         self.label_smoothing = label_smoothing
         self.mix: Mixup | None = None
         if mixup or cutmix:
+            from timm.data.mixup import Mixup
+
             self.mix = Mixup(  # type: ignore[no-untyped-call]
                 mixup_alpha=mixup, cutmix_alpha=cutmix, label_smoothing=label_smoothing, num_classes=spec.num_classes
             )
@@ -90,7 +93,10 @@ class ImageClassification(Classification):
 
     def initialise(self) -> None:
         """Loads the pretrained weights of `encoder.init`, if any."""
-        initialise(self.embedding, self.encoder, self.norm)
+        if self.encoder.options.init is not None:
+            from sliceformer_lab.encoder.pretrained import initialise
+
+            initialise(self.embedding, self.encoder, self.norm)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""

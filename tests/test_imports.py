@@ -27,7 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "measures": ("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
     "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
-    "encoder": ("attention", "config", "torch", "pydantic", "timm", "torch_geometric"),
+    "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
     "data": (
         *("torch", "numpy", "pandas", "scipy", "pydantic", "PIL", "tokenizers", "pytorch_lightning", "sklearn"),
         *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock", "matplotlib"),
@@ -46,7 +46,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 COMMAND = (
     *("cli", "config", "runs", "training", "measures", "encoder", "attention", "permute"),
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
-    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision"),
+    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL"),
 )
 SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may have
 

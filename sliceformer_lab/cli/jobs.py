@@ -1,4 +1,4 @@
-"""The jobs of one command: from what Hydra composed to a run, and how each ended."""
+"""The jobs of one command: validates what Hydra composed, runs each job, and records how it ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import plain_values
+from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
 from sliceformer_lab.config.schema import ConfigError, allow_targets, construct
 from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.runs.folder import CONFIG, read_config
+from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs
 from sliceformer_lab.training.distributed import is_first_process
+from sliceformer_lab.training.lean_imports import import_lightning
 from sliceformer_lab.training.signals import interrupted
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Job:
 
     folder: Path
     of_sweep: bool
+    study: str | None = None
     value: float | None = None
     error: LabError | None = None
 
@@ -47,21 +50,22 @@ class Job:
 def recorded_in(
     jobs: list[Job], run: Callable[[DictConfig, Path], float | None]
 ) -> Callable[[DictConfig], float | None]:
-    """The function for Hydra to call; it runs a job in its folder and appends how that ended to `jobs`.
+    """The function that Hydra calls: it runs a job in its folder and appends the outcome to `jobs`.
 
-    Hydra sees no error: it would add its own text and end a sweep. Only a signal ends one, by SystemExit.
+    Errors do not reach Hydra, which would print its own text and end a sweep. A signal ends a sweep by SystemExit.
     """
 
     def job(cfg: DictConfig) -> float | None:
-        folder = Path(HydraConfig.get().runtime.output_dir)
-        of_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        hydra = HydraConfig.get()
+        folder, of_sweep = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
+        study = hydra.runtime.choices.get("study")
         try:
             value = run(cfg, folder)
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
-                raise  # how a run tells Lightning not to kill the others
-            error = _told(raised)
-            jobs.append(Job(folder, of_sweep, error=error))
+                raise  # by this, Lightning leaves the other processes of a distributed run alone
+            error = as_lab_error(raised)
+            jobs.append(Job(folder, of_sweep, study, error=error))
             if of_sweep:
                 log.error(f"this job {error.status}: {error}")
                 if isinstance(error, InterruptedRunError):
@@ -69,14 +73,14 @@ def recorded_in(
             with suppress(OSError):
                 folder.rmdir()  # a run refused before it wrote anything leaves no folder
             return None
-        jobs.append(Job(folder, of_sweep, value))
+        jobs.append(Job(folder, of_sweep, study, value))
         return value
 
     return job
 
 
-def _told(error: BaseException) -> LabError:
-    """Any error as one to tell in a sentence; the traceback of one that nobody foresaw goes to the job's log."""
+def as_lab_error(error: BaseException) -> LabError:
+    """Any error as a LabError of one sentence; the traceback of an unexpected error goes to the job's log."""
     if isinstance(error, LabError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -88,23 +92,22 @@ def _told(error: BaseException) -> LabError:
 
 
 def training_job(cfg: DictConfig, folder: Path) -> float | None:
-    """Check the configuration and train, or score again. Raises LabError for what the user can mend."""
+    """Validate the configuration, then train, or score a finished run again. Raises LabError."""
     overrides = list(HydraConfig.get().overrides.task)
     config = resolved(cfg)
-    first = is_first_process()  # the others of a distributed run read what it writes below
+    first = is_first_process()  # the others of a distributed run read the file written below
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
+    import_lightning()
     checked: Mapping[str, Any] = config
     if first:
-        config = _meant(config, overrides)
+        config = _config_to_run(config, overrides)
         checked = check_config(config)
-        if config.get("budget") and not config["resume"]:  # a saved configuration has its width already
-            from sliceformer_lab.training.budget import within_budget
-
-            config = within_budget(config)
+        if not config["resume"]:  # a saved configuration has its widths and its cell already
+            config = _as_new_run(config, overrides)
             checked = check_config(config)
-        if not config["resume"] and (folder / CONFIG).exists():
-            _check_unchanged(config, folder)
+            if (folder / CONFIG).exists():
+                _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.training.run import run
@@ -112,47 +115,76 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     return run(checked, folder)
 
 
+def _as_new_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The configuration with the widths of its budget and the published cell that it repeats. Raises ConfigError."""
+    _check_recipe(config["names"]["recipe"], overrides)
+    if config["budget"]:
+        from sliceformer_lab.training.budget import within_budget
+
+        config = within_budget(config)
+    return config | {"published": repeated_cell(config)}
+
+
+def _check_recipe(recipe: str | None, overrides: list[str]) -> None:
+    """Raises ConfigError if the command line chooses an encoder or optimiser in which the recipe sets keys.
+
+    The recipe's keys would change the chosen one: encoder=tiny would have the recipe's depth.
+    """
+    if recipe not in option_names("recipe"):
+        return
+    written = written_option("recipe", recipe)
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    for node in {"encoder", "optim"}.intersection(given, written):
+        own = compose_root([f"recipe={recipe}"])["hydra"]["runtime"]["choices"][node]
+        if given[node] != own:
+            keys = ", ".join(f"{node}.{key}" for key in written[node])
+            raise ConfigError(
+                f"{node}={given[node]}: recipe={recipe} sets {keys} itself, which would change {given[node]}; "
+                f"set these keys on the command line, or choose task, block and {node} without a recipe"
+            )
+
+
 def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
-    """A sweep started again goes on with its own runs. Raises ConfigError for any other run that a folder holds."""
+    """Let a restarted sweep continue its own runs. Raises ConfigError if the folder holds any other run."""
     if HydraConfig.get().mode != RunMode.MULTIRUN:
-        raise ConfigError(f"{folder} holds a run already; go on with resume={folder} or choose another folder")
+        raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
     saved = read_config(folder)
     if changed := what_differs(saved, config):
         raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another hydra.sweep.dir")
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """Plain values; paths made absolute, so that they mean the same from any folder. Raises ConfigError."""
+    """The configuration as plain values, with absolute paths. Raises ConfigError."""
     try:
         for key, path in cfg.paths.items():
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
         return plain_values(cfg)
-    except MissingMandatoryValue as error:
-        scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
-        raise ConfigError(
-            f"scale={scale}: nothing says how large task={task} is then; write conf/scale/_of_task/{scale}/{task}.yaml"
-        ) from error
     except OmegaConfBaseException as error:
+        if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
+            scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
+            raise ConfigError(
+                f"scale={scale}: task={task} has no sizes at this scale; write them in conf/scale/{scale}.yaml"
+            ) from error
         raise ConfigError(str(error).splitlines()[0]) from error
 
 
-def command_options(cfg: DictConfig, kind: type[Options], where: str, apart: str | None = None) -> Options:
-    """The options of a command beside training, as its own class of them; `apart` is a node that is none of them.
+def command_options(cfg: DictConfig, kind: type[Options], where: str, except_node: str | None = None) -> Options:
+    """The root of the configuration, without `paths` and `except_node`, as options of class `kind`.
 
-    Raises ConfigError.
+    Raises ConfigError if they do not fit.
     """
-    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", apart)}
+    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", except_node)}
     options: Options = construct({"_target_": f"{kind.__module__}.{kind.__name__}", **config}, where=where)
     return options
 
 
-def _meant(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The configuration to run: that of the folder to resume, if one is named."""
+def _config_to_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The composed configuration, or with `resume` that of the run folder. Raises ConfigError."""
     if config["resume"]:
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             raise ConfigError("resume names one run folder and cannot be part of a multirun")
         return resumed_config(config, overrides)
     if config["mode"] == "eval":
-        raise ConfigError("mode=eval scores a finished run again: say which with resume=FOLDER")
+        raise ConfigError("mode=eval scores a finished run again: name it with resume=FOLDER")
     return config

@@ -1,6 +1,6 @@
-"""The command line: composes the configuration with Hydra, tells mistakes in one sentence, runs one job or many.
+"""Runs a command line: finds its command, composes the options with Hydra, runs one job or many, prints errors.
 
-Imports nothing heavy: torch is loaded by the job, after the configuration stood.
+Imports nothing heavy: torch is imported by the job, after the options are validated.
 """
 
 from __future__ import annotations
@@ -9,101 +9,104 @@ import logging
 import os
 import signal
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.utils import env_override
-from omegaconf import DictConfig
 
-from sliceformer_lab.cli.jobs import Job, recorded_in
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.help import PROGRAM
+from sliceformer_lab.cli.jobs import Job, as_lab_error, recorded_in
 from sliceformer_lab.config.compose import CONF_DIR
 from sliceformer_lab.config.explain import explain
-from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.training.signals import interrupted
 
 
-@dataclass(frozen=True)
-class Command:
-    """What a command line composes, what its help says, and what a job of it does in the job's folder."""
+def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], argv: Sequence[str]) -> int:
+    """Run the command that the first argument names, or else `train`, and return the exit code.
 
-    config_name: str
-    help_text: Callable[[], str]
-    job: Callable[[DictConfig, Path], float | None]
-    implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that others bring along
-    bare_word: str | None = None  # the option that a word without = sets, such as the folder of a report
-    after_sweep: Callable[[Sequence[Job]], str | None] = lambda _: None  # what its jobs give together, and what to tell
-
-    def read(self, word: str) -> str:
-        """An argument as Hydra's KEY=VALUE."""
-        if self.bare_word is None or word.startswith("~") or ("=" in word and not Path(word).exists()):
-            return word
-        quoted = word.replace("'", r"\'")
-        return f"{self.bare_word}='{quoted}'"
+    `commands` maps each word to a function that imports its command; `argv` has no program name.
+    """
+    arguments = list(argv)
+    try:
+        overrides = _parser().parse_known_intermixed_args(arguments)[0].overrides
+    except ConfigError as error:
+        return _print_error(str(error), 1)
+    word = overrides[0] if overrides else ""
+    if word in commands:
+        arguments.remove(word)
+        return run_command(commands[word](), arguments)
+    if word and "=" not in word and not word.startswith("~"):
+        return _print_error(f"{word} is neither a command nor KEY=VALUE{nearest(word, list(commands))}", 1)
+    return run_command(train, arguments)
 
 
 def run_command(command: Command, argv: Sequence[str]) -> int:
-    """Run a command line and return its exit code; `argv` without the program's name and the command's word."""
+    """Run a command and return its exit code; `argv` has neither program name nor the command's word."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of torch cost 5 times on shared cores
     arguments = list(argv)
     args = Namespace(overrides=[], config_dir=None)
     jobs: list[Job] = []
     code = 0
     try:
-        args = _parsed(arguments)
+        args = _parser().parse_intermixed_args(arguments)
         if args.help:
             print(command.help_text())  # noqa: T201
             return 0
         register_resolvers()
-        flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra wants them apart
-        args.overrides = [command.read(word) for word in args.overrides]
-        with _own_logging(), _called_with([*command.implied(args.overrides), *args.overrides, *flags]):
+        flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra needs overrides first
+        args.overrides = [command.override(argument) for argument in args.overrides]
+        with _own_logging(), _hydra_arguments([*command.implied(args.overrides), *args.overrides, *flags]):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()
     except KeyboardInterrupt:
-        code = _tell(str(interrupted(signal.SIGINT)), 130)
+        code = _print_error(str(interrupted(signal.SIGINT)), 130)
     except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:
-        code = _tell(explain(error, args.overrides, args.config_dir, command.config_name), 1)
-    return max(code, _conclude(jobs, command))
+        code = _print_error(explain(error, args.overrides, args.config_dir, command.config_name), 1)
+    return max(code, _conclude(jobs, command, was_stopped=code > 128))
 
 
-def _conclude(jobs: list[Job], command: Command) -> int:
-    """Tell how the jobs ended; 0 if all ended well, 1 if one failed, 128 + its number if a signal stopped one."""
+def _conclude(jobs: list[Job], command: Command, was_stopped: bool) -> int:
+    """Print how the jobs ended and finish a sweep. Returns 0, 1 if a job failed, 128 + the number of a signal."""
     errors = [job.error for job in jobs if job.error]
     if any(job.of_sweep for job in jobs):
         print(f"\njobs in {jobs[0].folder.parent}", *jobs, sep="\n  ")  # noqa: T201
-        if told := command.after_sweep(jobs):
-            print(told)  # noqa: T201
         if errors:
-            _tell(f"{len(errors)} of {len(jobs)} jobs did not finish", 1)
+            _print_error(f"{len(errors)} of {len(jobs)} jobs did not finish", 1)
+        if command.after_sweep and not was_stopped:
+            try:
+                command.after_sweep(jobs)
+            except Exception as raised:
+                errors.append(as_lab_error(raised))
+                _print_error(str(errors[-1]), 1)
     else:
         for error in errors:
-            _tell(str(error), 1)
+            _print_error(str(error), 1)
     return max((error.exit_code for error in errors), default=0)
 
 
-def _parsed(arguments: list[str]) -> Namespace:
-    """The arguments as Hydra reads them, flags anywhere. Raises ConfigError for a flag that it does not know."""
+def _parser() -> ArgumentParser:
+    """Hydra's parser of arguments, which raises ConfigError instead of exiting."""
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{message}; see --help, and --hydra-help for the flags")
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_intermixed_args(arguments)
+    return parser
 
 
 @contextmanager
 def _own_logging() -> Iterator[None]:
-    """Log handlers last as long as the command: a job's file may be gone when its process goes on to other things."""
+    """Remove the log handlers that Hydra adds once the command ends: the caller's process may outlive their files."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
@@ -117,8 +120,8 @@ def _own_logging() -> Iterator[None]:
 
 
 @contextmanager
-def _called_with(arguments: list[str]) -> Iterator[None]:
-    """Hydra reads sys.argv, and raises its errors only under HYDRA_FULL_ERROR instead of printing them and exiting."""
+def _hydra_arguments(arguments: list[str]) -> Iterator[None]:
+    """Put the arguments into sys.argv, which Hydra reads, and have it raise its errors instead of exiting."""
     before = sys.argv
     sys.argv = [before[0], *arguments]
     try:
@@ -128,6 +131,7 @@ def _called_with(arguments: list[str]) -> Iterator[None]:
         sys.argv = before
 
 
-def _tell(sentence: str, code: int) -> int:
-    print(f"sliceformer-lab: {sentence}", file=sys.stderr)  # noqa: T201
+def _print_error(sentence: str, code: int) -> int:
+    """Print the sentence to stderr and return the exit code."""
+    print(f"{PROGRAM}: {sentence}", file=sys.stderr)  # noqa: T201
     return code

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's errors as one sentence: where, what was given, what would work."""
+"""Turns Hydra's and OmegaConf's errors into one sentence: where, what was given, what would work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 
-from sliceformer_lab.cli.plan import BENCHMARKS
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, no_such_option, option_names
 from sliceformer_lab.config.schema import nearest
 from sliceformer_lab.errors import LabError
@@ -21,16 +20,16 @@ from sliceformer_lab.errors import LabError
 def explain(
     error: Exception, overrides: Sequence[str], config_dir: str | None = None, config_name: str = "config"
 ) -> str:
-    """The sentence for an error that composing `overrides` raised; `config_dir` is searched for options too."""
-    told = _told_already(error)
-    if told is not None:
-        return told
+    """The sentence for an error raised while composing `overrides`; `config_dir` may hold further options."""
+    ours = _lab_error(error)
+    if ours is not None:
+        return str(ours)
     if isinstance(error, MissingConfigException):
         return _missing_option(error, overrides)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not understood; write KEY=VALUE, and quote a value with spaces or brackets"
-    if several := re.match("Ambiguous value for argument '(.*)'", str(error)):
-        return f"{several[1]}: several values; add -m to run each of them, or write [...] for a list"
+    if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):
+        return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
         faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir, config_name)]
     except (HydraException, ValueError):
@@ -38,11 +37,11 @@ def explain(
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
 
 
-def _told_already(error: BaseException | None) -> str | None:
-    """The text of an error of ours that Hydra or OmegaConf has wrapped."""
+def _lab_error(error: BaseException | None) -> LabError | None:
+    """The LabError that Hydra or OmegaConf has wrapped, if any."""
     while error is not None and not isinstance(error, LabError):
         error = error.__cause__ or error.__context__
-    return None if error is None else str(error)
+    return error
 
 
 def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> str:
@@ -51,10 +50,8 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
     if not group:
         return f"--config-name={missing}: there is no such file in {CONF_DIR}"
-    known, name = {*option_names(group), *(error.options or [])}, missing.removeprefix(f"{group}/")
-    if group == "study" and name in BENCHMARKS:
-        return f"study={name} measures speeds and trains nothing: python -m sliceformer_lab study {name}"
-    return no_such_option(group, name, sorted(known))
+    known = {*option_names(group), *(error.options or [])}
+    return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
 
 
 def _jobs(overrides: Sequence[str]) -> list[list[str]]:
@@ -64,7 +61,7 @@ def _jobs(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _faults(overrides: list[str], config_dir: str | None, config_name: str) -> list[str]:
-    """What is wrong with the overrides of one job, whose group options exist."""
+    """A sentence for each wrong override of one job; its group options all exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
     groups = list(compose_root([], config_name)["hydra"]["runtime"]["choices"])
     search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
@@ -78,7 +75,7 @@ def _choice_fault(override: Override) -> str | None:
     if override.key_or_group.startswith("hydra"):
         return None
     if override.is_add():
-        return f"{override.input_line}: there is a choice of {override.key_or_group} to replace; leave out the +"
+        return f"{override.input_line}: {override.key_or_group} has a choice already; leave out the +"
     if not override.is_delete() and not isinstance(override.value(), str):
         return f"{override.input_line}: name one option of {override.key_or_group}"
     return None
@@ -88,7 +85,7 @@ def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> s
     key = override.key_or_group
     parent, missing, siblings = _search(key, root, groups)
     if override.is_add():
-        return None if missing else f"{override.input_line}: there is such a key to replace; leave out the +"
+        return None if missing else f"{override.input_line}: there is such a key already; leave out the +"
     if not missing or override.is_force_add():
         return None
     where = f" in {parent}" if parent else ""
@@ -96,9 +93,9 @@ def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> s
 
 
 def _search(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:
-    """Where a dotted key leaves the configuration: the last parent there is, the part it lacks and what it has.
+    """How far a dotted key leads: its last existing parent, the first missing part, and the keys of that parent.
 
-    The lacking part is '' if the key is there.
+    The missing part is '' if the whole key exists.
     """
     node: Any = root
     parts = key.split(".")

@@ -17,11 +17,11 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from sliceformer_lab.config.moved import current_target
 from sliceformer_lab.errors import ConfigError
 
-OUR_PACKAGES = ("sliceformer_lab", "tasks", "callbacks")
 ALLOWED_PREFIXES = (
-    *(f"{package}." for package in OUR_PACKAGES),
+    "sliceformer_lab.",
     "torch.optim.",
     "torch.nn.",
     "torchvision.transforms.",
@@ -75,6 +75,7 @@ def allow_targets(prefixes: object) -> None:
 
 def locate(target: str, where: str = "_target_") -> Any:
     """The class or function of a dotted name. Raises ConfigError if it is not allowed or not there."""
+    target = current_target(target)
     if not target.startswith(ALLOWED_PREFIXES + _extra_prefixes):
         package = target.split(".")[0]
         raise ConfigError(
@@ -102,7 +103,7 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     function = target.__init__ if inspect.isclass(target) else target
     hints = get_type_hints(function, include_extras=True)
     kinds = [inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    if target.__module__.startswith(OUR_PACKAGES):
+    if target.__module__.startswith("sliceformer_lab."):
         kinds.pop()
     return {
         p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)

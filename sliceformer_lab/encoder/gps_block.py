@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from timm.layers.drop import DropPath
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
@@ -17,6 +15,7 @@ from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.layers import DropPath, Mlp
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
 
 Convolution = Literal["gcn", "gine", "gatedgcn"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,6 +14,7 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.layers import Mlp
 from sliceformer_lab.encoder.norm import NormKind, normalise
 
 

@@ -12,7 +12,7 @@ from sliceformer_lab.config.checked import ModelNodes, model_of, node_at
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, ConfigError
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.runs.papers import find
 from sliceformer_lab.training.interfaces import TaskModule
@@ -22,13 +22,14 @@ log = logging.getLogger(__name__)
 
 def build_data(config: Mapping[str, Any]) -> Any:
     """The data module of a configuration; nothing is read yet."""
-    data, optim = node_at(config, "data").build(), config["optim"]
-    data.seed = config["seed"]
-    data.accumulate = optim["accumulate"]
-    val_every = None if optim.get("max_steps") else optim["val_every"]
-    data.stretch = val_every and val_every * optim["accumulate"]
-    data.score_test_each_epoch = config["selection"] == "best_test"
-    return data
+    optim = config["optim"]
+    plan = LoadPlan(
+        seed=config["seed"],
+        accumulate=optim["accumulate"],
+        steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
+        score_test_each_epoch=config["selection"] == "best_test",
+    )
+    return node_at(config, "data").build(plan)
 
 
 def check_published(published: Mapping[str, Any] | None) -> None:

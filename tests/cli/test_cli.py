@@ -1,4 +1,4 @@
-"""The command line: what it lists, and what it says to a mistake."""
+"""The command line: its help, its commands, and how it refuses wrong options."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sliceformer_lab.__main__ import main
-from sliceformer_lab.cli.help import EXAMPLES
+from sliceformer_lab import commands
+from sliceformer_lab.__main__ import COMMANDS, load, main
+from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.schema import ConfigError, locate
 
 TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+
+HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "altair", "pytorch_lightning", "timm")
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,16 @@ def test_help_lists_every_task_and_attention_with_a_line_and_examples(capsys: py
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if "FOLDER" not in e and "--cfg" not in e])
 def test_every_example_of_the_help_composes(example: str) -> None:
-    compose_root([word.partition(",")[0] for word in example.split()[1:] if word != "-m"])
+    compose_root([word.partition(",")[0] for word in example.split() if word != "-m"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     {
         "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are bigbird, cosformer, csp",
         "attention=zzz": "attention=zzz: there is no such option; there are bigbird, cosformer, csp",
-        "experiment=table3_cifar10_csp": "did you mean csp/table3_cifar10_csp?",
-        "experiment=nope": "experiment=nope: there is no such option; --help lists them",
+        "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
+        "recipe=nope": "recipe=nope: there is no such option; --help lists them",
         "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
         "-m attention=mha,cps": "attention=cps: there is no such option; did you mean csp?",
         "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
@@ -82,18 +85,20 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "-m attention=csp,mha attention.group_size=4": "no such key in attention; there are gate, qk_norm",
         "task=digits -m sed=1,2": "sed: there is no such key; did you mean seed?",
         "~nope": "nope: there is no such key; there are allow_targets",
-        "+attention.group_size=4": "there is such a key to replace; leave out the +",
-        "+attention=mha": "+attention=mha: there is a choice of attention to replace; leave out the +",
+        "+attention.group_size=4": "there is such a key already; leave out the +",
+        "+attention=mha": "+attention=mha: attention has a choice already; leave out the +",
         "attention=null": "attention=null: name one option of attention",
         "attention=[mha,csp]": "attention=[mha,csp]: name one option of attention",
         "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
         "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
-        "attention": "attention: not understood; write KEY=VALUE",
+        "attention": "attention is neither a command nor KEY=VALUE; there are benchmark, inspect, report, wandb",
+        "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
+        "seed=1 attention": "attention: not understood; write KEY=VALUE",
         "--foo": "unrecognized arguments: --foo; see --help",
         "--config-name=nope": "--config-name=nope: there is no such file",
         "hydra.foo=3": "hydra.foo: there is no such key in hydra",
         "resume=nope": "resume=nope is not a run folder: it has no config.yaml",
-        "mode=eval": "mode=eval scores a finished run again: say which with resume=FOLDER",
+        "mode=eval": "mode=eval scores a finished run again: name it with resume=FOLDER",
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
         "++attention.groupsize=1": "attention.groupsize: there is no such option; did you mean group_size?",
         "~seed": "seed: a value is needed",
@@ -108,15 +113,15 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "allow_targets=os. attention._target_=os.system": "allow_targets: given 'os.', should be a list of packages",
     }.items(),
 )
-def test_mistake_is_told_in_one_sentence_before_anything_is_written(
-    lab: Callable[..., Outcome], arguments: str, told: str
+def test_wrong_option_is_refused_in_one_sentence_before_anything_is_written(
+    lab: Callable[..., Outcome], arguments: str, sentence: str
 ) -> None:
-    assert told in refusal(lab(*arguments.split()))
+    assert sentence in refusal(lab(*arguments.split()))
 
 
-def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
-    told = refusal(lab("attention.group_size=two", "optim.lr=-1", "seed=-1", "mode=foo", "selection=x"))
-    assert told.split("; ") == [
+def test_wrong_values_are_reported_all_at_once(lab: Callable[..., Outcome]) -> None:
+    sentence = refusal(lab("attention.group_size=two", "optim.lr=-1", "seed=-1", "mode=foo", "selection=x"))
+    assert sentence.split("; ") == [
         "seed: given -1, should be greater than or equal to 0",
         "mode: given 'foo', should be 'train' or 'eval'",
         "selection: given 'x', should be 'best_val', 'last' or 'best_test'",
@@ -126,7 +131,7 @@ def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     {
         "encoder.dim=130 encoder.num_heads=4": "encoder: num_heads=4 does not divide dim=130",
         "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49",
@@ -137,33 +142,35 @@ def test_wrong_values_are_told_all_at_once(lab: Callable[..., Outcome]) -> None:
         "published={paper:csp,table:table9,task:cifar10,metric:test/accuracy}": "published: no paper prints",
     }.items(),
 )
-def test_sizes_that_do_not_fit_are_told_in_one_sentence(lab: Callable[..., Outcome], arguments: str, told: str) -> None:
+def test_sizes_that_do_not_fit_are_refused_in_one_sentence(
+    lab: Callable[..., Outcome], arguments: str, sentence: str
+) -> None:
     outcome = lab(*TINY, *arguments.split())
-    assert (outcome.code, outcome.err.count("\n")) == (1, 1) and told in outcome.err
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1) and sentence in outcome.err
     assert "Traceback" not in outcome.out
 
 
 def test_code_named_by_a_file_is_refused_unless_the_command_line_allows_it(
     lab: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "mine.yaml").write_text(
         "# @package _global_\nallow_targets: [json.]\nattention:\n  _target_: json.loads\n"
     )
-    mine = ("--config-dir", str(tmp_path), "experiment=mine")
+    mine = ("--config-dir", str(tmp_path), "recipe=mine")
     assert "attention._target_: json.loads is code outside the allowed packages" in refusal(lab(*mine))
     allowed = refusal(lab(*mine, "allow_targets=[json.]"))  # found, and checked like any other target
     assert "outside" not in allowed and "attention.s: a value is needed" in allowed
     assert "code outside the allowed packages" in refusal(lab(*mine)), "what one command allows, the next does not"
 
 
-def test_error_beside_a_file_of_the_users_own_folder_is_still_explained(
+def test_error_next_to_an_option_of_the_users_own_folder_is_explained(
     lab: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     (tmp_path / "attention").mkdir()
     (tmp_path / "attention" / "mine.yaml").write_text("_target_: my_package.Mine\nwidth: 3\n")
-    told = refusal(lab("--config-dir", str(tmp_path), "attention=mine", "attention.widht=4"))
-    assert told == "attention.widht: there is no such key in attention; did you mean width?"
+    sentence = refusal(lab("--config-dir", str(tmp_path), "attention=mine", "attention.widht=4"))
+    assert sentence == "attention.widht: there is no such key in attention; did you mean width?"
 
 
 @pytest.mark.parametrize(
@@ -185,30 +192,42 @@ def test_hydras_own_commands_work(arguments: list[str], capsys: pytest.CaptureFi
     assert capsys.readouterr().out
 
 
-def test_help_and_mistakes_do_not_import_torch() -> None:
-    calls = [["--help"], ["attention=cps"], ["attention.groupsize=4"], ["sed=1"], ["attention.order=["], ["--foo"]]
+@pytest.mark.parametrize("word", COMMANDS)
+def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(
+    word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = load(word)
+    assert command.word == word
+    assert main(["--help"]) == 0
+    assert f"  {word:<{max(map(len, COMMANDS))}}  {command.summary}\n" in capsys.readouterr().out
+    for call in ([word, "--help"], ["--help", word]):
+        assert main(call) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(command.summary) and all(example in out for example in command.examples)
+
+
+def test_every_folder_of_commands_is_a_word() -> None:
+    folders = [file.parent.name for file in Path(commands.__path__[0]).glob("*/command.py")]
+    assert sorted(folders) == sorted(COMMANDS)
+
+
+def test_flags_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cfg", "job", "report"]) == 0
+    assert "reference: mha" in capsys.readouterr().out
+
+
+def test_help_and_refusals_import_nothing_heavy() -> None:
+    calls = ["--help", "--foo", "reprot outputs", *(f"{word} --help" for word in COMMANDS)]
+    refused = ["attention=cps", "attention.groupsize=4", "sed=1", "attention.order=[", "report outputs metrc=x"]
     code = (
         "import sys; from sliceformer_lab.__main__ import main;"
-        f"codes = [main(call) for call in {calls}];"
-        "sys.exit(f'{codes} torch' if 'torch' in sys.modules or codes != [0, 1, 1, 1, 1, 1] else 0)"
+        f"codes = [main(call.split()) for call in {calls + refused}];"
+        f"found = sorted(set({HEAVY}) & set(sys.modules)); print(codes, found, file=sys.stderr); sys.exit(len(found))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("name", ["tasks", "callbacks", "conf"])
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_file_that_hides_a_package_of_ours_is_named(
-    lab: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
-    intruder = tmp_path / (f"{name}.py" if kind == "file" else name)
-    if kind == "folder":
-        intruder.mkdir()
-    (intruder if kind == "file" else intruder / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    for module in [m for m in sys.modules if m.split(".")[0] == name]:
-        monkeypatch.delitem(sys.modules, module)
-    assert f"{intruder} hides the package {name}" in refusal(lab())
+    codes = [0, 1, 1, *(0 for _ in COMMANDS), *(1 for _ in refused)]
+    assert done.stderr.splitlines()[-1] == f"{codes} []"
 
 
 def test_a_command_leaves_the_callers_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

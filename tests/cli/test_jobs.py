@@ -46,7 +46,10 @@ def fail_in_turn(monkeypatch: pytest.MonkeyPatch, *errors: BaseException | None)
     monkeypatch.setattr(run, "run", end)
 
 
-def test_single_run_has_a_folder_of_its_task_attention_time_and_options(lab: Lab, tmp_path: Path) -> None:
+def test_single_run_has_a_folder_of_its_task_attention_time_and_options(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_in_turn(monkeypatch, None, None)
     assert lab(*TINY) == lab(*TINY) == 0
     folders = list((tmp_path / "outputs" / "digits" / "mha").iterdir())
     assert len(folders) == 2
@@ -59,7 +62,7 @@ def test_single_run_has_a_folder_of_its_task_attention_time_and_options(lab: Lab
 def test_sweep_runs_every_combination_in_a_folder_of_its_own(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lab("-m", *TINY, "attention=mha,identity", "seed=0,1") == 0
+    assert lab("-m", *TINY, "data.limit_train=32", "data.limit_eval=32", "attention=mha,identity", "seed=0,1") == 0
     assert [folder.name.rpartition("-")[0] for folder in jobs_of(tmp_path)] == [
         *("0-digits-mha", "1-digits-mha"),
         *("2-digits-identity", "3-digits-identity"),
@@ -84,8 +87,8 @@ def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
 ) -> None:
     fail_in_turn(monkeypatch, None, RuntimeError("out of cheese"), SystemExit(0), SystemExit("no"), None)
     assert lab("-m", *TINY, "seed=0,1,2,3,-4,5") == 1
-    told = capsys.readouterr()
-    table = told.out[told.out.index("\njobs in ") :]
+    printed = capsys.readouterr()
+    table = printed.out[printed.out.index("\njobs in ") :]
     assert [line.split("  ", 3)[2:] for line in table.splitlines()[2:]] == [
         ["ok", "0.5000"],
         ["failed", "RuntimeError: out of cheese"],
@@ -94,12 +97,12 @@ def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
         ["failed", "seed: given -4, should be greater than or equal to 0"],
         ["ok", "0.5000"],
     ]
-    assert told.err == "sliceformer-lab: 4 of 6 jobs did not finish\n"
+    assert printed.err == "sliceformer-lab: 4 of 6 jobs did not finish\n"
     log = (jobs_of(tmp_path)[1] / "sliceformer_lab.log").read_text()
     assert "Traceback" in log and "out of cheese" in log
 
 
-def test_failures_in_building_and_in_data_are_told_and_summarised(
+def test_failures_in_building_and_in_data_are_printed_and_summarised(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lab("-m", *TINY, "task=digits,image_folder", "encoder.num_heads=3,4") == 1
@@ -122,7 +125,7 @@ def test_signal_ends_a_sweep(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "sentence"),
     [
         (KeyboardInterrupt(), 130, "stopped by SIGINT"),
         (InterruptedRunError("stopped", 15), 143, "stopped"),
@@ -136,11 +139,11 @@ def test_single_run_ends_with_one_sentence_and_its_code(
     capsys: pytest.CaptureFixture[str],
     error: BaseException,
     code: int,
-    told: str,
+    sentence: str,
 ) -> None:
     fail_in_turn(monkeypatch, error)
     assert lab(*TINY) == code
-    assert capsys.readouterr().err == f"sliceformer-lab: {told}\n"
+    assert capsys.readouterr().err == f"sliceformer-lab: {sentence}\n"
 
 
 def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_result(
@@ -153,7 +156,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
         assert lab("resume=first", changed) == 1
         assert capsys.readouterr().err.startswith(f"sliceformer-lab: {changed}: a resumed run keeps its configuration")
     assert lab("hydra.run.dir=first") == 1
-    assert "holds a run already; go on with resume=" in capsys.readouterr().err
+    assert "holds a run already; continue it with resume=" in capsys.readouterr().err
     assert lab("-m", "resume=first", "mode=eval,train") == 1
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")} == files, "nothing was touched"
 

@@ -21,8 +21,8 @@ from support.yaml_options import as_yaml, folded
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.command import EXAMPLES, help_text
-from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions
+from sliceformer_lab.commands.inspect.command import COMMAND
+from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
 from sliceformer_lab.commands.inspect.show_heatmaps import Heatmaps
@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(runs: Path) -> Study:
-    return open_study(AnalyzeOptions(runs=str(runs)))
+    return open_study(InspectOptions(runs=str(runs)))
 
 
 def analyze(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -70,7 +70,7 @@ def analyze(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
 
 
 def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_run(runs: Path) -> None:
-    study = open_study(AnalyzeOptions(runs=str(runs / "c0"), checkpoint=("init", "last"), controls=False))
+    study = open_study(InspectOptions(runs=str(runs / "c0"), checkpoint=("init", "last"), controls=False))
     table = Spectrum(samples=SAMPLES).measurements(study)
     record = ProbeRecord.load(runs / "c0" / "spectrum.npz")
     assert record.epochs.tolist() == [-1, 0]
@@ -85,7 +85,7 @@ def test_spectrum_finds_at_init_and_at_the_end_what_the_callback_saw_during_the_
 
 
 def test_every_attention_and_control_is_in_the_table_and_in_every_figure(runs: Path) -> None:
-    found = Spectrum(samples=2).findings(open_study(AnalyzeOptions(runs=str(runs), checkpoint="init")))
+    found = Spectrum(samples=2).findings(open_study(InspectOptions(runs=str(runs), checkpoint="init")))
     seeds = found.table.groupby("attention")["seed"].nunique().to_dict()
     assert seeds == {"csp": 1, "mha": 2} | dict.fromkeys(controls(), 1)
     assert found.table.groupby("attention")["control"].first().to_dict() == {
@@ -382,9 +382,9 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
 def test_a_run_that_is_named_itself_is_looked_at_however_it_ended(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "m0", tmp_path / "m0")
     change(tmp_path / "m0", SUMMARY, '"status": "ok"', '"status": "interrupted"')
-    with_others = open_study(AnalyzeOptions(runs=str(tmp_path)))
+    with_others = open_study(InspectOptions(runs=str(tmp_path)))
     assert not with_others.groups and "interrupted" in with_others.left_out[str(tmp_path / "m0")]
-    named = open_study(AnalyzeOptions(runs=(str(tmp_path / "m0"), str(runs / "c0")), controls=False))
+    named = open_study(InspectOptions(runs=(str(tmp_path / "m0"), str(runs / "c0")), controls=False))
     assert [source.attention for source in named.groups[0].sources] == ["csp", "mha"] and not named.left_out
 
 
@@ -429,14 +429,14 @@ def test_yaml_of_an_analysis_holds_the_defaults_of_its_class_and_explains_them(n
     assert node == {option: as_yaml(default) for option, (_, default) in schema(target).items()}
     text = (CONF_DIR / "analysis" / f"{name}.yaml").read_text(encoding="utf-8").removeprefix("# @package _global_\n")
     assert text.startswith("# ") and set(node) <= set(re.findall(r"^\s*(\w+): .* # \S", text, re.M))
-    assert re.search(rf"^  {name} +\S", help_text(), re.M)
+    assert re.search(rf"^  {name} +\S", COMMAND.help_text(), re.M)
 
 
 def test_root_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], "analyze")
+    root = compose_root([], COMMAND.config_name)
     options = {name: value for name, value in root.items() if name not in ("hydra", "paths", "analysis")}
-    defaults = {name: as_yaml(default) for name, (_, default) in schema(AnalyzeOptions).items()}
+    defaults = {name: as_yaml(default) for name, (_, default) in schema(InspectOptions).items()}
     assert options == defaults | {"runs": "${paths.outputs}"}
-    said = help_text()
-    assert all(re.search(rf"^  {option}: ", said, re.M) for option in options)
-    assert all(example in said for example in EXAMPLES)
+    text = COMMAND.help_text()
+    assert all(re.search(rf"^  {option}: ", text, re.M) for option in options)
+    assert all(example in text for example in COMMAND.examples)

@@ -19,7 +19,7 @@ from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
-from sliceformer_lab.commands.benchmark.command import EXAMPLES, help_text
+from sliceformer_lab.commands.benchmark.command import COMMAND
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 from sliceformer_lab.permute import available_backends
@@ -43,7 +43,7 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
 
     def call(*arguments: str) -> tuple[int, str, str, Path | None]:
         capfd.readouterr()
-        code = main(["benchmark", *[*arguments, f"paths.outputs={tmp_path}"]])
+        code = main(["benchmark", *arguments, f"paths.outputs={tmp_path}"])
         return code, *capfd.readouterr(), next(tmp_path.glob("benchmark/*/*"), None)
 
     return call
@@ -200,15 +200,15 @@ def test_a_gpu_that_is_not_there_is_told(bench: Bench, monkeypatch: pytest.Monke
 
 
 def test_help_lists_every_suite_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["benchmark", *["--help"]]) == 0
+    assert main(["benchmark", "--help"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     for name in SUITES:
         assert [words for words in lines if words[:1] == [name] and len(words) > 3]
     for option in schema(BenchmarkOptions):
-        assert [words for words in lines if words[:1] == [f"{option}:"] and len(words) > 3], help_text()
+        assert [words for words in lines if words[:1] == [f"{option}:"] and len(words) > 3], option
 
 
-@pytest.mark.parametrize("words", [words for words in EXAMPLES if not words.startswith("--")])
+@pytest.mark.parametrize("words", [words for words in COMMAND.examples if not words.startswith("--")])
 def test_every_example_of_the_help_composes(words: str) -> None:
     compose_root(words.split(), "benchmark")
 

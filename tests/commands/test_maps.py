@@ -94,7 +94,7 @@ def test_a_sample_without_its_padding_is_mixed_as_it_was_with_it(name: str) -> N
     for index, length in enumerate(lengths.tolist()):
         alone = call.sample(index)
         assert alone.v.shape == (1, length, CHANNELS)
-        assert_close(alone.of(alone.v)[0], call.output[index, :length], atol=1e-5, rtol=1e-4)
+        assert_close(alone.output_of(alone.v)[0], call.output[index, :length], atol=1e-5, rtol=1e-4)
         assert found(alone)[1].shape[1:] == (length, length)
 
 

@@ -14,7 +14,7 @@ from support.run_folders import write_predictions, write_run, write_runs
 from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.report.command import EXAMPLES, help_text
+from sliceformer_lab.commands.report.command import COMMAND
 from sliceformer_lab.commands.report.coverage import Coverage, coverage
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
@@ -101,10 +101,10 @@ def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: P
     line = by_label(tmp_path)["csp"]
     assert (len(line.values), line.planned, line.statuses["missing"]) == (2, 3, 1)
     page = text(tmp_path)
-    assert "csp: planned, and nothing to read of it: sweeps/one, job 2: attention=csp seed=2" in page
-    assert page.count("planned, and nothing to read of it: sweeps/one") == 4
+    assert "csp: planned, but left no readable run: sweeps/one, job 2: attention=csp seed=2" in page
+    assert page.count("planned, but left no readable run: sweeps/one") == 4
     (sweep / "multirun.yaml").write_text("hydra: {}")
-    assert "what this sweep planned is unknown" in text(tmp_path)
+    assert "the jobs of this sweep cannot be read" in text(tmp_path)
 
 
 def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: P
     write_run(tmp_path / "d", seed=0, accuracy=0.6, options={"data.split_seed": 1}, split_seed=1)
     line = by_label(tmp_path)["csp"]
     assert sorted(line.values.values()) == [0.6, 0.8]
-    assert "seed 0 was run again: a counts, b does not (another figure, 0.7)" in line.notes
+    assert "seed 0 was run again: a counts, b does not (another result, 0.7)" in line.notes
     assert "seed 0 was run again: a counts, c does not (failed)" in line.notes
     assert line.mean_with_failures is None
 
@@ -127,7 +127,7 @@ def test_rows_are_told_apart_by_what_may_change_a_result(tmp_path: Path) -> None
     found = by_label(tmp_path)
     assert set(found) == {"csp", "csp attention.group_size=null encoder.depth=8", "mha"}
     assert len(found["csp"].values) == 3
-    assert "Where a row does not say otherwise: encoder.depth=4." in text(tmp_path)
+    assert "Unless a row says otherwise: encoder.depth=4." in text(tmp_path)
 
 
 def test_an_option_that_an_older_version_did_not_have_is_absent(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     assert len(found) == 5
     titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in found}
     assert titles["digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp", "mha"]
-    assert titles["mnist: no run has ended"] == ["mha"]
+    assert titles["mnist: no run has finished"] == ["mha"]
     assert sum("a trial of a few batches" in title for title in titles) == 1
     assert sum("not the official set" in title for title in titles) == 1
 
@@ -175,7 +175,7 @@ def test_many_tests_in_a_table_take_significance_away_and_say_how_many_pairs_it_
     for line in (found := by_label(tmp_path))["csp"], found["identity"]:
         assert line.test is not None
         assert line.test.p == pytest.approx(2 * 2 / 2**6)
-        assert line.test.verdict == "not significant, and 2 tests need 7 pairs to be"
+        assert line.test.verdict == "not significant; 2 tests need 7 pairs"
 
 
 def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: P
     assert all(bool(line.command) != bool(line.reason) for line in covered)
     found: dict[str, Coverage] = {str(line.result.cell): line for line in covered}
     csp = found["csp, table3, cifar10, csp, test/accuracy"]
-    assert csp.command == "python -m sliceformer_lab experiment=csp/table3_cifar10_csp"
+    assert csp.command == "python -m sliceformer_lab recipe=csp/table3_cifar10 attention=csp"
     assert csp.status == "0.8500 (equal protocol); failed"
     assert found["csp, table3, cifar10, csp, params_millions"].status.startswith("6.3780 (equal protocol)")
     assert (
@@ -332,7 +332,7 @@ def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: P
     assert (fail.command, fail.reason) == ("", "the paper prints FAIL")
     page = coverage_page(covered)
     assert page.count("\n| ") == 1 + 1 + len(covered)
-    assert f"{len(covered)} printed numbers: {sum(bool(line.command) for line in covered)} have a command" in page
+    assert f"{len(covered)} published numbers: {sum(bool(line.command) for line in covered)} have a command" in page
 
 
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tm
 
 def lab_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(["report", *[*arguments]])
+    code = main(["report", *arguments])
     return code, *capfd.readouterr()
 
 
@@ -390,7 +390,7 @@ def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
     defaults = {name: as_yaml(default) for name, (_, default) in schema(ReportOptions).items()}
     assert options == defaults | {"folder": "${paths.outputs}"}
     written = (CONF_DIR / "report.yaml").read_text(encoding="utf-8")
-    said = help_text()
+    text = COMMAND.help_text()
     for option in schema(ReportOptions):
-        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", said, re.M)
-    assert all(example in said for example in EXAMPLES)
+        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", text, re.M)
+    assert all(example in text for example in COMMAND.examples)

@@ -18,7 +18,7 @@ from support.spectra import record
 
 from sliceformer_lab.commands.report.figures import Figure, figures, write_figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
-from sliceformer_lab.commands.report.figures.line_rows import Subject, subjects
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.lines import lines
@@ -38,11 +38,11 @@ def sections(folder: Path) -> list[Section]:
     return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
 
 
-def drawn(folder: Path, *kinds: Callable[[Subject], list[Figure]]) -> dict[str, Figure]:
+def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dict[str, Figure]:
     """The figures of a folder by name, of some kinds only where a test looks at no others."""
     if not kinds:
         return {figure.name: figure for figure in figures(sections(folder))}
-    return {figure.name: figure for about in subjects(sections(folder)) for kind in kinds for figure in kind(about)}
+    return {figure.name: figure for about in plot_tables(sections(folder)) for kind in kinds for figure in kind(about)}
 
 
 def panel_title(panel: dict[str, Any]) -> str:
@@ -103,7 +103,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_study(study: Path) -> dict[str, Figure]:
-    return drawn(study)
+    return figures_of(study)
 
 
 def test_every_kind_of_figure_is_valid_and_explains_itself(of_study: dict[str, Figure]) -> None:
@@ -138,7 +138,7 @@ def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_stud
 def test_two_runs_have_a_mean_and_no_band(tmp_path: Path) -> None:
     for run, accuracies in zip(write_runs(tmp_path, "csp", 0.8, 0.9), ([0.2, 0.4], [0.4, 0.5]), strict=True):
         write_csv(run, accuracies)
-    curve = data_of(drawn(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
+    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
     assert curve["mean"].tolist() == pytest.approx([0.3, 0.45])
     assert curve[["low", "high"]].isna().all(axis=None)
 
@@ -149,14 +149,14 @@ def test_epochs_that_few_runs_reached_are_left_out_and_a_resumed_run_counts_once
         write_csv(run, [0.2, 0.4])
     write_csv(runs[2], [0.1, 0.9, 0.9, 0.9])
     write_csv(runs[2], [0.2, 0.4, 0.4], version=1)
-    curve = data_of(drawn(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
+    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
     assert curve["x"].tolist() == [1, 2]
     assert curve["mean"].tolist() == pytest.approx([0.2, 0.4])
 
 
 def test_long_curves_are_thinned_to_both_ends(tmp_path: Path) -> None:
     write_csv(write_run(tmp_path / "a"), [epoch / 1000 for epoch in range(900)])
-    curve = data_of(drawn(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
+    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
     assert 100 < len(curve) <= 200
     assert (curve["x"].iloc[0], curve["x"].iloc[-1]) == (1, 900)
 
@@ -211,7 +211,7 @@ def test_collapse_is_shown_over_depth_and_training(of_study: dict[str, Figure]) 
 def test_rows_of_different_depths_share_panels_by_their_place(tmp_path: Path) -> None:
     write_probed(write_run(tmp_path / "a", "csp"), 0, depth=6)
     write_probed(write_run(tmp_path / "b", "mha"), 0, depth=2)
-    panels = drawn(tmp_path, spectral_figures)["spectra"].spec["concat"]
+    panels = figures_of(tmp_path, spectral_figures)["spectra"].spec["concat"]
     assert [panel_title(panel) for panel in panels][:4] == [
         "Layer 1 of 6, 1 of 2",
         "Layer 3 of 6, 2 of 2",
@@ -222,24 +222,24 @@ def test_rows_of_different_depths_share_panels_by_their_place(tmp_path: Path) ->
 
 def test_costs_are_relative_to_the_reference_where_there_is_one(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "csp", parameters=50_000)
-    alone = drawn(tmp_path, score_figures)["costs"]
+    alone = figures_of(tmp_path, score_figures)["costs"]
     assert "50 k" in alone.alt
-    assert "compare with" in alone.caption
+    assert "no run of the reference attention" in alone.caption
     write_run(tmp_path / "b", "mha", parameters=100_000)
-    relative = drawn(tmp_path, score_figures)["costs"]
+    relative = figures_of(tmp_path, score_figures)["costs"]
     assert data_of(relative, "Parameters, relative").set_index("row")["value"].to_dict() == {"csp": 0.5, "mha": 1.0}
     assert "csp: 50 k (0.50 ×)" in relative.alt
 
 
 def test_bubbles_say_when_machines_differ_and_memory_is_unknown(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "csp", samples_per_second=100.0, peak_memory_gb=2.0)
-    one = drawn(tmp_path, score_figures)["score_against_speed"]
+    one = figures_of(tmp_path, score_figures)["score_against_speed"]
     assert "same kind of machine" in one.caption
     assert data_of(one)[["speed", "mean", "memory"]].iloc[0].tolist() == [100, 0.9, 2]
     write_run(tmp_path / "b", "mha", machine={"processor": "another"}, peak_memory_gb=None)
-    two = drawn(tmp_path, score_figures)["score_against_speed"]
+    two = figures_of(tmp_path, score_figures)["score_against_speed"]
     assert "2 machines" in two.caption
-    assert "none is drawn" in two.caption
+    assert "Memory is not shown" in two.caption
     assert "peak memory, GB" not in str(two.spec)
 
 
@@ -248,7 +248,7 @@ def test_a_row_looks_the_same_in_every_figure_and_table(tmp_path: Path) -> None:
         for attention in attentions:
             write_csv(write_run(tmp_path / task / attention, attention, task=task), [0.1, 0.5])
             write_probed(tmp_path / task / attention, 0)
-    found = drawn(tmp_path)
+    found = figures_of(tmp_path)
     assert {name.rsplit("_", 1)[1] for name in found} == {"1", "2"}
     for channel in ("color", "shape", "strokeDash"):
         looks: dict[str, Any] = {}
@@ -267,14 +267,14 @@ def test_many_rows_differ_in_colour_shape_or_dash_and_the_rest_is_counted(tmp_pa
         run = write_run(tmp_path / f"r{i}", "csp", 0, 0.5 + 0.01 * i, options={"encoder.depth": i + 1})
         write_csv(run, [0.1, 0.2])
     write_csv(write_run(tmp_path / "mean", "mean", 0, 0.11), [0.1, 0.11])
-    curves = drawn(tmp_path, learning_curves)["learning_curves"]
+    curves = figures_of(tmp_path, learning_curves)["learning_curves"]
     channels = [scales(curves.spec, channel)[0] for channel in ("color", "shape", "strokeDash")]
     looks = {row: tuple(str(channel[row]) for channel in channels) for row in channels[0]}
     assert len(looks) == len(set(looks.values())) == 12
     assert "mean (control)" in looks
     assert not any("encoder.depth=2" in row.split() for row in looks)  # near chance
-    assert "12 of 16 rows are drawn" in curves.caption
-    assert len(data_of(drawn(tmp_path, score_figures)["costs"], "Parameters")) == 16
+    assert "12 of 16 rows are shown" in curves.caption
+    assert len(data_of(figures_of(tmp_path, score_figures)["costs"], "Parameters")) == 16
 
 
 def test_half_written_and_missing_files_are_counted_and_raise_nothing(tmp_path: Path) -> None:
@@ -288,25 +288,25 @@ def test_half_written_and_missing_files_are_counted_and_raise_nothing(tmp_path: 
     for run, text in zip(runs[1:5], ("", "epoch,st", "\x00\x01,\n", 'epoch,step,val/accuracy\n0,"1'), strict=True):
         (run / "csv" / "version_0").mkdir(parents=True)
         (run / "csv" / "version_0" / "metrics.csv").write_text(text)
-    found = drawn(tmp_path, learning_curves, spectral_figures)
-    assert "5 runs without a log are left out" in found["learning_curves"].caption
-    assert "5 runs without a readable spectrum.npz are left out" in found["spectra"].caption
+    found = figures_of(tmp_path, learning_curves, spectral_figures)
+    assert "5 runs have no log" in found["learning_curves"].caption
+    assert "5 runs have no readable spectrum.npz" in found["spectra"].caption
     assert data_of(found["spectra"], "Layer 1 of 2")["n"].max() == 1
 
 
 def test_runs_without_any_file_have_scores_and_costs_alone(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.8, None)
-    assert list(drawn(tmp_path)) == ["scores", "score_against_speed", "costs"]
+    assert list(figures_of(tmp_path)) == ["scores", "score_against_speed", "costs"]
     write_run(tmp_path / "only" / "failed", "csp", accuracy=None)
-    assert drawn(tmp_path / "only") == {}
+    assert figures_of(tmp_path / "only") == {}
 
 
 def test_files_of_older_versions_have_no_heatmaps(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
     write_probed(run, 0)
-    assert "a" in drawn(tmp_path, spectral_figures)["heatmaps"].caption
+    assert "a" in figures_of(tmp_path, spectral_figures)["heatmaps"].caption
     record(2, (-1, 0)).save(run / "spectrum.npz")
-    found = drawn(tmp_path, spectral_figures)
+    found = figures_of(tmp_path, spectral_figures)
     assert "heatmaps" not in found
     assert "spectra" in found
 

@@ -287,20 +287,20 @@ def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> N
     first, second = tab.get_by_label("Run A"), tab.get_by_label("Run B")
     first.fill("a/same")
     second.fill("b/same")
-    tab.wait_for_function("document.querySelector('#pair-said').textContent.startsWith('3 of')")
+    tab.wait_for_function("document.querySelector('#pair-result').textContent.startsWith('3 of')")
     rows = {cell: (a, b) for cell, a, b in zip(*(column(tab, "#differences", i) for i in range(3)), strict=True)}
     assert rows["encoder.depth"] == ("4", "2") and rows["seed"] == ("0", "1")
     assert rows.keys() == {"encoder.depth", "seed", "git_commit"}
     tab.get_by_role("button", name="Swap").click()
     assert first.input_value() == "b/same" and "2" in column(tab, "#differences", 1)
-    tab.get_by_label("equal ones too").check()
+    tab.get_by_label("show equal options").check()
     tab.wait_for_function("document.querySelectorAll('#differences tbody tr').length > 40")
     first.fill("same")
-    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('2 runs match')")
+    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('2 runs match')")
     first.fill("nowhere")
-    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('no run has this name')")
+    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('no run has this name')")
     first.fill("VAL_o")
-    tab.wait_for_function("document.querySelector('#pair-said').textContent.includes('differ')")
+    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('differ')")
 
 
 def test_figures_are_drawn_when_they_come_near_and_follow_the_scheme(shown: Callable[..., Page]) -> None:
@@ -334,7 +334,7 @@ def test_the_papers_numbers_are_listed_when_asked_for(shown: Callable[..., Page]
     assert tab.locator("#coverage tr").count() == 0
     tab.locator("#coverage summary").click()
     assert tab.locator("#coverage tbody tr").count() == len(covered) == 569
-    tab.get_by_role("search", name="Printed numbers").get_by_label("Filter").fill("csp table3 cifar10 params")
+    tab.get_by_role("search", name="Published numbers").get_by_label("Filter").fill("csp table3 cifar10 params")
     words = ("csp", "table3", "cifar10", "params")
     expected = sum(all(word in " ".join(row).lower() for word in words) for row in coverage_cells(covered)[1])
     assert 0 < expected < len(covered)
@@ -370,7 +370,7 @@ def test_it_can_be_read_on_any_screen(shown: Callable[..., Page], viewport: dict
     tab = shown(viewport=viewport)
     for opened in ("#legend summary", "#coverage summary", "#results .name >> nth=0", "#runs .name >> nth=0"):
         tab.locator(opened).click()
-    tab.get_by_role("search", name="Printed numbers").get_by_label("Filter").fill("csp table3")
+    tab.get_by_role("search", name="Published numbers").get_by_label("Filter").fill("csp table3")
     tab.wait_for_function("document.querySelectorAll('#coverage tbody tr').length < 100")
     assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     for scheme in ("light", "dark"):

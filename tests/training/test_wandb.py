@@ -1,4 +1,4 @@
-"""Offline W&B runs hold what a dashboard needs, read back from their files; a workspace reads only what they hold."""
+"""Offline W&B runs, read from their files, contain everything that a dashboard and a workspace read."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.cli.jobs import Job
-from sliceformer_lab.commands.report.after_sweep import sweep_compared
+from sliceformer_lab.commands.report.after_sweep import report_sweep
 from sliceformer_lab.commands.report.wandb_comparison import job_records, log_comparison
-from sliceformer_lab.commands.wandb import save as dashboard_run
-from sliceformer_lab.commands.wandb.command import EXAMPLES, help_text
+from sliceformer_lab.commands.wandb import save_workspace
+from sliceformer_lab.commands.wandb.command import COMMAND
 from sliceformer_lab.commands.wandb.workspace import definition
-from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
+from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 from sliceformer_lab.errors import InterruptedRunError, LabError
@@ -46,7 +46,7 @@ SECRET = "0123456789abcdef0123456789abcdef01234567"
 
 
 def log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB log in blocks of 32 KiB, behind W&B's own seven bytes."""
+    """The records of a LevelDB log in blocks of 32 KiB, after a header of seven bytes."""
     position, record = 7, b""
     while position + 7 <= len(content):
         if (left := 32768 - position % 32768) < 7:
@@ -104,7 +104,7 @@ class Offline:
 
 
 def _values(items: Any) -> dict[str, Any]:
-    """Key and value, the parts of a nested one put together."""
+    """Items as a dictionary, with nested keys as nested dictionaries."""
     found: dict[str, Any] = {}
     for item in items:
         *parts, last = [item.key] if item.key else item.nested_key
@@ -117,7 +117,7 @@ def _values(items: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
-    """Two jobs of one multirun, the second of which fails, and their comparison; a key is set, there is no network."""
+    """A sweep of two jobs, the second one fails, and their comparison. There is a key, but no network."""
     outputs = tmp_path_factory.mktemp("outputs")
     options = ("logger=wandb", "callbacks=default", "tags=[trial]", "optim.epochs=2", "trainer.log_every_n_steps=1")
     with pytest.MonkeyPatch.context() as patch:
@@ -130,8 +130,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
 
 
 def closed(file: Path) -> Offline:
-    """An offline run with its last record, which W&B's own process may write a moment after the run has ended."""
-    for _ in range(120):
+    """An offline run, read once its last record is there; W&B's process may write it after the run has ended."""
+    for _ in range(240):
         if (one := Offline(file)).exit_code is not None:
             return one
         time.sleep(0.5)
@@ -163,14 +163,14 @@ def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
         assert job.run.run_group == job.folder.parent.name and list(job.run.tags) == ["digits", "mha", "trial"]
 
 
-def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_experiment(tmp_path: Path) -> None:
+def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         opened: dict[str, Any] = {}
         patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
         patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
-        names = {"task": "imdb", "attention": "csp", "experiment": "sequences/imdb_quick"}
+        names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
         loggers.wandb_logger(context, {"names": names, "tags": ["imdb", "mine"]})
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
@@ -209,7 +209,7 @@ def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offl
     assert not [key for key in scalars - {"epoch", "trainer/global_step"} if not key.startswith(tuple(globs))]
 
 
-def test_pictures_and_figures_are_there(jobs: list[Offline]) -> None:
+def test_pictures_and_summary_values_are_logged(jobs: list[Offline]) -> None:
     assert {"pictures/curves", "pictures/spectrum", "pictures/heatmaps"} <= jobs[0].logged
     images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
     names = [file.name.split("_")[0] for file in images.glob("*.png")]
@@ -221,7 +221,7 @@ def test_pictures_and_figures_are_there(jobs: list[Offline]) -> None:
     assert jobs[0].summary["samples_per_second"] == recorded["samples_per_second"] > 0
 
 
-def test_spectra_are_charts_of_what_the_run_folder_holds(jobs: list[Offline]) -> None:
+def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[Offline]) -> None:
     job = jobs[0]
     assert len(job.charts) == 6 and {f"{key}_table" for key in job.charts} <= job.logged
     for key, chart in job.charts.items():
@@ -239,7 +239,7 @@ def test_spectra_are_charts_of_what_the_run_folder_holds(jobs: list[Offline]) ->
     }
 
 
-def test_charts_leave_out_what_is_not_a_number_and_thin_long_runs(jobs: list[Offline]) -> None:
+def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
     record = ProbeRecord.load(jobs[0].folder / "spectrum.npz")
     for _ in range(3):
         record = record.followed_by(record)
@@ -303,15 +303,19 @@ def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
     assert len({tuple(record) for record in records}) == 1
 
 
-def test_a_stopped_sweep_is_not_compared_and_a_refusing_server_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_sweep_is_not_compared_and_a_refusing_server_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(folders: list[Path]) -> str:
         raise ValueError("no")
 
     monkeypatch.setattr("sliceformer_lab.commands.report.wandb_comparison.log_comparison", refuse)
     done = Job(Path("a"), of_sweep=True, value=1.0)
     stopped = Job(Path("b"), of_sweep=True, error=InterruptedRunError("stopped", 15))
-    assert sweep_compared([done, stopped]) is None
-    assert sweep_compared([done]) == "the comparison of the sweep could not be sent to W&B (ValueError: no)"
+    report_sweep([done, stopped])
+    assert capsys.readouterr().out == ""
+    report_sweep([done])
+    assert capsys.readouterr().out == "the comparison of the sweep could not be sent to W&B (ValueError: no)\n"
 
 
 def test_a_sweep_without_wandb_is_not_compared(tmp_path: Path) -> None:
@@ -354,7 +358,7 @@ def panel_keys(content: dict[str, Any]) -> list[set[str]]:
 
 
 def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: Offline) -> None:
-    content = specification(definition(DashboardOptions(group="one"), "me"))["section"]
+    content = specification(definition(WorkspaceOptions(group="one"), "me"))["section"]
     sections = {section["name"]: section["panels"] for section in content["panelBankConfig"]["sections"]}
     wanted = ["Metric by attention", "Accuracy against speed", "Spectra", "Residual and rank against depth"]
     assert {*wanted, "Parameters and cost"} <= set(sections)
@@ -376,7 +380,7 @@ def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: O
             assert set(panel["config"]["stringSettings"]) == set(chart["stringSettings"])
     (runs,) = content["runSets"]
     assert [(f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "one")]
-    assert not definition(DashboardOptions(), "me").runset_settings.filters
+    assert not definition(WorkspaceOptions(), "me").runset_settings.filters
 
 
 @pytest.mark.parametrize(("key", "answers", "offline"), [(True, True, False), (True, False, True), (False, True, True)])
@@ -451,10 +455,10 @@ def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     with graphql_server() as (address, asked):
         monkeypatch.setenv("WANDB_BASE_URL", address)
-        dashboard_run.run(DashboardOptions(project="ranks", name="mine"), tmp_path)
+        save_workspace.run(WorkspaceOptions(project="ranks", name="mine"), tmp_path)
     (sent,) = [request["variables"] for request in asked if "upsertView" in request["query"]]
     assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
-    expected = definition(DashboardOptions(project="ranks", name="mine"), "me")
+    expected = definition(WorkspaceOptions(project="ranks", name="mine"), "me")
     assert panel_keys(json.loads(sent["spec"])) == panel_keys(specification(expected))
     assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{address}/me/ranks?nw=abc")
 
@@ -464,7 +468,7 @@ def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path, monkeypat
     with graphql_server(refuses="project not found") as (address, _):
         monkeypatch.setenv("WANDB_BASE_URL", address)
         with pytest.raises(LabError, match=r"in team/lost \(.*project not found\); the project must exist") as told:
-            dashboard_run.run(DashboardOptions(entity="team", project="lost"), tmp_path)
+            save_workspace.run(WorkspaceOptions(entity="team", project="lost"), tmp_path)
     assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
 
 
@@ -489,25 +493,27 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     place = f"paths.outputs={tmp_path}"
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(dashboard_run, "server_answers", lambda: False)
+    monkeypatch.setattr(save_workspace, "server_answers", lambda: False)
     code, err = dashboard(capfd, place)
     assert (code, err.count("\n")) == (1, 1) and "no key" in err and "WANDB_API_KEY" in err
     code, err = dashboard(capfd, place, "entty=me")
     assert (code, err.count("\n")) == (1, 1) and "did you mean entity" in err
     monkeypatch.setenv("WANDB_API_KEY", SECRET)
     with pytest.raises(LabError, match="does not answer: workspaces live on the server"):
-        dashboard_run.run(DashboardOptions(), tmp_path)
-    monkeypatch.setattr(dashboard_run, "find_spec", lambda name: None)
+        save_workspace.run(WorkspaceOptions(), tmp_path)
+    monkeypatch.setattr(save_workspace, "find_spec", lambda name: None)
     with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
-        dashboard_run.run(DashboardOptions(), tmp_path)
+        save_workspace.run(WorkspaceOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
 
 
 def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], "dashboard")
+    root = compose_root([], COMMAND.config_name)
     options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
-    assert options == {name: as_yaml(default) for name, (_, default) in schema(DashboardOptions).items()}
+    assert options == {name: as_yaml(default) for name, (_, default) in schema(WorkspaceOptions).items()}
     written = (CONF_DIR / "wandb.yaml").read_text(encoding="utf-8")
     for option in options:
-        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", help_text(), re.M)
-    assert all(example in help_text() for example in EXAMPLES)
+        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(
+            rf"^  {option}: ", COMMAND.help_text(), re.M
+        )
+    assert all(example in COMMAND.help_text() for example in COMMAND.examples)

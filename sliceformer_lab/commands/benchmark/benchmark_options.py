@@ -1,4 +1,4 @@
-"""What the user sets of a benchmark: the schema of conf/benchmark.yaml."""
+"""The options of `benchmark` and its suites: the schema of conf/benchmark.yaml."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sliceformer_lab.config.option_types import Count
+
 Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "goals"]
-Count = Annotated[int, Field(ge=1)]
 
 SUITES: dict[Suite, str] = {
-    "operators": "the permutation alone: each backend against the published way and a memory copy",
-    "layers": "one layer, projections included, against softmax attention and the same layer without an operator",
+    "operators": "the permutation alone: each backend against the published implementation and a memory copy",
+    "layers": "one layer with its projections, against softmax attention and against a layer without an operator",
     "encoders": "the ViT of CIFAR-10 and the text encoder of LRA, end to end",
     "lra_speed": "Sliceformer's Table 3: training and inference steps per second and peak memory at 1K to 4K",
     "samsa_speed": "SAMSA's Table 1: inference at 1,024 tokens relative to fused softmax attention",
@@ -25,12 +26,12 @@ class BenchmarkOptions:
     """The options of `conf/benchmark.yaml`."""
 
     suite: Suite = "layers"
-    rounds: Annotated[int, Field(ge=2)] = 7  # each variant once a round; medians and quartiles are over rounds
-    warmup: Count = 2  # rounds that are not counted
+    rounds: Annotated[int, Field(ge=2)] = 7  # each variant runs once a round; medians and quartiles are over rounds
+    warmup: Count = 2  # rounds before the measured ones
     threads: Count = 1
     device: Literal["cpu", "cuda"] = "cpu"
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of weights and tokens
-    compile: bool = False  # torch.compile for every variant, or for none
-    sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: the suite's own
-    batch: Count | None = None  # None: the suite's own for each number of tokens
-    attentions: tuple[str, ...] | None = None  # None: the suite's own
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of weights and inputs
+    compile: bool = False  # torch.compile for all variants
+    sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: those of the suite
+    batch: Count | None = None  # None: that of the suite for each number of tokens
+    attentions: tuple[str, ...] | None = None  # None: those of the suite

@@ -1,4 +1,4 @@
-"""Which comparisons a suite makes: sizes, and who meets whom. Plain data, sent to the process that measures."""
+"""The comparisons of each suite: workloads and variants, as plain data for the measuring process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sliceformer_lab.permute import available_backends
 Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier"]
 Shapes = Mapping[int, tuple[int, int]]  # tokens -> samples, channels
 
-CUSTOM = {"cpu": "cpu", "cuda": "triton"}  # device -> the backend with a kernel of ours
-# about as many tokens in all at every length, and channels as in the papers' models of that length
+CUSTOM = {"cpu": "cpu", "cuda": "triton"}  # device -> the backend with our kernel
+# About the same number of tokens in a batch for every length; channels as in the papers' models.
 LAYER_SHAPES: Shapes = {
     64: (64, 512),
     256: (32, 256),
@@ -44,8 +44,8 @@ TEXT_SHAPES: Shapes = {1024: (8, 256), 2048: (4, 256), 4096: (2, 256)}
 LRA_SPEED_SHAPES: Shapes = {1000: (32, 256), 2000: (32, 256), 3000: (32, 256), 4000: (32, 256)}
 SAMSA_SPEED_SHAPES: Shapes = {1024: (8, 256)}
 GROUP_SIZES = (1, 2, 4, 8, 32, None)
-CUDA_TOKENS = 65536  # tokens in all of a batch of the goals on a GPU
-MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # beyond, H N^2 floats of scores, several times over, fill the memory
+CUDA_TOKENS = 65536  # tokens in a batch for the goals on a GPU
+MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # longer maps, H N^2 floats several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 TABLE3 = (
     *("local", "linear", "reformer", "sinkformer", "sparse", "sinkhorn", "linformer", "performer", "synthesizer"),
@@ -60,7 +60,7 @@ PEERS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Workload:
-    """What every variant of a comparison computes on."""
+    """The sizes of the input and the model that all variants of a comparison share."""
 
     name: str
     kind: Kind
@@ -74,13 +74,13 @@ class Workload:
 
     @property
     def elements(self) -> int:
-        """B N C, the values that the operator moves."""
+        """B N C, the number of values in the operator's input."""
         return self.batch * self.tokens * self.channels
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of those that are compared: what is computed, and by which way where there are several."""
+    """A method with one of its implementations."""
 
     method: str
     way: str = ""  # a backend of the permutation library, or fused | plain softmax
@@ -89,22 +89,22 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """How tables and figures call it."""
+        """The name in tables and figures."""
         return f"{self.method} ({self.way})" if self.way else self.method
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants that are measured in turns in one process, on one workload."""
+    """Variants that one process measures in turns on one workload."""
 
     workload: Workload
     variants: tuple[Variant, ...]
-    against: Variant  # what ratios are to; one of the variants, unless each has a process of its own
+    against: Variant  # the denominator of ratios; one of the variants unless each has its own process
     modes: tuple[Mode, ...] = ("inference", "training")
 
 
 def comparisons(options: BenchmarkOptions) -> list[Comparison]:
-    """What the suite of `options` compares. Raises ConfigError for an attention whose options do not fit."""
+    """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
     match options.suite:
         case "operators":
             return _operators(options)
@@ -129,11 +129,11 @@ def _operators(options: BenchmarkOptions) -> list[Comparison]:
 
 
 def operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> Comparison:
-    """The permutation alone; a complete sort against Sliceformer's published way, others against CSP's."""
+    """The permutation alone: a complete sort against Sliceformer's published code, others against CSP's."""
     batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
     size = tokens if group_size is None else group_size
-    named = "complete" if group_size is None else f"G={group_size}"
-    workload = Workload(f"operator {named}", "operator", tokens, batch, channels, group_size=size)
+    title = "complete" if group_size is None else f"G={group_size}"
+    workload = Workload(f"operator {title}", "operator", tokens, batch, channels, group_size=size)
     published = Variant("published_csp")
     against = Variant("published_sliceformer") if group_size is None else published
     ours = [Variant("shift_sort", way, backend=way) for way in ("reference", *_backends(options))]
@@ -142,7 +142,7 @@ def operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> 
 
 
 def _part(options: BenchmarkOptions, tokens: int, kind: Literal["exchange", "sample"]) -> Comparison:
-    """Sliceformer's exchange of maxima and SAMSA's top-k sampling, against what they cannot do without."""
+    """Sliceformer's exchange of maxima against its published code, or SAMSA's sampling against a copy and a top-k."""
     batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
     copy = Variant("copy")
     if kind == "exchange":
@@ -165,7 +165,7 @@ def _layer(options: BenchmarkOptions, tokens: int) -> Comparison:
 def _with_softmax(
     options: BenchmarkOptions, workload: Workload, names: tuple[str, ...], overrides: Mapping[str, Any] | None = None
 ) -> Comparison:
-    """These attentions, each by every way, against fused softmax attention."""
+    """The named attentions, in all implementations, against fused softmax attention."""
     fused, plain = _softmax()
     softmax = [fused] if workload.tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
     others = [v for name in dict.fromkeys(names) for v in variants(name, options, (overrides or {}).get(name))]
@@ -188,15 +188,15 @@ def _encoders(options: BenchmarkOptions) -> list[Comparison]:
 
 
 def _lra_speed(options: BenchmarkOptions) -> list[Comparison]:
-    """A process for each attention and length, since what it holds from first to last is what counts."""
+    """A process for each attention and length, so that peak memory includes weights and optimiser."""
     fused, plain = _softmax()
     names = TABLE3 if options.attentions is None else options.attentions
-    competitors = [fused, plain, *(v for name in names for v in variants(name, options) if v.method != "mha")]
+    compared = [fused, plain, *(v for name in names for v in variants(name, options) if v.method != "mha")]
     found = []
     for tokens in options.sizes or LRA_SPEED_SHAPES:
         shape = _shape(LRA_SPEED_SHAPES, tokens, options)
         workload = _text("LRA text classifier", "classifier", *shape, tokens)
-        found += [Comparison(workload, (variant,), plain) for variant in competitors]
+        found += [Comparison(workload, (variant,), plain) for variant in compared]
     return found
 
 
@@ -215,7 +215,7 @@ def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
 
 
 def _goals(options: BenchmarkOptions) -> list[Comparison]:
-    """Exactly what the goals of the device need, sizes included."""
+    """The comparisons that the goals of the device need."""
     methods: dict[tuple[int, int | None, Kind], dict[str, None]] = {}
     for goal in goals_for(options.device):
         methods.setdefault((goal.tokens, goal.group_size, goal.kind), {})[goal.method] = None
@@ -225,16 +225,16 @@ def _goals(options: BenchmarkOptions) -> list[Comparison]:
             continue
         if kind == "operator":
             comparison = operator(options, tokens, size)
-            kept = [v for v in comparison.variants if v.way != "reference"]
+            needed = [v for v in comparison.variants if v.way != "reference"]
         else:
             comparison = _layer(replace(options, attentions=tuple(names)), tokens)
-            kept = [v for v in comparison.variants if v.way != "plain" or v.method != "mha"]
-        found.append(replace(comparison, variants=tuple(kept)))
+            needed = [v for v in comparison.variants if v.way != "plain" or v.method != "mha"]
+        found.append(replace(comparison, variants=tuple(needed)))
     return found
 
 
 def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] | None = None) -> list[Variant]:
-    """An attention by every way that this device has. Raises ConfigError if its options do not fit."""
+    """An attention in every implementation for this device. Raises ConfigError if its options do not fit."""
     if name in PEERS:
         return [Variant(name, node=_node(PEERS[name]))]
     names = sorted([*option_names("attention"), *PEERS])
@@ -246,15 +246,15 @@ def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] 
     return [Variant(name, way, node, backend=way) for way in _backends(options)]
 
 
-@cache  # composing takes its time, and every length asks again
+@cache  # composing is slow, and every length needs it
 def _option(name: str) -> dict[str, Any]:
     return load_option("attention", name)
 
 
 def _backends(options: BenchmarkOptions) -> list[str]:
-    """The backends worth comparing on the device: torch alone, and our kernel where this machine has it."""
-    wanted = ("plain", CUSTOM[options.device])
-    return [name for name in wanted if name in available_backends()]
+    """The backends to compare on the device: plain torch, and our kernel if this machine has it."""
+    names = ("plain", CUSTOM[options.device])
+    return [name for name in names if name in available_backends()]
 
 
 def _softmax() -> tuple[Variant, Variant]:
@@ -274,9 +274,9 @@ def _node(cls: type) -> dict[str, str]:
 
 
 def _shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
-    """Samples and channels at this length: those of the nearest listed length below it, or of the first."""
+    """Samples and channels at this length: those of the next smaller length in `shapes`, or of the first."""
     if options.device == "cuda" and options.suite == "goals":
         shapes = {64: (max(1, CUDA_TOKENS // tokens), 512)}
-    listed = max((length for length in shapes if length <= tokens), default=min(shapes))
-    batch, channels = shapes[listed]
+    nearest = max((length for length in shapes if length <= tokens), default=min(shapes))
+    batch, channels = shapes[nearest]
     return options.batch or batch, channels

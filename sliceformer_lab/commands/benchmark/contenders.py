@@ -1,4 +1,4 @@
-"""A variant on a workload as something to call: forward alone, or a whole training step."""
+"""Builds the variants of a comparison as functions to call: forward, or a whole training step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sliceformer_lab.permute import shift_sort, use_backend
 from sliceformer_lab.permute.schedule import shift_steps
 
 BYTES = 257  # ids of LRA's text: 256 bytes and padding
-SLOTS = 128  # that SAMSA's top-k keeps for each head, by default
+SLOTS = 128  # of SAMSA's top-k for each head, by default
 
 Function = Callable[..., Tensor]
 Module = TypeVar("Module", bound=nn.Module)
@@ -33,9 +33,9 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass
 class Contender:
-    """One variant, built; every call is under its backend.
+    """A variant, built; its calls use its backend.
 
-    `function` maps `inputs`, of which the first is the values or tokens, to a tensor.
+    `function` maps `inputs` (values or tokens first) to a tensor.
     """
 
     function: Function
@@ -44,11 +44,11 @@ class Contender:
     backend: str | None = None
     optimiser: torch.optim.Optimizer | None = None  # takes a step after every backward pass
     counted: Function | None = None  # `function` before it was compiled
-    fixed: tuple[Tensor, ...] = ()  # tensors beside the inputs that every call uses
+    fixed: tuple[Tensor, ...] = ()  # further tensors that every call uses
     grad: Tensor | None = field(default=None, init=False)
 
-    def prepared(self, mode: Mode) -> Callable[[], object]:
-        """What to call in a mode, the module put into it; holds until the next one is asked for."""
+    def prepare(self, mode: Mode) -> Callable[[], object]:
+        """Put the module into a mode and return the function to call."""
         if self.module is not None:
             self.module.train(mode == "training")
         return self.infer if mode == "inference" else self.train
@@ -59,12 +59,12 @@ class Contender:
             return self.function(*self.inputs)
 
     def forward(self) -> Tensor:
-        """A forward pass that keeps what its backward needs."""
+        """A forward pass with gradients."""
         with self._backend():
             return self.function(*self.inputs)
 
     def train(self) -> None:
-        """A forward and a backward pass, and an optimiser's step where there is one; gradients start afresh."""
+        """A forward and a backward pass from empty gradients, and a step of the optimiser if there is one."""
         for leaf in self.leaves():
             leaf.grad = None
         with self._backend():
@@ -76,20 +76,20 @@ class Contender:
             self.optimiser.step()
 
     def first_sample(self) -> Tensor:
-        """A forward pass of one sample, not compiled: what operations are counted on."""
+        """An uncompiled forward pass of one sample, for counting operations."""
         with torch.no_grad(), self._backend():
             return (self.counted or self.function)(*(tensor[:1] for tensor in self.inputs))
 
     def leaves(self) -> list[Tensor]:
-        """Whatever a gradient goes to."""
+        """The tensors that receive gradients."""
         return [*(t for t in self.inputs if t.requires_grad), *self.parameters()]
 
     def parameters(self) -> list[nn.Parameter]:
-        """Of the module, if it is one."""
+        """The parameters of the module, if any."""
         return [] if self.module is None else list(self.module.parameters())
 
     def constants(self) -> list[Tensor]:
-        """Tensors that are there whether or not a backward pass follows."""
+        """Tensors that exist with or without a backward pass: parameters, buffers and fixed inputs."""
         buffers = [] if self.module is None else self.module.buffers()
         return [*self.fixed, *self.parameters(), *buffers]
 
@@ -98,7 +98,7 @@ class Contender:
 
 
 def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
-    """The variant ready to be called, its weights and inputs those of seed 0."""
+    """The variant with weights and inputs from seed 0."""
     torch.manual_seed(0)
     kinds = {
         "operator": _operator,
@@ -112,7 +112,7 @@ def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Co
     contender.backend = variant.backend
     contender.counted = contender.function
     if options.compile:
-        torch._dynamo.config.fail_on_recompile_limit_hit = True  # else it runs uncompiled, and nobody is told
+        torch._dynamo.config.fail_on_recompile_limit_hit = True  # else it silently runs uncompiled
         contender.function = torch.compile(contender.function)
     return contender
 
@@ -146,7 +146,7 @@ def _exchange(variant: Variant, workload: Workload, options: BenchmarkOptions) -
 
 
 def _sample(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
-    """Keys, values and scores to the slots of each head; a floor: a copy of keys and values, or the top-k alone."""
+    """SAMSA's sampling of slots from keys, values and scores, or its lower bounds: a copy, or the top-k alone."""
     k, v = _tokens(workload, options), _tokens(workload, options)
     scores = torch.randn(workload.batch, workload.tokens, workload.heads).to(v).requires_grad_()
     if variant.method == "copy":
@@ -173,7 +173,7 @@ def _encoder(variant: Variant, workload: Workload, options: BenchmarkOptions) ->
 
 
 def _classifier(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
-    """A byte-level text classifier of two classes with its loss, and Adam: the experiment of Sliceformer's Table 3."""
+    """A byte-level text classifier with two classes, its loss and Adam, as in Sliceformer's Table 3."""
     model = _on(_TextClassifier(_build_encoder(variant, workload), workload.channels, workload.mlp), options)
     text = torch.randint(1, BYTES, (workload.batch, workload.tokens), device=options.device)
     labels = torch.randint(2, (workload.batch,), device=options.device)
@@ -181,7 +181,7 @@ def _classifier(variant: Variant, workload: Workload, options: BenchmarkOptions)
 
 
 class _TextClassifier(nn.Module):
-    """Bytes (B, N) and labels (B,) -> the loss, (); LRA's classifier: mean of the tokens, one hidden layer."""
+    """LRA's classifier, mean pooling and one hidden layer: bytes (B, N) and labels (B,) -> loss ()."""
 
     def __init__(self, encoder: Encoder, dim: int, hidden: int) -> None:
         super().__init__()

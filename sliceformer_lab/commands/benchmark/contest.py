@@ -1,4 +1,4 @@
-"""One comparison, measured: runs in a process of its own and answers with rows."""
+"""Measures one comparison; runs in its own process and returns rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from sliceformer_lab.measures.cost import count_cost
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
 
 
-def hold(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
-    """A row for every variant and mode, each measured or with the reason why not."""
+def run_contest(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+    """A row for every variant and mode, with its measurements or the reason of its failure."""
     torch.set_num_threads(options.threads)
-    entries = [entry for variant in comparison.variants for entry in _enter(variant, comparison, options)]
+    entries = [
+        entry for variant in comparison.variants for entry in _measure_all_but_time(variant, comparison, options)
+    ]
     rows = [row for row, _ in entries]
     for mode in comparison.modes:
         ready = {row.name: contender for row, contender in entries if contender is not None and row.mode == mode}
-        calls = {name: contender.prepared(mode) for name, contender in ready.items()}
+        calls = {name: contender.prepare(mode) for name, contender in ready.items()}
         times = in_turns(calls, options.rounds, options.warmup, options.device)
         for row in rows:
             if row.mode == mode and row.name in times:
@@ -35,7 +37,7 @@ def hold(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
 
 
 def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, Row]:
-    """The rows of a variant before anything is measured."""
+    """The rows of a variant without measurements."""
     work = comparison.workload
     return {
         mode: Row(
@@ -61,10 +63,12 @@ def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Varia
     }
 
 
-def _enter(variant: Variant, comparison: Comparison, options: BenchmarkOptions) -> list[tuple[Row, Contender | None]]:
-    """Build a variant, run it in every mode, and take every measure but time; None where that failed."""
+def _measure_all_but_time(
+    variant: Variant, comparison: Comparison, options: BenchmarkOptions
+) -> list[tuple[Row, Contender | None]]:
+    """Build a variant and measure everything but time in each mode. The contender is None if that failed."""
     rows = blank_rows(comparison, options, variant)
-    alone = PeakMemory(options.device) if len(comparison.variants) == 1 else None  # weights and optimiser count
+    alone = PeakMemory(options.device) if len(comparison.variants) == 1 else None  # includes weights and optimiser
     try:
         contender = build(variant, comparison.workload, options)
         facts = _facts(contender, variant, comparison, options)
@@ -83,15 +87,15 @@ def _enter(variant: Variant, comparison: Comparison, options: BenchmarkOptions) 
 
 
 def _facts(contender: Contender, variant: Variant, comparison: Comparison, options: BenchmarkOptions) -> dict[str, Any]:
-    """What holds in every mode: engine, sizes, operations, and whether an operator's values are right."""
-    contender.prepared("inference")
+    """Columns that all modes share: engine, sizes, operations, and whether an operator's values are correct."""
+    contender.prepare("inference")
     names = operations(contender.first_sample)
     cost = count_cost(contender.first_sample)
     facts: dict[str, Any] = {
         "engine": _engine(names, contender, options),
         "parameters": sum(parameter.numel() for parameter in contender.parameters()),
     }
-    if not any("native_multi_head_attention" in name for name in names):  # one operation, of unknown cost
+    if not any("native_multi_head_attention" in name for name in names):  # a single operation with unknown cost
         facts |= asdict(cost)
     work = comparison.workload
     if work.kind == "operator" and variant.method != "copy":
@@ -100,7 +104,7 @@ def _facts(contender: Contender, variant: Variant, comparison: Comparison, optio
 
 
 def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) -> Engine:
-    """By which means it computes, from the operations that it dispatches."""
+    """The engine, from the operations that a call dispatches."""
     if contender.backend in CUSTOM.values() and "sliceformer_lab::shift_sort" in names:
         return "custom"
     if any("scaled_dot_product" in name or "multi_head_attention" in name for name in names):
@@ -111,18 +115,18 @@ def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) ->
 def _measure_memory(
     contender: Contender, row: Row, mode: Mode, alone: PeakMemory | None, options: BenchmarkOptions
 ) -> None:
-    call = contender.prepared(mode)
-    call()  # what is set up once is there from here on
+    call = contender.prepare(mode)
+    call()  # allocates what is set up once
     memory = alone or PeakMemory(options.device)
     call()
-    row.peak_bytes = memory.grown
+    row.peak_bytes = memory.peak
     if mode == "training":
         row.saved_bytes = saved_bytes(contender.forward, contender.constants())
         row.saved_bytes_per_element = row.saved_bytes / (row.batch * row.tokens * row.channels)
 
 
 def _failed(row: Row, error: Exception) -> Row:
-    """The row of a variant that could not run: for want of memory, or for another reason."""
+    """The row of a variant that failed, with status oom or failed."""
     first = str(error).splitlines()[0] if str(error) else ""
     full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(words in str(error) for words in FULL)
     row.status, row.note = ("oom" if full else "failed"), f"{type(error).__name__}: {first}"

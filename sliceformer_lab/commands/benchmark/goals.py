@@ -1,14 +1,14 @@
-"""The speeds that this version promises, as data, and whether a run meets them.
+"""The speeds that this version promises, and the check whether a run meets them.
 
-The figures are our own, from measurements of prototypes on one thread of an AVX-512 processor (Zen 4): each leaves
-some room above what was measured. Ratios are of times in one run; those of a GPU are estimates until one is measured.
+The limits are our own, slightly above measurements of prototypes on one thread of an AVX-512 processor (Zen 4).
+Ratios compare times of one run. The limits of a GPU are estimates that no measurement has confirmed.
 
-| letter | what | kernel | plain torch |
+| letter | goal | kernel | plain torch |
 |---|---|---|---|
 | A | layer, forward and backward, to fused softmax: N = 64, 1K, 4K, 16K | .50 .18 .05 .008 | .55 .18-.24 .09 .016 |
 | B | layer with a complete sort, forward, to fused softmax | .52 .18 .06 .010 | .57 .29 .12 .025 |
-| C | G=2 to the published way, forward; forward and backward | .08; .14 | .25; .45 |
-| C | complete sort to the published way, forward; forward and backward | .06; .16 | .40; .95 |
+| C | G=2 to the published code, forward; forward and backward | .08; .14 | .25; .45 |
+| C | complete sort to the published code, forward; forward and backward | .06; .16 | .40; .95 |
 | D | layer to the same layer without operator, G=2; complete to 8K | 1.15; 1.30 | 1.40; 2.3 |
 | E | bytes saved for backward per element, G=2; G to 256; complete | .07; 1; 2 | .5; 1; 2 |
 """
@@ -27,51 +27,51 @@ COLUMNS: tuple[Column, ...] = ("kernel", "plain")
 
 @dataclass(frozen=True)
 class Goal:
-    """An upper limit to one figure, for our kernels and for plain torch; None: nothing is promised."""
+    """Upper limits of one number, for our kernels and for plain torch; None: no promise."""
 
     letter: str
     kind: Literal["operator", "layer"]
     tokens: int
     method: str
     mode: Mode
-    against: str | None  # the method that the ratio is to; None: not a ratio
+    against: str | None  # the method in the denominator; None: not a ratio
     kernel: float | None
     plain: float | None
     group_size: int | None = None  # of an operator; None: complete sort
 
     def limit(self, column: Column) -> float | None:
-        """What is promised in a column."""
+        """The limit of a column."""
         return self.kernel if column == "kernel" else self.plain
 
     def __str__(self) -> str:
         size = "complete sort" if self.group_size is None else f"G={self.group_size}"
-        what = f"operator {size}" if self.kind == "operator" else f"layer {self.method}"
+        subject = f"operator {size}" if self.kind == "operator" else f"layer {self.method}"
         if self.against is None:
-            return f"{what}, N={self.tokens}: saved bytes per element"
+            return f"{subject}, N={self.tokens}: saved bytes per element"
         passes = "forward" if self.mode == "inference" else "forward + backward"
-        return f"{what}, N={self.tokens}, {passes} / {self.against}"
+        return f"{subject}, N={self.tokens}, {passes} / {self.against}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal beside what was measured, for one of the two columns."""
+    """A goal compared with its measurement, for one column."""
 
     goal: str
     letter: str
     column: Column
     limit: float
-    measured: float | None  # None: it was not measured, and `note` says why
+    measured: float | None  # None: not measured; `note` says why
     met: bool
     note: str = ""
 
     @property
     def off_by(self) -> float | None:
-        """How far from the limit, as a share of it; below 0 is better than promised."""
+        """The distance to the limit as a share of it; negative is better than promised."""
         return None if self.measured is None else self.measured / self.limit - 1
 
 
-def _layers(letter: str, mode: Mode, against: str, *figures: tuple[int, str, float, float]) -> list[Goal]:
-    return [Goal(letter, "layer", n, method, mode, against, kernel, plain) for n, method, kernel, plain in figures]
+def _layers(letter: str, mode: Mode, against: str, *limits: tuple[int, str, float, float]) -> list[Goal]:
+    return [Goal(letter, "layer", n, method, mode, against, kernel, plain) for n, method, kernel, plain in limits]
 
 
 def _modes(forward: tuple[float, float], both: tuple[float, float]) -> tuple[tuple[Mode, float, float], ...]:
@@ -107,7 +107,7 @@ CPU_GOALS: tuple[Goal, ...] = (
     Goal("E", "operator", 64, "shift_sort", "training", None, 1.0, 1.0, 32),
     Goal("E", "operator", 4096, "shift_sort", "training", None, 2.0, 2.0),
 )
-# an H200, bfloat16, 65,536 tokens, 512 channels, 8 heads
+# On an H200: bfloat16, 65,536 tokens, 512 channels, 8 heads.
 CUDA_GOALS: tuple[Goal, ...] = (
     *(
         Goal("GPU", "layer", tokens, method, mode, "mha", limit, None)
@@ -133,7 +133,7 @@ def goals_for(device: str) -> tuple[Goal, ...]:
 
 
 def verdicts(goals: Iterable[Goal], rows: Sequence[Row]) -> list[Verdict]:
-    """Every goal whose workload was measured, for each column that promises something."""
+    """The verdicts on goals whose workload was measured, for each column with a limit."""
     found = []
     for goal in goals:
         here = [row for row in rows if _is_of(goal, row)]

@@ -1,4 +1,4 @@
-"""Where and with what something was measured."""
+"""The machine and software of a measurement."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sliceformer_lab.commands.benchmark.measure import peak_source
 from sliceformer_lab.permute import available_backends, missing_backends
 from sliceformer_lab.training.summary import git_commit
 
-TELLING_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_bf16", "asimd", "sve")
+CPU_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_bf16", "amx_bf16", "asimd", "sve")
 
 
 def machine(options: BenchmarkOptions) -> dict[str, Any]:
-    """Processor, its flags, load, accelerator, versions, threads, instruction set, backends and commit."""
+    """Processor, flags, load, accelerator, versions, threads, instruction set, backends and commit."""
     cpuinfo = _cpuinfo()
     flags = (cpuinfo.get("flags") or cpuinfo.get("Features") or "").split()
     cuda = options.device == "cuda"
@@ -29,7 +29,7 @@ def machine(options: BenchmarkOptions) -> dict[str, Any]:
         "processor": cpuinfo.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "load_before": round(os.getloadavg()[0], 2),
-        "cpu_flags": [flag for flag in TELLING_FLAGS if flag in flags],
+        "cpu_flags": [flag for flag in CPU_FLAGS if flag in flags],
         "accelerator": torch.cuda.get_device_name() if cuda else None,
         "threads": options.threads,
         "torch_isa": torch.backends.cpu.get_cpu_capability(),
@@ -43,8 +43,8 @@ def machine(options: BenchmarkOptions) -> dict[str, Any]:
     }
 
 
-def in_words(facts: dict[str, Any]) -> str:
-    """The machine in a few lines."""
+def describe(facts: dict[str, Any]) -> str:
+    """The machine in three lines of text."""
     place = facts["accelerator"] or f"{facts['processor']} ({', '.join(facts['cpu_flags'])})"
     backends, versions = ", ".join(facts["backends"]), facts["versions"]
     return (
@@ -55,7 +55,7 @@ def in_words(facts: dict[str, Any]) -> str:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The first processor of Linux's list; empty elsewhere."""
+    """The first processor in /proc/cpuinfo; empty without that file."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").partition("\n\n")[0].splitlines() if file.exists() else []
     pairs = (line.partition(":") for line in lines)

@@ -1,4 +1,4 @@
-"""Time, memory and saved bytes of a call. Nothing here knows what is measured."""
+"""Measures time, memory and saved bytes of any call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LEAST_SECONDS = 5e-3  # what takes less is called several times in a row
+LEAST_SECONDS = 5e-3  # faster calls are repeated and timed together
 MOST_REPEATS = 1000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -24,12 +24,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -> dict[Key, list[float]]:
-    """Seconds of each call in each round; in every round all calls take turns, in an order drawn anew.
+    """Seconds of each call in each round; in every round all calls take turns, in a random order.
 
-    Whatever slows the machine for a while so slows all of them, and leaves ratios within a round alone.
+    A slow phase of the machine affects all calls of a round, so their ratios stay meaningful.
     """
     order = list(calls)
-    draw = random.Random(0)
+    generator = random.Random(0)
     last: dict[Key, float] = {}
     for _ in range(warmup):
         for key in order:
@@ -37,10 +37,10 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
     repeats = {key: min(MOST_REPEATS, max(1, round(LEAST_SECONDS / last[key]))) for key in order}
     found: dict[Key, list[float]] = {key: [] for key in order}
     gc.collect()
-    gc.disable()  # a collection would hit one of them
+    gc.disable()  # a collection would slow one of them
     try:
         for _ in range(rounds):
-            draw.shuffle(order)
+            generator.shuffle(order)
             for key in order:
                 found[key].append(_seconds(calls[key], repeats[key], device))
     finally:
@@ -49,7 +49,7 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
 
 
 def _seconds(call: Call, repeats: int, device: str) -> float:
-    """Seconds of one of `repeats` calls in a row."""
+    """Mean seconds of `repeats` calls in a row."""
     _wait_for(device)
     start = time.perf_counter()
     for _ in range(repeats):
@@ -64,11 +64,11 @@ def _wait_for(device: str) -> None:
 
 
 class PeakMemory:
-    """The most memory held at once since this was made, beyond what was held then.
+    """The peak of allocated memory since construction, minus the memory at construction.
 
-    On CUDA it is the allocator's peak. On Linux it is the process's resident set (VmHWM, reset through
-    /proc/self/clear_refs), which counts whatever is really touched, workspaces and freed blocks that the C library
-    keeps included; where the kernel does not offer that, it is unknown.
+    On CUDA it is the allocator's peak. On Linux it is the growth of the resident set (VmHWM, reset through
+    /proc/self/clear_refs), which includes workspaces and freed blocks that the C library keeps. It is unknown on
+    kernels without clear_refs.
     """
 
     def __init__(self, device: str) -> None:
@@ -80,7 +80,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats()
             self._before = torch.cuda.memory_allocated()
             return
-        _give_back_freed_memory()
+        _release_freed_memory()
         try:
             _CLEAR.write_text("5", encoding="ascii")
             self._before = _status("VmRSS")
@@ -88,8 +88,8 @@ class PeakMemory:
             self._known, self._before = False, 0
 
     @property
-    def grown(self) -> int | None:
-        """Bytes; None where it cannot be known."""
+    def peak(self) -> int | None:
+        """Bytes; None if unknown."""
         if not self._known:
             return None
         now = torch.cuda.max_memory_allocated() if self._cuda else _status("VmHWM")
@@ -97,10 +97,10 @@ class PeakMemory:
 
 
 def peak_source(device: str) -> str:
-    """How `PeakMemory` knows, in words."""
+    """A description of how `PeakMemory` measures."""
     if device == "cuda":
         return "CUDA allocator peak"
-    return "unknown" if PeakMemory(device).grown is None else "growth of the resident set (VmHWM after clear_refs)"
+    return "unknown" if PeakMemory(device).peak is None else "growth of the resident set (VmHWM after clear_refs)"
 
 
 def _status(field: str) -> int:
@@ -111,15 +111,15 @@ def _status(field: str) -> int:
     return 1024 * int(found[1])
 
 
-def _give_back_freed_memory() -> None:
-    """Otherwise blocks that the C library keeps hide what the next call needs."""
+def _release_freed_memory() -> None:
+    """Return freed blocks to the system; else the next call reuses them and its memory does not show."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
 
 
 def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor]) -> int:
-    """Bytes that autograd keeps of a forward pass until its backward; shared storage once, parameters not at all."""
+    """Bytes that autograd saves for the backward pass, without `parameters`; shared storage counts once."""
     known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     saved: dict[int, int] = {}
 
@@ -130,8 +130,8 @@ def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor]) -> int
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        kept = forward()  # alive until counted, so that no address is used twice
-    del kept
+        output = forward()  # alive until counted, so that no address is used twice
+    del output
     return sum(saved.values())
 
 

@@ -1,4 +1,4 @@
-"""What the papers print of speed and memory, set beside ours and labelled as another machine's."""
+"""The published speeds and memory, which other machines measured."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sliceformer_lab.runs.papers import Cell, PublishedResult, published_results
 
 MACHINES = {
     "sliceformer": "4 x RTX 3090, JAX",
-    "samsa": "a GPU that the paper does not name",
+    "samsa": "an unnamed GPU",
 }
 _VARIANTS = {"sliceformer": "ascend"}  # of Table 3
 _STEPS = {"training": "train_steps_per_second", "inference": "inference_steps_per_second"}
 
 
 def add_published(rows: Iterable[Row]) -> None:
-    """Fill in `published` where a paper prints the same cell: steps per second, or speed-up over softmax."""
+    """Set `published` of rows that a paper prints too: steps per second, or speed-up over softmax."""
     for row in rows:
         found = _cell(row)
         if found is not None:
@@ -25,7 +25,7 @@ def add_published(rows: Iterable[Row]) -> None:
 
 
 def published_memory(row: Row) -> PublishedResult | None:
-    """What Sliceformer's Table 3 prints for the peak memory of a training step, in GB."""
+    """The peak memory of a training step in Sliceformer's Table 3, in GB."""
     return _table3(row, "peak_memory_gb") if row.mode == "training" else None
 
 

@@ -1,7 +1,7 @@
-"""What the permutation operators are measured against: softmax attention three ways, and the published code's ways.
+"""The references of the benchmark: softmax attention in three implementations, and the published operators.
 
-The published ways are written again from what that code computes and in which steps (CSP: a repeated int64 index,
-gather, view, sort; Sliceformer: sort of the strided axis); they give the same values as `shift_sort`.
+The published operators are reimplemented with the steps of their code (CSP: a repeated int64 index, gather, view, sort;
+Sliceformer: sort of the strided axis); they give the same values as `shift_sort`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sliceformer_lab.permute.schedule import shift_steps
 
 
 class FusedSoftmax(Attention):
-    """Softmax attention by torch's fused kernel, its three projections one product. (B, N, dim) -> (B, N, dim)."""
+    """Softmax attention with torch's fused kernel and one projection for q, k, v. (B, N, dim) -> (B, N, dim)."""
 
     accepts_padding = False
     order_sensitive = False
@@ -48,8 +48,7 @@ class FusedSoftmax(Attention):
         del padding, bias
         if q is None or k is None:
             raise ValueError("softmax attention mixes with queries and keys: mix(v, q, k)")
-        mixed = self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v))
-        return self.merge_heads(mixed)
+        return self.merge_heads(self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v)))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, H, N, D) each -> (B, H, N, D)."""
@@ -57,7 +56,7 @@ class FusedSoftmax(Attention):
 
 
 class PlainSoftmax(FusedSoftmax):
-    """The same in plain operations, with the N x N map in memory."""
+    """Softmax attention in plain operations, with the N x N map in memory."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """(B, H, N, D) each -> (B, H, N, D)."""
@@ -86,14 +85,14 @@ class TorchMHA(Attention):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, dim) -> (B, N, dim), projections included."""
+        """(B, N, dim) -> (B, N, dim), with projections."""
         del q, k, padding, bias
         mixed: Tensor = self.inner(v, v, v, need_weights=False)[0]
         return mixed
 
 
 class PublishedCSP(Attention):
-    """CSP's operator as the published code computes it, with the steps of `csp`. (B, N, dim) -> (B, N, dim)."""
+    """CSP's operator as in the published code, with the shifts of `csp`. (B, N, dim) -> (B, N, dim)."""
 
     accepts_padding = False
     complexity = "N C log G"
@@ -122,7 +121,7 @@ class PublishedCSP(Attention):
 
 
 class PublishedSliceformer(Attention):
-    """Sliceformer's sort as the published code computes it. (B, N, dim) -> (B, N, dim)."""
+    """Sliceformer's sort as in the published code. (B, N, dim) -> (B, N, dim)."""
 
     accepts_padding = False
     complexity = "N C log N"
@@ -143,12 +142,12 @@ class PublishedSliceformer(Attention):
 
 
 def shift_index(steps: Tensor, num_tokens: int) -> Tensor:
-    """Steps (C,) -> the token that slot i of channel c takes, (i - steps[c]) mod N: (N, C) int64."""
+    """Shifts (C,) -> source tokens (N, C) int64: slot i of channel c takes token (i - steps[c]) mod N."""
     return (torch.arange(num_tokens, device=steps.device)[:, None] - steps) % num_tokens
 
 
 def published_csp(v: Tensor, index: Tensor, group_size: int) -> Tensor:
-    """Shift and group sort of (B, N, C) by an index (N, C) that is repeated for every sample; G divides N."""
+    """Shift and group sort of (B, N, C) with an index (N, C) repeated for every sample; G divides N."""
     shifted = v.gather(1, index.repeat(v.shape[0], 1, 1))
     if group_size == 1:
         return shifted
@@ -157,12 +156,12 @@ def published_csp(v: Tensor, index: Tensor, group_size: int) -> Tensor:
 
 
 def published_sort(v: Tensor) -> Tensor:
-    """Complete sort of every channel of (B, N, C) over the strided token axis."""
+    """Sort every channel of (B, N, C) over the strided token axis."""
     return v.sort(dim=-2).values
 
 
 def published_exchange(v: Tensor) -> Tensor:
-    """Each channel's maximum of (B, N, C) swapped with token 0: a maximum, a copy and a scatter."""
+    """Swap each channel's maximum of (B, N, C) with token 0: a maximum, a copy and a scatter."""
     top, index = v.max(dim=1, keepdim=True)
     swapped = v.scatter(1, index, v[:, :1])
     swapped[:, :1] = top

@@ -1,4 +1,4 @@
-"""A function in a process of its own: fresh memory, a limit to it, and an end that does not end us."""
+"""Runs a function in its own process, with fresh memory, a memory limit, and crashes contained."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-SHARE_OF_MEMORY = 0.9  # of what is free when the process starts
-PRELOADED = ["sliceformer_lab.commands.benchmark.contest"]  # imported once, by the server that children are forked from
+SHARE_OF_MEMORY = 0.9  # of the free memory when the process starts
+PRELOADED = ["sliceformer_lab.commands.benchmark.contest"]  # imported once by the fork server
 
 
 class ProcessEndedError(Exception):
-    """A process that ended before it answered."""
+    """A process that ended without a result."""
 
     def __init__(self, exit_code: int) -> None:
-        self.killed = exit_code == -signal.SIGKILL  # on Linux, hardly anything else than want of memory
+        self.killed = exit_code == -signal.SIGKILL  # on Linux almost always the out-of-memory killer
         how = f"signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit code {exit_code}"
         super().__init__(f"its process ended with {how}")
 
 
 def in_child(function: Callable[..., Any], *arguments: Any, limited: bool) -> Any:
-    """function(*arguments), run in a child process. Raises ProcessEndedError if it dies, else what it raises.
+    """The result of function(*arguments), run in a child process. Raises its error, or ProcessEndedError if it dies.
 
-    A `limited` child may allocate 90 % of the memory that is free when it starts (where Linux tells it): beyond, an
-    allocation fails inside the child, before the system kills anything.
+    A `limited` child may allocate 90 % of the memory that is free when it starts (Linux only); larger allocations fail
+    in the child, before the system kills any process.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(theirs, limited, function, arguments), daemon=True)
+    child = context.Process(target=_send_result, args=(theirs, limited, function, arguments), daemon=True)
     child.start()
     theirs.close()
     try:
@@ -51,9 +51,11 @@ def in_child(function: Callable[..., Any], *arguments: Any, limited: bool) -> An
     return answer
 
 
-def _answer(connection: Connection, limited: bool, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    gc.freeze()  # what was imported stays, and collecting garbage need not look at it
+def _send_result(
+    connection: Connection, limited: bool, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates this process
+    gc.freeze()  # the garbage collector skips imported modules
     if limited:
         _limit_memory()
     try:
@@ -70,7 +72,7 @@ def _limit_memory() -> None:
 
 
 def _kilobytes(file: str, field: str) -> int | None:
-    """A field of one of Linux's lists; None where there is no such file or field."""
+    """A field of a /proc file in kB; None without the file or field."""
     path = Path(file)
     found = re.search(rf"^{field}:\s+(\d+) kB", path.read_text(encoding="ascii"), re.M) if path.exists() else None
     return None if found is None else int(found[1])

@@ -1,4 +1,4 @@
-"""What was measured of one variant in one mode, and how two of them compare."""
+"""The measurements of a variant in one mode, and ratios between two of them."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ class Row:
     way: str
     name: str  # method and way
     mode: str  # inference | training
-    engine: Engine | None = None  # None where it did not run
+    engine: Engine | None = None  # None if it did not run
     status: Status = "ok"
-    note: str = ""  # why not, if not ok
-    seconds: float | None = None  # median over the rounds, and quartiles
+    note: str = ""  # the error, if the status is not ok
+    seconds: float | None = None  # median over rounds, with quartiles
     seconds_q1: float | None = None
     seconds_q3: float | None = None
-    against: str = ""  # the name that the ratio is to
-    ratio: float | None = None  # median over the rounds of the ratio inside a round, and quartiles
+    against: str = ""  # the name of the row in the denominator of `ratio`
+    ratio: float | None = None  # median over rounds of the ratio within a round, with quartiles
     ratio_q1: float | None = None
     ratio_q3: float | None = None
-    paired: bool = True  # False: measured in another process than `against`, the ratio is one of medians
+    paired: bool = True  # False: measured in another process than `against`; `ratio` is that of medians
     peak_bytes: int | None = None
-    saved_bytes: int | None = None  # for backward, parameters not counted
+    saved_bytes: int | None = None  # for backward, without parameters
     saved_bytes_per_element: float | None = None  # of the B N C values
-    equal: bool | None = None  # whether an operator's values are those of the published way
+    equal: bool | None = None  # whether an operator's values equal those of the published code
     parameters: int | None = None
     multiply_adds: int | None = None  # of one sample's forward pass, as are the next two
     comparisons: int | None = None
     moves: int | None = None
-    published: float | None = None  # what the paper prints here, of its own machine
-    published_text: str = ""  # as printed, and where
+    published: float | None = None  # the paper's number, from its machine
+    published_text: str = ""  # as printed, with paper and machine
     rounds: list[float] = field(default_factory=list, repr=False)  # seconds of each
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What two rows must share to be compared."""
+        """The columns that two rows must share to be compared."""
         return (self.workload, self.tokens, self.batch, self.channels, self.mode)
 
 
 @dataclass(frozen=True)
 class Match:
-    """One method against another, each by the best way of a class."""
+    """Two methods compared, each in its fastest implementation of a class."""
 
     kind: MatchKind
     workload: str
@@ -88,14 +88,14 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def ratio_between(row: Row, other: Row) -> tuple[float, float | None, float | None]:
-    """Time of `row` in times of `other`: median and quartiles over rounds, or of medians alone if not in turns."""
+    """Time of `row` over that of `other`: median and quartiles over rounds, or the ratio of medians if not in turns."""
     if row.paired and other.paired:
         return quartiles([mine / theirs for mine, theirs in zip(row.rounds, other.rounds, strict=True)])
     return float(np.median(row.rounds) / np.median(other.rounds)), None, None
 
 
 def set_ratios(rows: Sequence[Row]) -> None:
-    """Fill in every row's ratio to the one that it is measured against, where both ran."""
+    """Set the ratio of every row to its reference, if both ran."""
     ran = {(row.place, row.name): row for row in rows if row.status == "ok"}
     for row in ran.values():
         base = ran.get((row.place, row.against))
@@ -104,7 +104,7 @@ def set_ratios(rows: Sequence[Row]) -> None:
 
 
 def matches(rows: Iterable[Row]) -> list[Match]:
-    """Plain against plain, and best against best, for every method and whatever it was measured against."""
+    """Plain against plain and best against best, for every method and its reference."""
     found: list[Match] = []
     places: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -133,12 +133,12 @@ def matches(rows: Iterable[Row]) -> list[Match]:
 
 
 def _plain(group: list[Row]) -> dict[str, Row]:
-    """The fastest way of each method without a kernel of its own."""
+    """The fastest implementation of each method without custom kernels."""
     return _best([row for row in group if row.engine in WITHOUT_KERNELS])
 
 
 def _best(group: list[Row]) -> dict[str, Row]:
-    """The fastest way of each method."""
+    """The fastest implementation of each method."""
     found: dict[str, Row] = {}
     for row in sorted(group, key=lambda row: row.seconds or 0.0):
         found.setdefault(row.method, row)
@@ -146,5 +146,5 @@ def _best(group: list[Row]) -> dict[str, Row]:
 
 
 def as_record(row: Row) -> dict[str, Any]:
-    """The row without its rounds."""
+    """The row as a dictionary, without `rounds`."""
     return {name: value for name, value in asdict(row).items() if name != "rounds"}

@@ -1,4 +1,4 @@
-"""Pictures of a benchmark: speed and memory against the number of tokens, and both at once as bubbles."""
+"""Figures of a benchmark: speed and memory against the number of tokens, and a bubble chart of both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Style = Mapping[str, Any]
 
 
 def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
-    """Write speed.png, memory.png and, of layers and models, bubbles.png; `note` stands below each."""
+    """Write speed.png, memory.png and, for layers and models, bubbles.png, each with `note`; returns the paths."""
     ran = [row for row in rows if row.status == "ok"]
     if not ran:
         return []
@@ -35,13 +35,13 @@ def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
         for workload in _workloads(ran)
         for title, value in (("peak, bytes a value", _peak), ("saved for backward, bytes a value", _saved))
     ]
-    drawn = {
+    figures = {
         "speed.png": _panels(speed, styles, "microseconds a token", note),
         "memory.png": _panels(memory, styles, "bytes / (B N C)", note),
         "bubbles.png": _bubbles(ran, styles, note),
     }
     paths = []
-    for name, figure in drawn.items():
+    for name, figure in figures.items():
         if figure is not None:
             figure.savefig(folder / name, dpi=110)
             paths.append(folder / name)
@@ -51,7 +51,7 @@ def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
 def _panels(
     panels: Sequence[tuple[str, Sequence[Row], Value]], styles: Mapping[str, Style], unit: str, note: str
 ) -> Figure | None:
-    """Curves over the lengths, a panel for each; bars where there is one length."""
+    """Panels with curves over lengths, or bars if there is one length; None without data."""
     full = [(title, rows, value) for title, rows, value in panels if any(value(row) for row in rows)]
     if not full:
         return None
@@ -77,24 +77,24 @@ def _panels(
 
 
 def _curves(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style]) -> dict[str, None]:
-    """A line for each variant, both axes logarithmic; what was drawn."""
-    drawn: dict[str, None] = {}
+    """Plot a line for each variant on logarithmic axes; returns the names of the lines."""
+    shown: dict[str, None] = {}
     for name in dict.fromkeys(row.name for row in rows):
         points = sorted((row.tokens, found) for row in rows if row.name == name and (found := value(row)))
         if points:
             axes.plot(*zip(*points, strict=True), **styles[name])
-            drawn[name] = None
+            shown[name] = None
     lengths = sorted({row.tokens for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, [_length(n) for n in lengths], fontsize=8)
     axes.set_xlabel("tokens N")
     axes.grid(alpha=0.3)
-    return drawn
+    return shown
 
 
 def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style], unit: str) -> None:
-    """A bar for each variant at the one length, the shortest above."""
+    """Plot a bar for each variant, the shortest on top."""
     bars = sorted(((found, row.name) for row in rows if (found := value(row))), reverse=True)
     places = np.arange(len(bars))
     axes.barh(places, [found for found, _ in bars], color=[styles[name]["color"] for _, name in bars])
@@ -108,7 +108,7 @@ def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, St
 
 
 def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Figure | None:
-    """Speed and peak memory at the longest length that most variants reach; areas are parameters."""
+    """Speed and peak memory at the length that most variants reach; the area shows parameters."""
     mode = _modes(rows)[-1]
     models = [row for row in rows if row.mode == mode and row.kind in MODELS and row.peak_bytes and row.seconds]
     if not models:
@@ -128,7 +128,9 @@ def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Fig
             axes.plot(speed, memory, **{**styles[row.name], "linestyle": ""})
             shown[row.name] = None
         axes.set(xscale="log", yscale="log", xlabel=f"tokens a second, {PASSES[mode]}", ylabel="peak memory, MB")
-        axes.set_title(f"{workload}, N = {_length(tokens)} (right and low is better; area: parameters)", fontsize=10)
+        axes.set_title(
+            f"{workload}, N = {_length(tokens)} (better to the right and below; area: parameters)", fontsize=10
+        )
         axes.margins(0.15)
         axes.grid(alpha=0.3, which="both")
     handles = [Line2D([], [], label=name, **{**styles[name], "linestyle": ""}) for name in shown]
@@ -138,7 +140,7 @@ def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Fig
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, Style]:
-    """Colour and marker tell methods apart; torch's and our kernels have full lines and markers."""
+    """Colour and marker show the method; solid lines and filled markers show kernels of torch and ours."""
     methods = list(dict.fromkeys(row.method for row in rows))
     styles: dict[str, Style] = {}
     for row in rows:

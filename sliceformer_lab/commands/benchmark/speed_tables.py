@@ -1,4 +1,4 @@
-"""What a benchmark prints: every row, plain against plain and best against best, the papers' figures, the goals."""
+"""The tables that a benchmark prints: all rows, ratios, published numbers and goals."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sliceformer_lab.commands.benchmark.goals import Verdict
 from sliceformer_lab.commands.benchmark.paper_speeds import MACHINES, published_memory
 from sliceformer_lab.commands.benchmark.rows import KINDS, Match, Row, matches
 
-Figure = Callable[[Row], float | None]
+Value = Callable[[Row], float | None]
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
 def print_tables(console: Console, suite: str, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> None:
-    """Everything that a suite has to say, in words and numbers."""
+    """Print all tables of a suite."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
         _show(console, _times_of(here))
@@ -37,16 +37,16 @@ def print_tables(console: Console, suite: str, rows: Sequence[Row], verdicts: Se
 
 
 def _show(console: Console, table: Table) -> None:
-    """The table with its title above in one line, however narrow it is."""
+    """Print a table with its title above it, unwrapped."""
     console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
     table.title = None
     console.print(table)
 
 
 def _times_of(rows: Sequence[Row]) -> Table:
-    """One line for each variant and length, both modes side by side."""
+    """A line for each variant and length, with both modes."""
     modes = [mode for mode in PASSES if any(row.mode == mode for row in rows)]
-    paired = "median of ratios inside a round, and quartiles" if rows[0].paired else "ratio of medians"
+    paired = "median and quartiles of ratios within a round" if rows[0].paired else "ratio of medians"
     title = f"{rows[0].workload}: times, and ratios to {rows[0].against} ({paired})"
     table = Table("N", "B", "C", "variant", "engine", title=title)
     for mode in modes:
@@ -63,7 +63,7 @@ def _times_of(rows: Sequence[Row]) -> Table:
 
 
 def _costs_of(rows: Sequence[Row]) -> Table:
-    """Memory of the whole batch, and operations of one sample's forward pass."""
+    """Memory of a batch, and operations of one sample's forward pass."""
     title = f"{rows[0].workload}: memory of a batch, operations of one sample's forward pass"
     table = Table("N", "B", "C", "variant", title=title)
     names = ("peak forward, MB", "peak training, MB", "saved, B/el", "parameters, M", "multiply-adds, M")
@@ -85,7 +85,7 @@ def _places(rows: Sequence[Row]) -> list[tuple[int, int, int]]:
 
 
 def _variants_at(place: tuple[int, int, int], rows: Sequence[Row]) -> Iterable[dict[str, Row]]:
-    """The rows of each variant there, by mode."""
+    """The rows of each variant at a place, by mode."""
     here = [row for row in rows if (row.tokens, row.batch, row.channels) == place]
     for name in dict.fromkeys(row.name for row in here):
         yield {row.mode: row for row in here if row.name == name}
@@ -101,7 +101,7 @@ def _times(row: Row) -> tuple[str, str]:
 
 
 def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
-    """One table for each workload and mode, a column for each length."""
+    """A table for each workload and mode, with a column for each length."""
     for workload, mode in dict.fromkeys((match.workload, match.mode) for match in found):
         here = [match for match in found if (match.workload, match.mode) == (workload, mode)]
         against = ", ".join(dict.fromkeys(f"{match.against}, {match.against_engine}" for match in here))
@@ -121,15 +121,15 @@ def _cell(match: Match | None) -> str:
 
 
 def _table3(rows: Sequence[Row]) -> Iterable[Table]:
-    """Ours as Sliceformer's Table 3 prints it, the paper's figures beside."""
+    """Our results in the layout of Sliceformer's Table 3, with the published numbers."""
     lengths = sorted({row.tokens for row in rows})
-    figures: dict[str, tuple[str, Figure, Figure]] = {
+    columns: dict[str, tuple[str, Value, Value]] = {
         "training steps per second": ("training", _steps, _their_steps),
         "inference steps per second": ("inference", _steps, _their_steps),
         "peak memory of training, GB": ("training", _gigabytes, _their_memory),
     }
-    for title, (mode, ours, theirs) in figures.items():
-        note = f"in brackets Sliceformer's Table 3, of another machine ({MACHINES['sliceformer']})"
+    for title, (mode, ours, theirs) in columns.items():
+        note = f"in brackets Sliceformer's Table 3, measured on {MACHINES['sliceformer']}"
         table = Table(title=f"{title}; {note}")
         table.add_column("attention", no_wrap=True)
         table.add_column("engine")
@@ -172,9 +172,9 @@ def _printed(row: Row, value: float | None) -> str:
 
 
 def _speed_ups(rows: Sequence[Row]) -> Table:
-    """Ours as SAMSA's Table 1 prints it."""
+    """Our results in the layout of SAMSA's Table 1."""
     table = Table(
-        title=f"inference speed relative to fused softmax attention; SAMSA's Table 1 is of {MACHINES['samsa']}",
+        title=f"inference speed relative to fused softmax attention; SAMSA's Table 1 is from {MACHINES['samsa']}",
     )
     for name in ("tokens", "attention", "engine", "ours", "published"):
         table.add_column(name, justify="left" if name in ("attention", "engine") else "right")
@@ -186,7 +186,7 @@ def _speed_ups(rows: Sequence[Row]) -> Table:
 
 
 def _goals(verdicts: Sequence[Verdict]) -> Table:
-    """Met or missed, and by how much."""
+    """The verdict on each goal, and its distance to the limit."""
     met = sum(verdict.met for verdict in verdicts)
     table = Table(title=f"Goals: {met} of {len(verdicts)} met")
     for name in ("", "goal", "column", "limit", "measured", "", "off by"):

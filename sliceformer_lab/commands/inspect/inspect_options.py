@@ -1,4 +1,4 @@
-"""What the user sets of any analysis: the schema of conf/inspect.yaml."""
+"""The options that all analyses share: the schema of conf/inspect.yaml."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,22 +7,22 @@ Checkpoint = Literal["init", "best", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalyzeOptions:
+class InspectOptions:
     """The options of `conf/inspect.yaml`; those of one analysis are in its node."""
 
-    runs: str | tuple[str, ...] | None = "outputs"  # None: the analysis needs none
+    runs: str | tuple[str, ...] | None = "outputs"  # None: the analysis needs no runs
     checkpoint: Checkpoint | tuple[Checkpoint, ...] = ("init", "best")
-    controls: bool = True  # untrained ones beside the runs of a task that lack them
-    data_root: str | None = None  # None: where the runs read them
+    controls: bool = True  # add untrained controls to runs of a task that have none
+    data_root: str | None = None  # None: where the runs read their data
     output: str | None = None  # None: analysis/<name> in the folder of the runs
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders in `runs`."""
+        """The folders in `runs` as a tuple."""
         return (self.runs,) if isinstance(self.runs, str) else self.runs or ()
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """The weights to look at, each once."""
-        asked = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
-        return tuple(dict.fromkeys(asked))
+        """The checkpoints as a tuple, each once."""
+        names = (self.checkpoint,) if isinstance(self.checkpoint, str) else self.checkpoint
+        return tuple(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""What operators were given in a forward pass, to ask them for their maps or to put others in their place."""
+"""Records the inputs of each operator in a forward pass, to compute token maps or apply other operators to them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.measures.maps import matrices, spread
 
-MOST_WEIGHTS = 2**26  # of the maps in memory at once
-TOLERANCE = 1e-3  # relative; beyond it, maps do not explain what an operator did
+MOST_WEIGHTS = 2**26  # weights of maps in memory at once
+TOLERANCE = 1e-3  # relative error up to which maps count as explaining an output
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class Mixed:
     k: Tensor | None
     padding: Padding | None
     bias: Tensor | None
-    others: Mapping[str, Tensor]  # what else this attention takes, (B, N, ...)
+    others: Mapping[str, Tensor]  # further inputs of this attention, (B, N, ...)
     output: Tensor  # (B, N, H*D)
 
     @property
     def lengths(self) -> Tensor:
-        """Real tokens of each sample (B,)."""
+        """The number of real tokens of each sample (B,)."""
         return torch.full((len(self.v),), self.v.shape[1]) if self.padding is None else self.padding.lengths
 
     def sample(self, index: int) -> Mixed:
-        """The same for one sample and its real tokens alone, on which no operator depends on padding."""
+        """The call for one sample without its padding, on which no output depends."""
         rows, tokens = slice(index, index + 1), slice(int(self.lengths[index]))
         return replace(
             self,
@@ -52,16 +52,16 @@ class Mixed:
             output=self.output[rows, tokens],
         )
 
-    def of(self, v: Tensor) -> Tensor:
-        """What the operator makes of other values (B, N, H*D) beside the same queries and keys."""
+    def output_of(self, v: Tensor) -> Tensor:
+        """The operator's output for other values (B, N, H*D) with the same queries and keys."""
         with torch.no_grad():
             return self.attention.mix(v, self.q, self.k, padding=self.padding, bias=self.bias, **self.others)
 
     def maps(self, limit: int) -> tuple[Tensor, Tensor] | None:
-        """Which of its channels or heads (M,), at most `limit`, and their maps (M, N, N); of one sample.
+        """Indices (M,) of at most `limit` channels or heads, and their maps (M, N, N), for a call with one sample.
 
-        A permutation's are those of its channels, without the weights of a bias beside it. None for an operator that
-        no maps describe, because it mixes channels too, and where the maps of all channels would not fit in memory.
+        A permutation has one map for each channel, without the weights of a bias. None if maps cannot describe the
+        operator because it mixes channels too, and if the maps of all channels would not fit in memory.
         """
         num_tokens = self.v.shape[1]
         limit = max(1, min(limit, MOST_WEIGHTS // num_tokens**2))
@@ -79,19 +79,19 @@ class Mixed:
         return None if maps is None else (chosen, maps[chosen])
 
     def _probed(self) -> Tensor | None:
-        """The maps of all heads (H, N, N), read off what `mix` makes of ones; None if it is not linear in each head."""
+        """The maps of all heads (H, N, N), from `mix` of unit vectors; None if it is not linear in each head."""
         num_tokens, width = self.v.shape[1:]
         heads = self.attention.spec.num_heads
         size = width // heads
         if self.k is not None and self.k.shape[1] != num_tokens:
             return None
-        rest = self.of(torch.zeros_like(self.v))
+        rest = self.output_of(torch.zeros_like(self.v))
         maps = self.v.new_zeros(heads, num_tokens, num_tokens)
-        for first in range(0, num_tokens, size):  # a token for every channel of a head at a time
+        for first in range(0, num_tokens, size):  # as many tokens at a time as a head has channels
             count = min(size, num_tokens - first)
             unit = torch.zeros(num_tokens, heads, size, dtype=self.v.dtype)
             unit[torch.arange(first, first + count), :, torch.arange(count)] = 1
-            columns = torch.unflatten((self.of(unit.flatten(1)[None]) - rest)[0], -1, (heads, size))
+            columns = torch.unflatten((self.output_of(unit.flatten(1)[None]) - rest)[0], -1, (heads, size))
             maps[..., first : first + count] = columns[..., :count].transpose(0, 1)
         values = torch.unflatten(self.v[0], -1, (heads, size)).transpose(0, 1)
         again = (maps @ values).transpose(0, 1).flatten(1) + rest[0]
@@ -101,9 +101,9 @@ class Mixed:
 
 @contextmanager
 def mixing(blocks: Sequence[Any]) -> Iterator[dict[int, Mixed]]:
-    """What the next forward pass hands to the operator of every block, by the block's number, from 0.
+    """Records the operator call of every block in the next forward pass, by the block's number from 0.
 
-    A block whose attention does not mix by `mix` alone (luna) is missing.
+    Blocks whose attention does not call `mix` (luna) are missing.
     """
     seen: dict[int, Mixed] = {}
     for index, block in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""The models that an analysis looks at: those of runs, untrained controls beside them, and the samples for all."""
+"""Opens the models that an analysis measures: those of runs and untrained controls, all on the same samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.inspect_options import AnalyzeOptions, Checkpoint
+from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, InspectOptions
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
@@ -25,47 +25,40 @@ from sliceformer_lab.runs.folder import checkpoint_file, load_weights, read_conf
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.training.build import build_data, build_task
 
-UNUSABLE = (
-    LabError,
-    KeyError,
-    TypeError,
-    ValueError,
-    OSError,
-    OmegaConfBaseException,
-)  # of a run that is no longer ours
-MOST_PAIRS = 2**24  # of tokens in a forward pass, N^2 for each sample: what keeps maps of attention in memory
+UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
+MOST_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: a run, or a configuration of a run with a control in place of its attention."""
+    """The origin of a model: a run, or a run's configuration with a control in place of its attention."""
 
     attention: str
-    label: str  # the attention and the options in which its runs differ from most others
+    label: str  # the attention and the options that differ from those of most runs
     config: Mapping[str, Any]
     folder: Path | None = None  # None: an untrained control
 
     @property
     def is_control(self) -> bool:
-        """Whether its operator only tells what another does beyond it."""
+        """Whether its attention is a control."""
         return is_control(self.attention)
 
     @property
     def seed(self) -> int:
-        """Of weights and batches."""
+        """The seed of weights and batches."""
         return int(self.config["seed"])
 
     @property
     def name(self) -> str:
-        """The run's folder, or that there is none."""
+        """The run's folder, or a description of an untrained control."""
         return f"untrained {self.label}, seed {self.seed}" if self.folder is None else str(self.folder)
 
     def model(self, checkpoint: Checkpoint) -> Any:
-        """The task with these weights, in evaluation mode; the generators stay as they were.
+        """The task with these weights, in evaluation mode; random generators keep their state.
 
-        `init` builds it anew from the run's seed, as its training began; `best` is what the run's selection rule
-        scores. Raises RunFolderError if there is no such checkpoint or it is of another model, ConfigError if the
-        options are not those of this version.
+        `init` is the model before training, rebuilt from the run's seed; `best` is the checkpoint that the run scored.
+        Raises RunFolderError if the checkpoint is missing or of another model, and ConfigError if this version does
+        not have the run's options.
         """
         with isolate_rng():
             seed_everything(self.seed, verbose=False)
@@ -97,7 +90,7 @@ class Opened:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The columns that tell its values from those of others."""
+        """The columns that identify the model in a table."""
         return {
             "attention": self.source.label,
             "control": self.source.is_control,
@@ -109,26 +102,26 @@ class Opened:
 
 @dataclass
 class Group:
-    """Runs of one task, data and protocol, which see the same samples."""
+    """Runs with one task, data and protocol, measured on the same samples."""
 
     title: str
     task: str
     sources: list[Source]
-    split_seed: int | None  # that of the first run, for all: another would make other validation samples
-    data_root: str | None = None  # where the data lie now, if not where the runs read them
-    stage: str = "val"  # the split that the samples are of
+    split_seed: int | None  # of the first run, used for all, so that validation samples are equal
+    data_root: str | None = None  # None: where the runs read their data
+    stage: str = "val"  # the split of the samples
     fingerprint: dict[str, Any] = field(default_factory=dict)
     _splits: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """As part of a file's name."""
+        """The group's part of file names."""
         return self.task
 
     def batches(self, source: Source, model: Any, samples: int) -> list[Batch]:
-        """The first `samples` of the split as this source's data options present them, few at a time if they are long.
+        """The first `samples` of the split under this source's data options, in smaller batches if they are long.
 
-        Raises DataError if the data are not there.
+        Raises DataError if the data are missing.
         """
         split = self._split(source)
         count = min(samples, len(split))
@@ -149,13 +142,13 @@ class Group:
         if self.data_root is not None and "root" in node:
             node["root"] = self.data_root
         if "download" in node:
-            node["download"] = False  # gigabytes are no part of looking at a run
+            node["download"] = False  # an analysis never downloads data
         data = build_data({**source.config, "data": node})
         data.prepare_data()
         data.setup()
         stages = [stage for stage in ("val", "test") if len(data.splits[stage])]
         if not stages:
-            raise DataError(f"{data.spec.name} has neither validation nor test samples to look at")
+            raise DataError(f"{data.spec.name} has neither validation nor test samples")
         self.stage = stages[0]
         self.fingerprint = data.fingerprint()
         return data.splits[self.stage]
@@ -163,33 +156,32 @@ class Group:
 
 @dataclass
 class Study:
-    """Everything that an analysis may look at, and what could not be opened."""
+    """The groups of models of an analysis, and the runs that were left out."""
 
     groups: list[Group]
     checkpoints: tuple[Checkpoint, ...]
-    left_out: dict[str, str] = field(default_factory=dict)  # run: why
+    left_out: dict[str, str] = field(default_factory=dict)  # run -> reason
 
     def opened(self, group: Group, sources: Sequence[Source] | None = None) -> Iterator[Opened]:
-        """The models of `sources` (None: of all the group has) at every checkpoint, in turn, with a progress bar.
+        """The models of `sources` (None: all of the group) at every checkpoint, in turn, with a progress bar.
 
-        A source that cannot be opened is left out altogether, and noted with the reason. Untrained controls have
-        `init` only.
+        A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`.
         """
         console = Console(stderr=True)
-        chosen = group.sources if sources is None else sources
-        for source in track(chosen, group.task, console=console, transient=True, disable=not console.is_terminal):
-            wanted = self.checkpoints if source.folder is not None else ("init",)
+        sources = group.sources if sources is None else sources
+        for source in track(sources, group.task, console=console, transient=True, disable=not console.is_terminal):
+            checkpoints = self.checkpoints if source.folder is not None else ("init",)
             try:
-                models = [Opened(source, checkpoint, source.model(checkpoint)) for checkpoint in wanted]
+                models = [Opened(source, checkpoint, source.model(checkpoint)) for checkpoint in checkpoints]
                 group.batches(source, models[0].model, 1)
             except UNUSABLE as error:
-                self.left_out[source.name] = _told(error)
+                self.left_out[source.name] = _reason(error)
                 continue
             yield from models
 
 
-def open_study(options: AnalyzeOptions) -> Study:
-    """The runs that the options name. Raises LabError if there is none."""
+def open_study(options: InspectOptions) -> Study:
+    """The runs below the folders of the options, in groups. Raises LabError if there are none."""
     if options.runs is None:
         return Study([], options.checkpoints)
     collections = [collect(Path(folder).expanduser().resolve()) for folder in options.folders]
@@ -197,9 +189,9 @@ def open_study(options: AnalyzeOptions) -> Study:
     for found in collections:
         study.left_out |= {str(found.folder / name): reason for name, reason in found.unreadable.items()}
         for sweep, count in Counter(job.sweep for job in found.missing).items():
-            study.left_out[str(found.folder / sweep)] = f"{count} of its jobs have left nothing"
+            study.left_out[str(found.folder / sweep)] = f"{count} of its jobs left no run"
     runs = {run.folder: run for found in collections for run in found.runs}
-    named = {found.folder for found in collections}  # a run that is named itself is looked at however it ended
+    named = {found.folder for found in collections}  # a run folder named by the user counts whatever its status
     for table in tables(Collection(collections[0].folder, list(runs.values())), (), None):
         sources = list(_sources(table, named, study.left_out))
         if sources:
@@ -213,37 +205,39 @@ def _sources(table: Table, named: set[Path], left_out: dict[str, str]) -> Iterat
             left_out[str(run.folder)] = "another run has the same options and seed"
         for run in row.runs:
             if run.status != "ok" and run.folder not in named:
-                left_out[str(run.folder)] = _how_it_ended(run)
+                left_out[str(run.folder)] = _status(run)
                 continue
             try:
                 yield Source(run.attention, row.label, read_config(run.folder), run.folder)
             except UNUSABLE as error:
-                left_out[str(run.folder)] = _told(error)
+                left_out[str(run.folder)] = _reason(error)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
 
 
-def _how_it_ended(run: RunRecord) -> str:
+def _status(run: RunRecord) -> str:
     error = str(run.summary.get("error") or "").splitlines()
     return f"its status is {run.status}" + (f": {error[0]}" if error else "")
 
 
-def _group(table: Table, sources: Sequence[Source], options: AnalyzeOptions) -> Group:
+def _group(table: Table, sources: Sequence[Source], options: InspectOptions) -> Group:
     first = sources[0]
     controls = _controls(sources) if options.controls and "init" in options.checkpoints else ()
-    ordered = sorted([*sources, *controls], key=lambda source: source.is_control)  # controls last, else as in the table
+    ordered = sorted(
+        [*sources, *controls], key=lambda source: source.is_control
+    )  # controls last, others in the order of the table
     split_seed = first.config["data"].get("split_seed")
     return Group(table.title, first.config["names"]["task"], ordered, split_seed, options.data_root)
 
 
 def _controls(sources: Sequence[Source]) -> Iterator[Source]:
-    """Untrained controls where no run has them: those of the first attention's runs with another operator."""
+    """The controls that no run has, untrained: the runs of the first attention with each control in its place."""
     present = {source.attention for source in sources}
-    alike = [source for source in sources if source.label == sources[0].label]
+    first = [source for source in sources if source.label == sources[0].label]
     for name in controls():
         if name not in present:
-            for source in alike:
+            for source in first:
                 config = {**source.config, "attention": load_option("attention", name)}
                 yield Source(name, name, config)

@@ -1,4 +1,4 @@
-"""The operators that a study puts side by side, each built as a layer of a model would build it."""
+"""The operators that analyses compare, each built as a layer of a model builds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 
-# Options of conf/attention, in the order of pictures and tables: controls that keep the rank, then the papers' own.
+# Options of conf/attention, in the order of figures and tables: controls that keep the rank, then published operators.
 PERMUTATIONS = (
     "identity",
     "random_permutation",
@@ -24,7 +24,7 @@ PERMUTATIONS = (
     "sliceformer_interleave",
     "sliceformer_max",
 )
-MIXERS = ("mean", "depthwise_conv", "fnet")  # the convolution with the weights that it begins with
+MIXERS = ("mean", "depthwise_conv", "fnet")  # the convolution has its initial weights
 SHOWN_AS = {
     "random_permutation": "random permutation",
     "csp_shift_only": "circular shift",
@@ -41,9 +41,9 @@ SHOWN_AS = {
 
 
 def build_operators(names: Iterable[str], spec: LayerSpec, seed: int) -> dict[str, Attention]:
-    """The attentions of these options for one layer, in float64 and evaluation mode.
+    """The attentions with these names for one layer, in float64 and evaluation mode.
 
-    What they draw is drawn from `seed`; the generators stay as they were.
+    Their random numbers come from `seed`; global generators keep their state.
     Raises ConfigError for options that do not fit the layer.
     """
     with isolate_rng():
@@ -54,11 +54,11 @@ def build_operators(names: Iterable[str], spec: LayerSpec, seed: int) -> dict[st
     return built
 
 
-@cache  # composing one takes a good part of a second, and a study builds hundreds of layers
+@cache  # composing an option takes a good part of a second
 def _option(name: str) -> dict[str, Any]:
     return load_option("attention", name)
 
 
 def shown_as(name: str) -> str:
-    """An option's name in pictures and tables."""
+    """The name of an attention in figures and tables."""
     return SHOWN_AS.get(name, name)

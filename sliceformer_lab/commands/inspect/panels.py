@@ -1,4 +1,4 @@
-"""How the figures of all analyses look: one style for each attention, controls apart, a legend below the panels."""
+"""Matplotlib panels of all analyses: one style for each attention, grey controls, a legend below."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Shared = Literal["none", "row", "col", "all"]
 
 
 def styles(table: pd.DataFrame) -> dict[str, Style]:
-    """Line styles by attention, for the columns `attention`, `control` and `checkpoint` of a table.
+    """Line styles by attention, from the columns `attention`, `control` and `run` of a table.
 
-    Controls are grey and broken; one that has no run says that it is untrained.
+    Controls are grey and dashed; the label of a control without a run says that it is untrained.
     """
     found: dict[str, Style] = {}
     num_before = 0
@@ -56,7 +56,7 @@ def panels(
     sharex: Shared = "col",
     sharey: Shared = "row",
 ) -> tuple[Figure, NDArray[Any]]:
-    """A figure and its axes (rows, columns), each panel so many inches; those of a row or column share their scale."""
+    """A figure and its axes (rows, columns); `width` and `height` of a panel are in inches."""
     figure = Figure(figsize=(max(width * columns, 7), height * rows + 1.2), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
 
@@ -64,7 +64,7 @@ def panels(
 def line_with_band(
     axes: Axes, x: NDArray[Any], mean: NDArray[np.float64], spread: NDArray[np.float64], style: Mapping[str, Any]
 ) -> None:
-    """A line and the band of `spread` on either side of it; NaN in `spread` is no band."""
+    """A line with a band of `spread` on either side; no band where `spread` is NaN."""
     axes.plot(x, mean, markersize=4, linewidth=1.3, **style)
     if np.isfinite(spread).any():
         low, high = mean - spread, mean + spread
@@ -72,20 +72,20 @@ def line_with_band(
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Ticks at integers along x."""
+    """Put the ticks of the x axis at integers."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def legend_below(figure: Figure, used: Iterable[Style], columns: int = 5) -> None:
-    """One legend for all panels."""
+    """One legend for all panels, below them."""
     handles = [Line2D([], [], markersize=4, linewidth=1.3, **style) for style in used]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
 def over_runs(table: pd.DataFrame, along: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each attention's line: `mean` over its runs at every value of the columns `along`, and `spread`.
+    """Each attention with its line: `mean` over runs and `spread` for every value of the columns `along`.
 
-    That is the standard deviation over the runs; of one run, that over its samples.
+    `spread` is the standard deviation over runs, or over samples if there is one run.
     """
     grouped = table.dropna(subset="mean").groupby(["attention", *along], sort=False)
     found = grouped.agg(mean=("mean", "mean"), std=("mean", "std"), over_samples=("std_over_samples", "mean"))
@@ -95,7 +95,7 @@ def over_runs(table: pd.DataFrame, along: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What a line of `over_runs` and its band are."""
+    """A description of the lines and bands of `over_runs`."""
     runs = table.groupby("attention")["seed"].nunique()
     samples = int(table["samples"].max())
     if runs.max() == 1:

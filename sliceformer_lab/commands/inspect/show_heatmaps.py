@@ -1,41 +1,39 @@
-"""What the operators of every attention hand on, for one sample: CSP's Figure 3 and Sliceformer's heatmaps."""
+"""Heatmaps of operator outputs for one sample, as in CSP's Figure 3 and Sliceformer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from pydantic import Field
 from rich.table import Table
 
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, panels, styles
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
 
-Index = Annotated[int, Field(ge=0)]
-
-COLOUR_MAP = "RdBu_r"  # told apart with any colour vision, white at 0
+COLOUR_MAP = "RdBu_r"  # safe for colour-blind readers, white at 0
 
 
 class Heatmaps(Analysis):
-    """Operator output of one sample and one head: its real tokens, CLS included, by channels.
+    """Operator output of one sample and one head: real tokens, with CLS, by channels.
 
-    Of each attention the run with the lowest seed. The colour scale is that of a row of the figure: of one attention
-    over its layers and checkpoints.
+    Shows the run with the lowest seed of each attention. Each attention has one colour scale for all layers and
+    checkpoints.
     """
 
     def __init__(
         self,
         *,
-        layers: tuple[Annotated[int, Field(ge=1)], ...] | None = (1, 2, 4, 6),
-        sample: Index = 0,
-        head: Index = 0,
+        layers: tuple[Count, ...] | None = (1, 2, 4, 6),
+        sample: Natural = 0,
+        head: Natural = 0,
     ) -> None:
         self.layers, self.sample, self.head = layers, sample, head
 
@@ -67,7 +65,7 @@ class Heatmaps(Analysis):
             )
 
     def outputs(self, group: Group, opened: Opened) -> dict[int, NDArray[np.float32]]:
-        """The matrices (N, D) by layer, counted from 1. Raises ConfigError for a sample or head that is not there."""
+        """The matrices (N, D) by layer, counted from 1. Raises ConfigError if the model lacks the layer or head."""
         blocks = blocks_of(opened.model)
         chosen = [layer for layer in self.layers or range(1, len(blocks) + 1) if layer <= len(blocks)]
         if not chosen:
@@ -84,7 +82,7 @@ class Heatmaps(Analysis):
         width = block.attention.head_dim
         heads = block.attention.spec.num_heads
         if self.head >= heads:
-            raise ConfigError(f"analysis.head={self.head}: heads are counted from 0 and this model has {heads}")
+            raise ConfigError(f"analysis.head={self.head}: heads count from 0 and this model has {heads}")
         x = seen["output"][row, : int(seen["lengths"][row])]
         values: NDArray[np.float32] = x[:, self.head * width : (self.head + 1) * width].float().numpy()
         return values
@@ -100,7 +98,7 @@ class Heatmaps(Analysis):
             for axes, (checkpoint, layer) in zip(axes_row, columns, strict=True):
                 shown = here[(here["checkpoint"] == checkpoint) & (here["layer"] == layer)]
                 axes.set(xticks=[], yticks=[])
-                if shown.empty:  # an untrained control, or a model of fewer layers
+                if shown.empty:  # an untrained control, or a model with fewer layers
                     axes.set_facecolor("0.93")
                     continue
                 matrix = shown.pivot_table(index="token", columns="channel", values="value").to_numpy()
@@ -112,9 +110,9 @@ class Heatmaps(Analysis):
             axes_row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
         for axes, (checkpoint, layer) in zip(grid[0], columns, strict=True):
             axes.set_title(f"layer {layer}\n{CHECKPOINT_TITLES[checkpoint]}", fontsize=9)
-        what = f"operator output of {group.stage} sample {self.sample}, head {self.head}"
-        scale = "tokens down, channels across; one colour scale for each row, symmetric about 0; grey: no such model"
-        figure.suptitle(f"{group.task}: {what}\n{scale}", fontsize=10)
+        title = f"operator output of {group.stage} sample {self.sample}, head {self.head}"
+        scale = "rows: tokens, columns: channels; one colour scale for each attention; grey: no such model"
+        figure.suptitle(f"{group.task}: {title}\n{scale}", fontsize=10)
         return figure
 
 
@@ -128,9 +126,9 @@ def _one_each(group: Group) -> list[Source]:
 
 
 def _summary(group: Group, table: pd.DataFrame) -> Table:
-    """The spread of what is drawn: over the tokens of a channel, and over all."""
-    printed = Table(title=f"{group.title}\nvalues drawn", title_justify="left")
-    for heading in ("attention", "weights", "layer", "deviation over tokens", "deviation"):
+    """The standard deviation of the values, over the tokens of a channel and over all."""
+    printed = Table(title=f"{group.title}\nplotted values", title_justify="left")
+    for heading in ("attention", "weights", "layer", "std over tokens", "std"):
         printed.add_column(heading)
     for (attention, checkpoint, layer), here in table.groupby(["attention", "checkpoint", "layer"], sort=False):
         over_tokens = here.groupby("channel")["value"].std(ddof=0).mean()

@@ -1,4 +1,4 @@
-"""Which tokens the operators of a model bring together: their maps, how far tokens travel, how much of it is data."""
+"""Token maps of a model's operators: sums, rank, sparsity, travelled distance, dependence on the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import (
@@ -26,6 +26,7 @@ from sliceformer_lab.commands.inspect.panels import (
     whole_numbers,
 )
 from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import blocks_of, undisturbed
 from sliceformer_lab.measures.maps import (
     apart,
@@ -42,12 +43,10 @@ from sliceformer_lab.measures.maps import (
     travelled,
 )
 
-Count = Annotated[int, Field(ge=1)]
-
-SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does and does not look at them
+SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does, independent of their values
 LEVELS = {"q10": 0.1, "median": 0.5, "q90": 0.9}
-BINS = 16  # of the distances in the picture
-PICTURED = 2  # channels or heads of the first and the last layer
+BINS = 16  # of the histogram of distances
+PICTURED = 2  # channels or heads shown of the first and the last layer
 COLUMNS = {
     "row_error": "worst row sum\n- 1",
     "column_error": "worst column\nsum - 1",
@@ -61,17 +60,17 @@ COLUMNS = {
     "distance_q90": "90 %",
 }
 BY_CONSTRUCTION = (
-    "Of every permutation the sums are 1, the rank is N and the share of non-zero weights 1/N by construction: "
-    "that says nothing about the rank of what it makes of values."
+    "Every permutation has sums of 1, rank N and a share 1/N of non-zero weights by construction; this says nothing "
+    "about the rank of its output."
 )
 FACTS = {
     "by_construction": BY_CONSTRUCTION,
-    "cannot_show": "which of the moves the model needs; a map alone is no explanation of a prediction",
+    "cannot_show": "which moves the model needs; a map alone does not explain a prediction",
     "measures": {
-        "rank": "numerical rank of the maps over N, of as many channels or heads as are pictured",
+        "rank": "numerical rank of the shown maps over N",
         "tokens_read": "exp of the entropy of a row's weights",
-        "overlap": "weight that two samples put on the same tokens; of permutations the share of equal entries",
-        "distance": "|i - j| over N - 1, weighted by the map, prefix tokens left out; grid_: in patches, Euclidean",
+        "overlap": "weight that two samples put on the same tokens; for permutations the share of equal entries",
+        "distance": "|i - j| over N - 1, weighted by the map, without prefix tokens; grid_: Euclidean, in patches",
     },
 }
 
@@ -81,8 +80,8 @@ Picture = dict[tuple[str, int, int], Tensor]  # (attention and checkpoint, layer
 class Maps(Analysis):
     """The token-mixing matrices of every layer: sums, rank, sparsity, travelled distances and dependence on data.
 
-    A permutation has one for each channel, softmax attention one for each head; an operator without any is left out.
-    At most `channels` of a layer are looked at, fewer where sequences are long. A shift alone is added as a control.
+    A permutation has one for each channel, softmax attention one for each head; operators without maps are left out.
+    Measures at most `channels` of a layer, fewer for long sequences. Adds a shift as a control.
     """
 
     def __init__(self, *, samples: Annotated[int, Field(ge=2)] = 8, channels: Count = 64) -> None:
@@ -98,23 +97,22 @@ class Maps(Analysis):
             for opened in study.opened(group):
                 pictured = opened.source.folder is None or opened.checkpoint == study.checkpoints[-1]
                 rows += self._rows(study, group, opened, pictures[group.title] if pictured else {})
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures[f"maps_{group.name}"] = _pictured(group, pictures[group.title])
-                figures[f"maps_{group.name}_distances"] = _curves(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary, FACTS)
+
+        def figures_and_summary(group: Group, table: pd.DataFrame) -> tuple[dict[str, Figure], Table]:
+            figures = {
+                f"maps_{group.name}": _pictured(group, pictures[group.title]),
+                f"maps_{group.name}_distances": _curves(group, table),
+            }
+            return figures, _summary(group, table)
+
+        return findings_by_group(study, pd.DataFrame(rows), figures_and_summary, FACTS)
 
     def _rows(self, study: Study, group: Group, opened: Opened, picture: Picture) -> Iterator[dict[str, Any]]:
         found = self.measured(group, opened, picture)
         if not found:
             study.left_out[f"{opened.source.name} ({opened.checkpoint})"] = (
-                f"no token maps describe {opened.source.label}: it mixes channels too, not by its values alone, "
-                "or too many tokens in too many channels"
+                f"{opened.source.label} has no token maps: it mixes channels too, is not linear in its values, "
+                "or its maps do not fit in memory"
             )
         for (layer, name, index), values in found.items():
             yield {
@@ -129,9 +127,9 @@ class Maps(Analysis):
             }
 
     def measured(self, group: Group, opened: Opened, picture: Picture) -> dict[tuple[int, str, int], list[float]]:
-        """Every measure's value in every sample, by layer, name and, of the histogram, bin."""
+        """The values of every measure over samples, by layer, name and bin (0 without a histogram)."""
         found: dict[tuple[int, str, int], list[float]] = defaultdict(list)
-        before: dict[int, Tensor] = {}  # the maps of the sample before
+        before: dict[int, Tensor] = {}  # the maps of the previous sample
         blocks = blocks_of(opened.model)
         name = f"{opened.source.label}\n{CHECKPOINT_TITLES[opened.checkpoint]}"
         is_new = all(key[0] != name for key in picture)
@@ -187,7 +185,7 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
 
 
 def _add_shift(group: Group) -> None:
-    """The untrained shift beside a group's runs, where none of them has it."""
+    """Add the untrained shift to a group without one."""
     first = group.sources[0]
     if any(source.folder is None for source in group.sources) and all(s.attention != SHIFT for s in group.sources):
         config = {**first.config, "attention": load_option("attention", SHIFT)}
@@ -195,7 +193,7 @@ def _add_shift(group: Group) -> None:
 
 
 def _pictured(group: Group, picture: Picture) -> Figure:
-    """Some maps of the first run of each attention, two attentions in a row: the first and the last layer."""
+    """Some maps of the first and last layer of each attention's first run, two attentions in a row."""
     names = list(dict.fromkeys(key[0] for key in picture))
     width = 2 * PICTURED
     figure = Figure(figsize=(13, 1.75 * -(-len(names) // 2) + 1.1), layout="constrained")
@@ -212,7 +210,7 @@ def _pictured(group: Group, picture: Picture) -> Figure:
             axes.set_title(f"layer {key[1] + 1}, {key[2]}", fontsize=8)
         axes_row[0].set_ylabel(name.replace("_", "\n"), fontsize=8)
     figure.suptitle(
-        f"{group.title}\nToken maps of the first sample: row = what a token receives, column = from which token, "
+        f"{group.title}\nToken maps of the first sample: row = receiving token, column = source token, "
         f"number = channel or head; darkest = largest weight of a map.\n{BY_CONSTRUCTION}",
         fontsize=9,
     )
@@ -220,7 +218,7 @@ def _pictured(group: Group, picture: Picture) -> Figure:
 
 
 def _curves(group: Group, table: pd.DataFrame) -> Figure:
-    """Distances, dependence on data and tokens read, over the layers; the histogram of the distances."""
+    """The histogram of distances; mean distance, dependence on data and tokens read over the layers."""
     titles = {
         "distance_mean": "Mean distance / N",
         "overlap": "Equal in two samples",
@@ -258,8 +256,8 @@ def _curves(group: Group, table: pd.DataFrame) -> Figure:
             axes.grid(alpha=0.3)
     legend_below(figure, looks.values(), columns=4)
     figure.suptitle(
-        f"{group.title}\nMean over samples, seeds and channels (band: sd over seeds); mean reads every token alike.\n"
-        "It cannot show which of the moves a prediction needs.",
+        f"{group.title}\nMean over samples, seeds and channels (band: standard deviation over seeds).\n"
+        "It cannot show which moves a prediction needs.",
         fontsize=10,
     )
     return figure

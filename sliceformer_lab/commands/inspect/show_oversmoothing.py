@@ -1,4 +1,4 @@
-"""How even the weights of a softmax over many tokens are: Sliceformer's Figure 2."""
+"""Standard deviation of softmax weights over many tokens: Sliceformer's Figure 2."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ from rich.table import Table
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.models import Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.plots import COLOURS
 
-Count = Annotated[int, Field(ge=2)]
-
-LIMIT = np.sqrt(np.e - 1)  # N times the deviation, for large N and normal scores: 1.3108
+LIMIT = np.sqrt(np.e - 1)  # N times the standard deviation for large N and normal scores: 1.3108
 AT_ONCE = 2**21  # scores in memory
 READING = (
     "the mean weight is 1/N, so relative to it the weights stay uneven: std / mean tends to 1.3108; "
-    "the control mean has deviation 0, which a log axis cannot show"
+    "the control `mean` has standard deviation 0, which a log axis cannot show"
 )
 
 
 class Oversmoothing(Analysis):
-    """Standard deviation of softmax(x) for x ~ N(0, 1) of N tokens, beside its limit sqrt(e - 1) / N.
+    """Standard deviation of softmax(x) for N tokens with x ~ N(0, 1), compared with its limit sqrt(e - 1) / N.
 
-    A row of a permutation has weight 1 once and 0 elsewhere, hence the deviation 1 / sqrt(N) of that control.
+    The control is a row of a permutation: one weight of 1, others 0, with standard deviation 1 / sqrt(N).
     Source: Sliceformer, Figure 2, whose formula in the text lacks square and root.
     """
 
     def __init__(
         self,
         *,
-        sizes: tuple[Count, ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000),
-        trials: Annotated[int, Field(ge=1)] = 100,
-        seed: Annotated[int, Field(ge=0)] = 0,
+        sizes: tuple[Annotated[int, Field(ge=2)], ...] = (10, 100, 1_000, 10_000, 100_000, 1_000_000),
+        trials: Count = 100,
+        seed: Natural = 0,
     ) -> None:
         if not sizes:
-            raise ValueError("sizes=[] names no number of tokens; give some, as [10,1000]")
+            raise ValueError("sizes=[] has no number of tokens; give some, such as [10,1000]")
         self.sizes, self.trials, self.seed = tuple(sorted(set(sizes))), trials, seed
 
     def findings(self, study: Study) -> Findings:
@@ -59,7 +58,7 @@ class Oversmoothing(Analysis):
 
 
 def softmax_stds(generator: np.random.Generator, num_tokens: int, trials: int) -> Iterator[float]:
-    """The deviation of the weights of each trial; a few million scores are in memory at once."""
+    """The standard deviation of the weights of each trial, with at most AT_ONCE scores in memory."""
     at_once = max(1, AT_ONCE // num_tokens)
     for done in range(0, trials, at_once):
         scores = generator.standard_normal((min(at_once, trials - done), num_tokens))
@@ -93,8 +92,8 @@ def _figure(table: pd.DataFrame) -> Figure:
     axes.grid(alpha=0.3)
     legend_below(figure, [softmax, theory, control], columns=2)
     trials = table.groupby("num_tokens").size().iloc[0]
-    told = f"Weights of a softmax over N normal scores, mean of {trials} trials"
-    figure.suptitle("\n".join([told, *READING.split("; ")]), fontsize=9)
+    title = f"Weights of a softmax over N normal scores, mean of {trials} trials"
+    figure.suptitle("\n".join([title, *READING.split("; ")]), fontsize=9)
     return figure
 
 

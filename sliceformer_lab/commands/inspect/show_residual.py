@@ -1,21 +1,20 @@
-"""How much of the tokens is more than one token repeated, layer by layer, with parts of the blocks taken away."""
+"""The rank-one residual of the tokens along depth, with parts of the blocks switched off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from pydantic import Field
 from rich.table import Table
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.random_permutation import RandomPermutation
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
@@ -28,6 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
     whole_numbers,
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.measures.residual import (
     centre_of,
@@ -39,24 +39,22 @@ from sliceformer_lab.measures.residual import (
     residual,
 )
 
-Count = Annotated[int, Field(ge=1)]
-
 ALONE = Parts(skip=False, mlp=False, norm=False)
-PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel: what Theorem 1 needs
-LARGEST_PROGRAM = 2048  # values of a matrix whose best centre is found in seconds
-SHOWN_FROM = 1e-8  # below is the rounding of float32; drawn at this value, a mean of 0 too
+PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel, as Theorem 1 requires
+LARGEST_PROGRAM = 2048  # entries of a matrix whose best centre takes seconds to find
+SHOWN_FROM = 1e-8  # float32 rounding; smaller values are plotted at this value
 CAVEAT = (
-    "it holds for operators that permute within channels, without biases, skip connections, norms; "
-    "it bounds growth from above, and says nothing of a collapse towards another rank-one matrix than $1x^T$"
+    "the bound holds for operators that permute within channels, without biases, skip connections and norms; "
+    "it bounds growth from above, and does not exclude a collapse towards a rank-one matrix other than $1x^T$"
 )
 
 
 class Residual(Analysis):
-    """The relative residual about the mean token, of all real tokens, CLS included, after every block.
+    """The relative residual about the mean token, of all real tokens, with CLS, after every block.
 
-    With every combination of skip connections, MLP and norms there (`parts.only`), on the model as it is where all of
-    them are. With the attention alone also how much the residual itself grows, against the bound of CSP's Theorem 1,
-    whose factor of a layer is sqrt(C) |W_V|_1 times the (1,inf)-norm of the output projection.
+    Measured with every combination of skip connections, MLP and norms (`parts.only`). For the attention alone, also
+    measures the growth of the residual against the bound of CSP's Theorem 1, whose factor for a layer is
+    sqrt(C) |W_V|_1 times the (1,inf)-norm of the output projection.
     """
 
     def __init__(self, *, samples: Count = 16, exact_samples: Count = 1) -> None:
@@ -65,18 +63,12 @@ class Residual(Analysis):
     def findings(self, study: Study) -> Findings:
         """One table over all tasks; for each task a figure per checkpoint, and one of the bound."""
         rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                for checkpoint in ours["checkpoint"].unique():
-                    figures[f"{group.name}-residual-{checkpoint}"] = _along_depth(group, ours, checkpoint)
-                if (ours["measure"] == "bound").any():
-                    figures[f"{group.name}-bound"] = _bound(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary, {"caveat": CAVEAT.replace("$", "")})
+        return findings_by_group(
+            study,
+            pd.DataFrame(rows),
+            lambda group, ours: (_figures(group, ours), _summary(group, ours)),
+            {"caveat": CAVEAT.replace("$", "")},
+        )
 
     def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         blocks = blocks_of(opened.model)
@@ -93,7 +85,7 @@ class Residual(Analysis):
                         yield from _measured(here, "bound", np.array([bound_factors(blocks)]))
 
     def _streams(self, group: Group, opened: Opened) -> Iterator[list[Tensor]]:
-        """Of every sample its real tokens (n, C) before the first block and after each."""
+        """For every sample, its real tokens (n, C) before the first block and after each block."""
         blocks = blocks_of(opened.model)
         for batch in group.batches(opened.source, opened.model, self.samples):
             with undisturbed(opened.model), captured(blocks) as taken:
@@ -104,7 +96,7 @@ class Residual(Analysis):
 
 
 def bound_factors(blocks: Sequence[Any]) -> list[float]:
-    """By how much 0, 1, ... layers of an attention alone may grow the residual at most (CSP, Theorem 1).
+    """Upper bounds on the growth of the residual after 0, 1, ... layers of attention alone (CSP, Theorem 1).
 
     The output projection counts as the function between the layers: |Y W|_{1,inf} <= |W|_{1,inf} |Y|_{1,inf}.
     """
@@ -121,20 +113,20 @@ def _weight(projection: nn.Module) -> Tensor:
 
 
 def _growth(stream: Sequence[Tensor]) -> list[float]:
-    """The residual of every layer over the one before the first, never less than with the best centres.
+    """The residual after every layer relative to the input, an upper estimate of that with the best centres.
 
-    The bound is about the smallest |X - 1 x^T| in each of the two norms. Before the first layer these are found
-    exactly (of large matrices about the mean, which Theorem 1 holds for too where layers are linear); after it the
-    median is the best for the 1-norm, and the mean is taken for the other.
+    The bound concerns the smallest |X - 1 x^T| in each of the two norms. For the input both are found exactly (for
+    large matrices about the mean, for which Theorem 1 holds too if layers are linear). For later layers the median is
+    the best centre in the 1-norm, and the mean replaces the best one in the inf-norm.
     """
     start = stream[0]
     small = start.numel() <= LARGEST_PROGRAM
     first = float(residual(start, "per_norm" if small else "mean"))
-    grown = [_from_above(x) if small else float(residual(x, "mean")) for x in stream[1:]]
+    grown = [_upper_residual(x) if small else float(residual(x, "mean")) for x in stream[1:]]
     return [1.0, *(value / first for value in grown)]
 
 
-def _from_above(x: Tensor) -> float:
+def _upper_residual(x: Tensor) -> float:
     columns, rows = norm_1(x - centre_of(x, "median")), norm_inf(x - centre_of(x, "mean"))
     return float((columns * rows).sqrt())
 
@@ -151,14 +143,24 @@ def _measured(where: dict[str, Any], measure: str, values: np.ndarray) -> Iterat
         }
 
 
+def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+    figures = {
+        f"{group.name}-residual-{checkpoint}": _along_depth(group, table, checkpoint)
+        for checkpoint in table["checkpoint"].unique()
+    }
+    if (table["measure"] == "bound").any():
+        figures[f"{group.name}-bound"] = _bound(group, table)
+    return figures
+
+
 def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
-    """A panel for each combination of parts, those without skip connections above."""
+    """A panel for each combination of parts; those without skip connections are in the first row."""
     chosen = table[(table["checkpoint"] == checkpoint) & (table["measure"] == "relative_residual")]
-    there = [parts for parts in ALL_PARTS if len(_of(chosen, parts))]
-    columns = (len(there) + 1) // 2
+    shown = [parts for parts in ALL_PARTS if len(_of(chosen, parts))]
+    columns = (len(shown) + 1) // 2
     looks = styles(table)
-    figure, grid = panels(len(there) // columns, columns)
-    for axes, parts in zip(grid.flat, there, strict=True):
+    figure, grid = panels(len(shown) // columns, columns)
+    for axes, parts in zip(grid.flat, shown, strict=True):
         for attention, line in over_runs(_of(chosen, parts), ["layer"]):
             _draw(axes, line, looks[attention])
         axes.set_title("the whole model" if parts.is_whole else str(parts), fontsize=10)
@@ -169,14 +171,14 @@ def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
     for axes in grid[:, 0]:
         axes.set_ylabel("relative residual, (1,inf) norm")
     legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
-    told = f"{group.task}, {CHECKPOINT_TITLES[checkpoint]}: residual about the mean token; {caption(chosen)}"
-    limits = f"biases are 0 but in the whole model; values below {SHOWN_FROM:g} are drawn there"
-    figure.suptitle(f"{told}\n{limits}", fontsize=11)
+    title = f"{group.task}, {CHECKPOINT_TITLES[checkpoint]}: residual about the mean token; {caption(chosen)}"
+    limits = f"biases are 0 except in the whole model; values below {SHOWN_FROM:g} are plotted at {SHOWN_FROM:g}"
+    figure.suptitle(f"{title}\n{limits}", fontsize=11)
     return figure
 
 
 def _bound(group: Group, table: pd.DataFrame) -> Figure:
-    """How much the residual grows through attentions alone: a panel for each checkpoint, dotted the bounds."""
+    """Growth of the residual through attentions alone, with dotted bounds: a panel for each checkpoint."""
     looks = styles(table)
     checkpoints = table["checkpoint"].unique()
     figure, grid = panels(1, len(checkpoints), width=5.5, height=4.2)
@@ -187,16 +189,16 @@ def _bound(group: Group, table: pd.DataFrame) -> Figure:
         for attention, line in over_runs(here[here["measure"] == "bound"], ["layer"]):
             axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle=(0, (1, 2)))
         axes.set(yscale="log", title=CHECKPOINT_TITLES[checkpoint], xlabel="attentions passed")
-    grid[0, 0].set_ylabel("residual / residual before the first")
+    grid[0, 0].set_ylabel("residual / residual of the input")
     legend_below(figure, looks.values(), columns=4)
-    told = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}), dotted CSP's Theorem 1"
-    figure.suptitle("\n".join([told, *CAVEAT.split("; ")]), fontsize=10)
+    title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dotted: CSP's Theorem 1"
+    figure.suptitle("\n".join([title, *CAVEAT.split("; ")]), fontsize=10)
     return figure
 
 
 def _draw(axes: Any, line: pd.DataFrame, style: dict[str, Any]) -> None:
     mean = line["mean"].clip(lower=SHOWN_FROM).to_numpy()
-    spread = line["spread"].where(line["spread"] < 0.9 * mean).to_numpy()  # a log axis has no place for less than 0
+    spread = line["spread"].where(line["spread"] < 0.9 * mean).to_numpy()  # a log axis cannot show values below 0
     line_with_band(axes, line["layer"].to_numpy(), mean, spread, style)
     axes.grid(alpha=0.3)
     whole_numbers(axes)
@@ -209,14 +211,14 @@ def _of(table: pd.DataFrame, parts: Parts) -> pd.DataFrame:
 def _summary(group: Group, table: pd.DataFrame) -> Table:
     """The relative residual after the last block, for every combination of parts."""
     last = table[(table["layer"] == table["layer"].max()) & (table["measure"] == "relative_residual")]
-    there = [parts for parts in ALL_PARTS if len(_of(last, parts))]
+    shown = [parts for parts in ALL_PARTS if len(_of(last, parts))]
     printed = Table(title=f"{group.title}\nrelative residual after the last block", title_justify="left")
     for heading in ("attention", "weights", "seeds"):
         printed.add_column(heading)
-    for parts in there:
+    for parts in shown:
         printed.add_column("whole model" if parts.is_whole else str(parts).replace(" + ", "\n+ "), justify="right")
     for (attention, checkpoint), here in last.groupby(["attention", "checkpoint"], sort=False):
-        values = [f"{_of(here, parts)['mean'].mean():.2g}" for parts in there]
+        values = [f"{_of(here, parts)['mean'].mean():.2g}" for parts in shown]
         control = " (control)" if here["control"].any() else ""
         printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
     return printed

@@ -1,37 +1,35 @@
-"""One model's values through every operator: what was learned and what the operator does, told apart."""
+"""Applies every operator to one model's values, to separate the effect of training from that of the operator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pydantic import Field
 from rich.table import Table
 from torch import Tensor
 
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, undisturbed
 from sliceformer_lab.measures.collapse import shown
 from sliceformer_lab.measures.probe import measure_samples
 from sliceformer_lab.runs.controls import is_control
 
-Count = Annotated[int, Field(ge=1)]
-
 OPERATORS = (*PERMUTATIONS, *MIXERS)
-OWN, SOFTMAX = "own", "mha"  # the operator that the model has; softmax with its own queries and keys
+OWN, SOFTMAX = "own", "mha"  # the model's operator; softmax with the model's queries and keys
 PANELS = {
     "stable_rank": "Stable rank",
     "stable_rank_mean_removed": "Stable rank, token mean removed",
@@ -40,22 +38,22 @@ PANELS = {
 }
 FACTS = {
     "cannot_show": (
-        "what a model would have learned with another operator: its values were trained for its own; and later layers "
-        "see what its own operator made, whatever stands in the column"
+        "what a model would have learned with another operator: its values were trained for its own operator, and the "
+        "inputs of later layers come from its own operator in every column"
     ),
-    "own": "the operator that the model was trained with; untrained controls: that of the control",
-    "mha": "softmax attention with the model's own queries and keys, so of mha runs alone",
+    "own": "the operator that the model was trained with; for untrained controls that of the control",
+    "mha": "softmax attention with the model's own queries and keys, so only for runs of mha",
 }
 
 
 class SameV(Analysis):
     """The values V of every layer of a model, put through every operator without trained parameters.
 
-    Rows are whose values they are, columns what was done to them: along a row the operator differs, down a column
-    the training. The forward pass itself keeps the model's own operators.
+    Rows are models, columns are operators: along a row the operator differs, down a column the training. The forward
+    pass itself keeps the model's own operators.
     """
 
-    def __init__(self, *, samples: Count = 16, max_tokens: Count = 256, seed: Annotated[int, Field(ge=0)] = 0) -> None:
+    def __init__(self, *, samples: Count = 16, max_tokens: Count = 256, seed: Natural = 0) -> None:
         self.samples, self.max_tokens, self.seed = samples, max_tokens, seed
         self._operators = cache(self._build)
 
@@ -66,17 +64,9 @@ class SameV(Analysis):
             for opened in study.opened(group):
                 found = list(self._rows(group, opened))
                 if not found:
-                    study.left_out[opened.source.name] = f"{opened.source.label} does not mix by its values alone"
+                    study.left_out[opened.source.name] = f"{opened.source.label} does not mix values by `mix` alone"
                 rows += found
-        table = pd.DataFrame(rows)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures[f"same_v_{group.name}"] = _picture(group, ours)
-                summary.append(_summary(group, ours, "stable_rank_mean_removed"))
-        return Findings(table, figures, summary, FACTS)
+        return findings_by_group(study, pd.DataFrame(rows), _figure_and_summary, FACTS)
 
     def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         for (layer, operator), found in self.measured(group, opened).items():
@@ -93,7 +83,7 @@ class SameV(Analysis):
                 }
 
     def measured(self, group: Group, opened: Opened) -> dict[tuple[int, str], dict[str, Tensor]]:
-        """By layer and operator the numbers of `analysis.collapse.SHOWN` of every sample, (S,) each."""
+        """The measures of `measures.collapse.SHOWN` by layer and operator, each with a value for every sample (S,)."""
         parts: dict[tuple[int, str], list[dict[str, Tensor]]] = {}
         blocks = blocks_of(opened.model)
         for batch in group.batches(opened.source, opened.model, self.samples):
@@ -107,7 +97,7 @@ class SameV(Analysis):
         }
 
     def outputs(self, call: Mixed) -> dict[str, Tensor]:
-        """What every operator makes of a layer's values, (B, N, H*D) each."""
+        """The output of every operator for a layer's values, (B, N, H*D) each."""
         spec = call.attention.spec
         width = call.v.shape[2]
         layer = replace(
@@ -124,7 +114,7 @@ class SameV(Analysis):
             for name, operator in self._operators(layer).items():
                 found[name] = operator.mix(values, padding=call.padding)
         if isinstance(call.attention, MHA):
-            found[SOFTMAX] = call.of(call.v)
+            found[SOFTMAX] = call.output_of(call.v)
         return found
 
     def _build(self, layer: LayerSpec) -> dict[str, Attention]:
@@ -136,14 +126,19 @@ class SameV(Analysis):
         return shown(measure_samples(output, lengths, num_prefix=call.attention.spec.num_prefix, **limits))
 
 
+def _figure_and_summary(group: Group, table: pd.DataFrame) -> tuple[dict[str, Figure], Table]:
+    figures = {f"same_v_{group.name}": _picture(group, table)}
+    return figures, _summary(group, table, "stable_rank_mean_removed")
+
+
 def _cells(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Whose values by operator: means over layers, samples and seeds."""
+    """A row for each model, a column for each operator: means over layers, samples and seeds."""
     rows = table[table["measure"] == name].copy()
-    rows["whose"] = [
+    rows["model"] = [
         f"{attention}{' (control)' if control else ''}, {CHECKPOINT_TITLES[checkpoint]}"
         for attention, control, checkpoint in zip(rows["attention"], rows["control"], rows["checkpoint"], strict=True)
     ]
-    cells = rows.pivot_table(index="whose", columns="operator", values="mean", sort=False)
+    cells = rows.pivot_table(index="model", columns="operator", values="mean", sort=False)
     return cells[[name for name in (OWN, *OPERATORS, SOFTMAX) if name in cells.columns]]
 
 
@@ -152,7 +147,7 @@ def _title(operator: str) -> str:
 
 
 def _picture(group: Group, table: pd.DataFrame) -> Figure:
-    """A table in colours for each of PANELS."""
+    """A coloured table for each of PANELS."""
     num_rows = len(_cells(table, "residual"))
     figure = Figure(figsize=(17, 2 * (0.3 * num_rows + 1.9) + 0.8), layout="constrained")
     grid = figure.subplots(2, 2, sharey=True)
@@ -160,8 +155,8 @@ def _picture(group: Group, table: pd.DataFrame) -> Figure:
         _coloured(axes, _cells(table, name))
         axes.set_title(title, fontsize=10)
     figure.suptitle(
-        f"{group.title}\nRows: whose values V; columns: the operator they are put through. Mean over layers, "
-        "samples and seeds.\nIt cannot show what a model would have learned with another operator.",
+        f"{group.title}\nRows: the model that the values V are from; columns: the operator applied to them. Mean over "
+        "layers, samples and seeds.\nIt cannot show what a model would have learned with another operator.",
         fontsize=10,
     )
     return figure
@@ -190,6 +185,6 @@ def _summary(group: Group, table: pd.DataFrame, name: str) -> Table:
     shown_table.add_column("values of", no_wrap=True)
     for operator in cells.columns:
         shown_table.add_column(shown_as(operator), justify="right")
-    for whose, values in cells.iterrows():
-        shown_table.add_row(str(whose), *("" if np.isnan(value) else f"{value:.3g}" for value in values))
+    for model, values in cells.iterrows():
+        shown_table.add_row(str(model), *("" if np.isnan(value) else f"{value:.3g}" for value in values))
     return shown_table

@@ -1,20 +1,19 @@
-"""How far the tokens of every layer collapse, and towards what: spectra, ranks, residual and cosine."""
+"""Collapse of the tokens at every layer: spectra, ranks, residual and cosine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from pydantic import Field
 from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
 from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
@@ -26,11 +25,10 @@ from sliceformer_lab.commands.inspect.panels import (
     styles,
     whole_numbers,
 )
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
 from sliceformer_lab.measures.plots import FLOOR, PLACES_SHOWN
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, mean_and_std, measure_places
-
-Count = Annotated[int, Field(ge=1)]
 
 FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest $q a^T$ removed"}
 MEASURE_TITLES = {
@@ -44,29 +42,23 @@ Layers = list[list[dict[str, Tensor]]]  # [layer][place][measure] -> (S, F, ...)
 
 
 class Spectrum(Analysis):
-    """Every measure of `analysis.probe` at every layer: operator input, operator output and block output.
+    """Every measure of `measures.probe` at every layer: operator input, operator output and block output.
 
-    Each sample's matrix of real tokens is measured by itself, without CLS and padding, raw, without the mean token and
-    without the nearest rank-one matrix.
+    Measures each sample's matrix of real tokens, without CLS and padding, in three forms: raw, without the mean token,
+    and without the nearest rank-one matrix.
     """
 
-    def __init__(self, *, samples: Count = 64, max_tokens: Count = 256, seed: Annotated[int, Field(ge=0)] = 0) -> None:
+    def __init__(self, *, samples: Count = 64, max_tokens: Count = 256, seed: Natural = 0) -> None:
         self.samples, self.max_tokens, self.seed = samples, max_tokens, seed
 
     def findings(self, study: Study) -> Findings:
         """One table over all tasks, and figures for each task."""
-        table = self.measurements(study)
-        figures: dict[str, Figure] = {}
-        summary = []
-        for group in study.groups:
-            ours = table[table["group"] == group.title] if len(table) else table
-            if len(ours):
-                figures |= _figures(group, ours)
-                summary.append(_summary(group, ours))
-        return Findings(table, figures, summary)
+        return findings_by_group(
+            study, self.measurements(study), lambda group, rows: (_figures(group, rows), _summary(group, rows))
+        )
 
     def measurements(self, study: Study) -> pd.DataFrame:
-        """A row for every measure of every model, layer, place and form; of a spectrum one for each value."""
+        """A row for every measure of every model, layer, place and form; a spectrum has one row for each value."""
         rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
         return pd.DataFrame(rows)
 
@@ -113,7 +105,7 @@ class Spectrum(Analysis):
 
 
 def _joined(parts: Sequence[Layers]) -> Layers:
-    """The samples of several batches behind one another; a shorter spectrum ends in NaN."""
+    """The samples of several batches, concatenated; shorter spectra are padded with NaN."""
     first = parts[0]
     return [
         [
@@ -130,8 +122,8 @@ def _cat(values: Sequence[Tensor]) -> Tensor:
 
 
 def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
-    drawn = {f"{group.name}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
-    return drawn | {f"{group.name}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
+    spectra = {f"{group.name}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
+    return spectra | {f"{group.name}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
 
 
 def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
@@ -148,7 +140,7 @@ def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
         for attention, whole in over_runs(here, ["index"]):
             line = whole[whole["mean"] > FLOOR]
             style = looks[attention] | {"markevery": max(1, len(line) // 8)}
-            low = line["spread"].where(line["spread"] < line["mean"])  # a log axis has no place for less than 0
+            low = line["spread"].where(line["spread"] < line["mean"])  # a log axis cannot show values below 0
             line_with_band(axes, line["index"].to_numpy(), line["mean"].to_numpy(), low.to_numpy(), style)
         axes.set(yscale="log", title=f"layer {layer}, {CHECKPOINT_TITLES[checkpoint]}")
         axes.grid(alpha=0.3)
@@ -197,7 +189,7 @@ def _depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
 
 
 def _summary(group: Group, table: pd.DataFrame) -> Table:
-    """The operator output, mean over the layers and seeds."""
+    """The measures of the operator output, means over layers and seeds."""
     chosen = table[(table["place"] == "output") & (table["measure"] != "spectrum")]
     shown = [(measure, form) for measure in MEASURE_TITLES for form in FORMS]
     printed = Table(title=f"{group.title}\noperator output, mean over layers, samples and seeds", title_justify="left")

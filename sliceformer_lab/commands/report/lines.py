@@ -1,4 +1,4 @@
-"""What a report says of a row, in numbers: each line of its tables, before it is written in any format."""
+"""The numbers of a report: one `Line` for each row of its tables, before formatting."""
 
 from __future__ import annotations
 
@@ -29,75 +29,75 @@ from sliceformer_lab.runs.folder import PREDICTIONS
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find, obstacles, published_results
 
-AT_CHANCE = ("failed", "diverged")  # what the method did, not the machine's owner
+AT_CHANCE = ("failed", "diverged")  # failures of the method; a stopped run is not one
 SAME_COST = 0.05
 MACHINE_OPTIONS = ("trainer.accelerator", "trainer.devices", "trainer.precision")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run of a row takes, and relative to the reference attention; None where unknown."""
+    """A cost of a row, absolute and relative to the reference attention; None if unknown."""
 
     value: float | None
     ratio: float | None
 
     @property
     def is_other(self) -> bool:
-        """More than 5 % away from the reference."""
+        """Whether the cost differs from the reference by more than 5 %."""
         return self.ratio is not None and round(abs(self.ratio - 1), 9) > SAME_COST
 
 
 @dataclass(frozen=True)
 class Published:
-    """What the papers print where a row repeats a cell."""
+    """The published numbers of the cell that a row repeats."""
 
-    results: tuple[PublishedResult, ...]  # of the row's own cell first, then of others for the same thing
+    results: tuple[PublishedResult, ...]  # the row's own cell first, then cells of other tables for the same setting
     ours: float | None  # the mean of the cell's metric
-    reasons: tuple[str, ...]  # why the two may not be compared; empty where they may
+    reasons: tuple[str, ...]  # why the two cannot be compared; empty if they can
 
     @property
     def value(self) -> float | None:
-        """What the row's own cell says; None where the paper prints FAIL."""
+        """The number of the row's own cell; None if the paper prints FAIL."""
         return self.results[0].value
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """The smallest and largest number of all papers; None where none has one."""
+        """The smallest and largest number of all papers; None if there is none."""
         values = [result.value for result in self.results if result.value is not None]
         return (min(values), max(values)) if values else None
 
     @property
     def difference(self) -> float | None:
-        """Ours less theirs, under an equal protocol only."""
+        """Our mean minus the published number; None unless the protocols are equal."""
         return None if self.reasons or self.ours is None or self.value is None else self.ours - self.value
 
 
 @dataclass(frozen=True)
 class Test:
-    """A row against another on equal seeds and splits."""
+    """The comparison of two rows on equal seeds and splits."""
 
     against: str
     pairs: int
     difference: float | None  # mean over the pairs
-    smallest: float | None  # that so many pairs could show
-    p: float | None  # adjusted by Holm for the table; None of fewer than six pairs
+    smallest: float | None  # the true difference that this number of pairs can detect
+    p: float | None  # Holm-adjusted over the table; None for fewer than six pairs
     verdict: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """Everything about a row."""
+    """All numbers of a row."""
 
     row: Row
     values: dict[Unit, float]
     planned: int
-    statuses: dict[str, int]  # how many runs ended how, those without the metric or a summary included
+    statuses: dict[str, int]  # status -> number of runs, including runs without the metric or a summary
     mean: float | None
     over_seeds: Interval | None
     over_examples: Interval | None
-    mean_with_failures: float | None  # failed and diverged runs at chance; None where there are none
+    mean_with_failures: float | None  # failed and diverged runs count as chance; None if there are none
     test: Test | None
-    budget: str  # that the width of its runs was solved for
+    budget: str  # the budget that set the width of its runs
     parameters: Cost
     multiply_adds: Cost
     speed: Cost
@@ -106,7 +106,7 @@ class Line:
 
 
 def lines(table: Table, options: ReportOptions) -> list[Line]:
-    """A line for each row of a table, its tests adjusted together."""
+    """A line for each row of a table; p-values are adjusted over the table."""
     tests = _tests(table, options)
     return [_line(table, row, test, options) for row, test in zip(table.rows, tests, strict=True)]
 
@@ -138,7 +138,7 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> 
 
 
 def _tests(table: Table, options: ReportOptions) -> list[Test | None]:
-    """Each row against its opponent. The tests that can be significant at all are adjusted together."""
+    """Each row against its opponent. Holm adjusts over the tests with enough pairs to be significant."""
     found: list[tuple[Row, list[float]] | None] = []
     for row in table.rows:
         opponent = table.opponent(row, options.reference)
@@ -163,7 +163,7 @@ def _test(opponent: Row, differences: Sequence[float], p: float | None, num_test
     elif is_significant(p, count):
         verdict = "significant"
     elif count < needed:
-        verdict = f"not significant, and {num_tests} tests need {needed} pairs to be"
+        verdict = f"not significant; {num_tests} tests need {needed} pairs"
     else:
         verdict = "not significant"
     return Test(
@@ -186,7 +186,7 @@ def _with_failures(row: Row, numbers: Sequence[float], chance: float | None) -> 
 
 
 def _statuses(row: Row, metric: str) -> dict[str, int]:
-    """How the runs of a row ended, in words."""
+    """Status -> number of runs of a row."""
     words = [
         f"ok without {metric}" if run.status == "ok" and run.metric(metric) is None else run.status for run in row.runs
     ]
@@ -194,7 +194,7 @@ def _statuses(row: Row, metric: str) -> dict[str, int]:
 
 
 def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
-    """What a reader has to know of a row's runs."""
+    """Remarks on a row: failed, missing and repeated runs, and several code versions."""
     notes = []
     for run in row.runs:
         if run.status != "ok":
@@ -202,33 +202,33 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
             notes.append(f"seed {run.unit[0]} {run.status}{f' ({error})' if error else ''}: {run.name}")
         elif run.metric(metric) is None:
             notes.append(f"seed {run.unit[0]} has no {metric}: {run.name}")
-    notes += [f"planned, and nothing to read of it: {job}" for job in row.missing]
-    notes += [_of_repeated(row, run, metric) for run in row.repeated]
+    notes += [f"planned, but left no readable run: {job}" for job in row.missing]
+    notes += [_repeated_note(row, run, metric) for run in row.repeated]
     if chance is None and any(run.status in AT_CHANCE for run in row.runs):
-        notes.append("no run of this table says what chance is, so no mean counts those that failed")
+        notes.append("no run of this table records chance, so no mean includes the failed runs")
     commits = dict.fromkeys(str(run.summary.get("git_commit")) for run in row.runs if run.status == "ok")
     if len(commits) > 1:
         notes.append(f"runs of different versions of the code: {', '.join(commits)}")
     return notes
 
 
-def _of_repeated(row: Row, run: RunRecord, metric: str) -> str:
-    """What became of a run whose seed and split another has too."""
+def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
+    """The remark on a run whose seed and split another run has too."""
     kept = next(other for other in row.runs if other.unit == run.unit)
     ours, theirs = kept.metric(metric), run.metric(metric)
-    figure = "the same figure" if ours == theirs else f"another figure, {theirs}"
-    outcome = run.status if theirs is None else figure
+    result = "the same result" if ours == theirs else f"another result, {theirs}"
+    outcome = run.status if theirs is None else result
     return f"seed {run.unit[0]} was run again: {kept.name} counts, {run.name} does not ({outcome})"
 
 
 def _cost(row: Row, base: Row | None, *path: str) -> Cost:
-    """A count that is the same for every run of a row."""
+    """The median of a count over a row's runs, and its ratio to `base`."""
     ours, theirs = (_typical([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
     return Cost(ours, ours / theirs if ours is not None and theirs else None)
 
 
 def _speed(row: Row, base: Row | None) -> Cost:
-    """Samples per second in training; the ratio is of runs on equal machines."""
+    """Samples per second in training; the ratio compares runs on equal machines only."""
     ours = _typical([run.number("samples_per_second") for run in row.runs])
     if base is None:
         return Cost(ours, None)
@@ -243,7 +243,7 @@ def _speed(row: Row, base: Row | None) -> Cost:
 
 
 def machine(run: RunRecord) -> str:
-    """What two runs must have in common for their speeds to be compared."""
+    """Machine and trainer options; the speeds of two runs are comparable if these are equal."""
     return str([run.summary.get("machine"), *(run.options.get(name) for name in MACHINE_OPTIONS)])
 
 
@@ -253,21 +253,21 @@ def _typical(values: Sequence[float | None]) -> float | None:
 
 
 def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:
-    """The interval over examples, from the predictions of all runs that have the metric; or why there is none."""
+    """The interval over examples, from the predictions of all runs with the metric, and a remark if there is none."""
     runs = [run for run in row.runs if run.metric(metric) is not None]
     scored = [_scores(run, metric) for run in runs]
     found = [part for part in scored if part is not None]
     if not found or len(found) < len(runs):
         return None, ""
     if any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
-        return None, "its runs were scored on different examples, so no interval is over examples"
+        return None, "its runs were scored on different examples, so there is no interval over examples"
     return example_interval(np.stack([scores for _, scores in found]), options.resamples, options.seed), ""
 
 
 def _scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ids and scores (E,) of single examples, where the metric is their mean: accuracy of one class each, and errors.
+    """Ids and scores (E,) of single examples, if the metric is their mean: accuracy, or mean absolute error.
 
-    None of any other metric, without predictions, and where they do not give the recorded figure.
+    None for any other metric, without predictions, and if the predictions do not reproduce the recorded value.
     """
     split, _, name = metric.removesuffix("_best_test_epoch").partition("/")
     try:
@@ -288,7 +288,7 @@ def _scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None
 
 
 def _published(row: Row) -> tuple[Published | None, list[str]]:
-    """The cell that the row's runs name, and remarks where they name several or one that no paper prints."""
+    """The published cell that the row's runs name, and remarks if they name several or an unknown one."""
     ended = [run for run in row.runs if run.status == "ok" and run.summary.get("published")]
     named: dict[PublishedResult, list[RunRecord]] = {}
     remarks: list[str] = []
@@ -298,25 +298,27 @@ def _published(row: Row) -> tuple[Published | None, list[str]]:
         except (ValueError, TypeError, AttributeError) as error:
             remarks.append(f"{run.name}: {error}")
     if len(named) > 1:
-        remarks.append(f"its runs name several cells, of which none is shown: {', '.join(str(r.cell) for r in named)}")
+        remarks.append(f"its runs name several cells, so none is shown: {', '.join(str(r.cell) for r in named)}")
     if len(named) != 1:
         return None, remarks
     result, runs = next(iter(named.items()))
     ours = _mean([value for run in runs if (value := run.metric(result.cell.metric)) is not None])
     reasons = dict.fromkeys(reason for run in runs for reason in _reasons(run, result))
-    return Published((result, *_elsewhere(result)), ours, tuple(reasons)), remarks
+    return Published((result, *_same_setting(result)), ours, tuple(reasons)), remarks
 
 
 def _reasons(run: RunRecord, result: PublishedResult) -> list[str]:
-    """Why a run may not stand beside a published number."""
+    """Why a run cannot be compared with a published number."""
     trial = ["a trial of a few batches"] if run.options.get("trainer.fast_dev_run") else []
     return [*obstacles(run.summary, result), *trial]
 
 
-def _elsewhere(result: PublishedResult) -> list[PublishedResult]:
-    """What other tables and papers print for the same task, attention, variant and metric."""
+def _same_setting(result: PublishedResult) -> list[PublishedResult]:
+    """The results of other tables and papers for the same task, attention, variant and metric."""
 
-    def what(other: PublishedResult) -> tuple[Any, ...]:
+    def setting(other: PublishedResult) -> tuple[Any, ...]:
         return other.cell.task, other.cell.attention, other.cell.variant, other.cell.metric
 
-    return [other for other in published_results().values() if other is not result and what(other) == what(result)]
+    return [
+        other for other in published_results().values() if other is not result and setting(other) == setting(result)
+    ]

@@ -1,7 +1,7 @@
-"""A report as one HTML file that needs nothing else: tables, figures, runs, their options, and the papers' numbers.
+"""A report as one self-contained HTML file: tables, figures, runs, their options, and the published numbers.
 
-`page/` holds what a browser is given: the frame, its style and its script. All that was found goes in as one block of
-JSON, and the script writes it as text: names, errors and options come from files that anybody may have written.
+`page/` holds the HTML template, its style and its script. The content is one block of JSON that the script writes as
+text, never as markup: names, errors and options come from untrusted files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import vl_convert
 
-from sliceformer_lab.cli.help import explained
+from sliceformer_lab.cli.help import first_comments
 from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import Line
@@ -35,7 +35,7 @@ from sliceformer_lab.commands.report.tables import (
     headed,
     heading,
     leftovers,
-    of_papers,
+    published_notes,
     shown,
     usual,
 )
@@ -44,29 +44,34 @@ from sliceformer_lab.runs.controls import is_control
 from sliceformer_lab.runs.groups import ABSENT, Table, plain
 
 PROGRAM = "python -m sliceformer_lab"
-OF_A_RUN = (
+FACTS = (  # of a summary, shown next to the options
     "task",
     "attention",
-    "experiment",
+    "recipe",
+    "experiment",  # the recipe of a run of an earlier version
     "seed",
     "git_commit",
     "versions",
     "machine",
     "protocol",
-)  # beside options
-COST_COLUMNS = {"parameters": "parameters", "multiply-adds": "multiply_adds", "samples/s": "speed"}  # of a line
+)
+COST_COLUMNS = {
+    "parameters": "parameters",
+    "multiply-adds": "multiply_adds",
+    "samples/s": "speed",
+}  # column -> attribute of a Line
 PICTURES = (".png", ".pdf")
 
 
 def page(
     found: Collection,
     sections: Sequence[Section],
-    drawn: Sequence[Figure],
+    plots: Sequence[Figure],
     covered: Sequence[Coverage],
-    written: Sequence[Path] = (),
+    pictures: Sequence[Path] = (),
 ) -> str:
-    """The whole HTML file. `written` are pictures of the figures, relative to it."""
-    content = page_content(found, sections, drawn, covered, written)
+    """The whole HTML file. `pictures` are the files of the figures, relative to it."""
+    content = page_content(found, sections, plots, covered, pictures)
     parts = {
         "title": escape(heading(found)),
         "style": _resource("page.css"),
@@ -80,11 +85,11 @@ def page(
 def page_content(
     found: Collection,
     sections: Sequence[Section],
-    drawn: Sequence[Figure],
+    plots: Sequence[Figure],
     covered: Sequence[Coverage],
-    written: Sequence[Path] = (),
+    pictures: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """What the page shows, as plain values. Runs are named by their place in `runs`."""
+    """The content of the page as plain values. A run is referred to by its index in `runs`."""
     numbers = {run.folder: number for number, run in enumerate(found.runs)}
     metrics = {
         run.folder: table.metric
@@ -100,10 +105,10 @@ def page_content(
         "counts": counts(found),
         "commits": commits.most_common(),
         "legend": LEGEND,
-        "about": explained("attention"),
+        "about": first_comments("attention"),
         "tables": [_table(table, lines, numbers) for table, lines in sections],
         "leftovers": leftovers(found, sections),
-        "figures": [_figure(figure, written) for figure in drawn],
+        "figures": [_figure(figure, pictures) for figure in plots],
         "run_columns": list(_run_cells(found.runs[0], metrics)) if found.runs else [],
         "runs": [_run(found, run, metrics) for run in found.runs],
         "options": _differences([_facts(run) for run in found.runs]),
@@ -122,7 +127,7 @@ def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> 
 
 
 def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path, int]) -> dict[str, Any]:
-    """A row of a table. `marked` are its cells whose cost is more than 5 % away from the reference's."""
+    """A row of a table. `marked` are the cells whose cost differs from the reference by more than 5 %."""
     marked = [columns.index(name) for name, cost in COST_COLUMNS.items() if getattr(line, cost).is_other]
     return {
         "attention": line.row.attention,
@@ -131,7 +136,7 @@ def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path
         "statuses": list(line.statuses),
         "marked": marked,
         "published": columns.index("published") if line.published is not None else None,
-        "of_papers": of_papers(line.published),
+        "published_notes": published_notes(line.published),
         "reasons": list(line.published.reasons) if line.published is not None else [],
         "notes": list(line.notes),
         "runs": [numbers[run.folder] for run in (*line.row.runs, *line.row.repeated)],
@@ -153,16 +158,16 @@ def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict
 
 
 def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
-    """A line of the list of runs by the heads of its columns; the metric is one of them where all runs share it."""
+    """Column head -> cell of the list of runs; the metric is a column head if all runs share it."""
     metric, seconds = metrics[run.folder], run.number("wall_seconds")
     result = shown(run.metric(metric), metric)
-    alike = len(set(metrics.values())) == 1
+    has_one_metric = len(set(metrics.values())) == 1
     known: dict[str, Any] = {
         "run": run.name,
         "attention": run.attention,
         "seed": run.summary.get("seed"),
         "status": run.status,
-        **({headed(metric): result} if alike else {"result": result, "metric": headed(metric)}),
+        **({headed(metric): result} if has_one_metric else {"result": result, "metric": headed(metric)}),
         "seconds": None if seconds is None else f"{seconds:.0f}",
         "started": run.started.replace("T", " ")[:16],
         "commit": run.summary.get("git_commit"),
@@ -171,23 +176,23 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
 
 
 def _command(found: Collection, run: RunRecord) -> str:
-    """What repeats a run: its job of a sweep, or what was typed."""
+    """The command that repeats a run: its job of a sweep, or the command line that started it."""
     job = found.planned.get(run.folder)
     words = run.summary.get("command") if job is None else [word for word in job if not word.startswith("study=")]
     return shlex.join([*PROGRAM.split(), *map(str, words)]) if isinstance(words, list) else ""
 
 
 def _facts(run: RunRecord) -> dict[str, str]:
-    """What a run was made of, as text: its options, and what else may tell it from another."""
+    """Options and FACTS of a run as text."""
     facts: dict[str, Any] = dict(run.options)
-    for name in OF_A_RUN:
+    for name in FACTS:
         value = run.summary.get(name)
         facts |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
     return {name: plain(value) for name, value in facts.items()}
 
 
 def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Facts of runs without repetition: what most runs have, and where each has something else, by places in lists."""
+    """Facts of runs, compressed: the most common values, and for each run the exceptions, as indices into `values`."""
     names = sorted({name for facts in found for name in facts})
     values: dict[str, int] = {}
     placed = [[values.setdefault(facts.get(name, ABSENT), len(values)) for name in names] for facts in found]
@@ -200,8 +205,8 @@ def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure, written: Sequence[Path]) -> dict[str, Any]:
-    pictures = [path.as_posix() for path in written if path.stem == figure.name and path.suffix in PICTURES]
+def _figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
+    files = [path.as_posix() for path in pictures if path.stem == figure.name and path.suffix in PICTURES]
     return {
         "name": figure.name,
         "title": figure.title,
@@ -209,19 +214,19 @@ def _figure(figure: Figure, written: Sequence[Path]) -> dict[str, Any]:
         "caption": figure.caption,
         "alt": figure.alt,
         "spec": figure.spec,
-        "pictures": pictures,
+        "pictures": files,
     }
 
 
 @cache
 def _charts() -> str:
-    """Vega, Vega-Lite and Vega-Embed, which the script starts when a figure comes near."""
+    """Vega, Vega-Lite and Vega-Embed, which the script starts when a figure scrolls into view."""
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def _in_a_script(text: str) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON text that cannot end its <script> element."""
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
 
 

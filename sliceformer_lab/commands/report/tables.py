@@ -1,4 +1,4 @@
-"""A report's tables as Markdown, CSV, LaTeX and in the terminal, all from the same lines."""
+"""Formats a report's tables as Markdown, CSV, LaTeX and terminal output, all from the same lines."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ Column = Callable[[Line, float], str]
 
 PERCENT = 100.0
 LEGEND = (
-    "The mean is over seeds, with its 95 % interval: resampled from six seeds on, from Student's t below. "
-    "`over examples` is the 95 % interval for another draw of the test examples, the trained models fixed. "
-    "`failures at chance` is the mean with failed and diverged runs counted at chance. "
-    "`difference` is to the row named, on equal seeds and splits; `could show` is the true difference that so many "
-    "pairs would find in 80 % of repetitions. "
-    "`significant` is an exact sign-flip test of at least six pairs, adjusted by Holm for the table. "
-    f"`*` marks a cost more than {100 * SAME_COST:.0f} % away from the reference attention; speed is of training. "
-    "`budget` is what a row's width was solved for. "
-    "`≠` marks a published number under another protocol, and the notes say what differs."
+    "Each mean is over seeds, with its 95 % interval: a bootstrap for six seeds or more, Student's t for fewer. "
+    "`over examples` is the 95 % interval over resampled test examples, with the trained models fixed. "
+    "`failures at chance` is the mean if failed and diverged runs score at chance. "
+    "`difference` is the mean difference from the named row, on equal seeds and splits. "
+    "`could show` is the true difference that this number of pairs would detect in 80 % of repetitions. "
+    "`verdict` is an exact sign-flip test of at least six pairs at 5 %, Holm-adjusted over the table. "
+    f"`*` marks a cost that differs by more than {100 * SAME_COST:.0f} % from the reference attention. "
+    "`samples/s` is measured in training. "
+    "`budget` is the cost that a row's width was solved for. "
+    "`≠` marks a published number under another protocol; the notes list the differences."
 )
-COVERAGE = "What the papers print, and what was run"
+COVERAGE = "Published numbers and their runs"
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≠": r"$\neq$"}
 LATEX |= {"×": r"$\times$", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
@@ -47,21 +48,21 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
 
 
 def coverage_page(covered: Sequence[Coverage]) -> str:
-    """A row for each number the papers print."""
+    """coverage.md: a row for each number that the papers print."""
     return (
         "\n\n".join([f"# {COVERAGE}", coverage_counts(covered), _markdown_table(*coverage_cells(covered, "`"))]) + "\n"
     )
 
 
 def coverage_counts(covered: Sequence[Coverage]) -> str:
-    """How many of the printed numbers have a command and a run."""
+    """A sentence: how many of the published numbers have a command and a run."""
     with_command = sum(bool(line.command) for line in covered)
     run = sum(line.has_run for line in covered)
-    return f"{len(covered)} printed numbers: {with_command} have a command, {run} have been run in this folder."
+    return f"{len(covered)} published numbers: {with_command} have a command, {run} have been run in this folder."
 
 
 def coverage_cells(covered: Sequence[Coverage], quote: str = "") -> tuple[list[str], list[list[str]]]:
-    """Heads and rows, commands between `quote`."""
+    """Column heads and rows; commands are enclosed in `quote`."""
     rows = [
         [
             f"{line.result.cell.paper} {line.result.cell.table}",
@@ -76,7 +77,7 @@ def coverage_cells(covered: Sequence[Coverage], quote: str = "") -> tuple[list[s
 
 
 def latex(sections: Iterable[Section]) -> str:
-    """A table (booktabs) for each section."""
+    """A LaTeX table (booktabs) for each section."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table, lines in sections:
         names, rows = cells(table, lines)
@@ -93,12 +94,12 @@ def latex(sections: Iterable[Section]) -> str:
 
 
 def frame(sections: Iterable[Section]) -> pd.DataFrame:
-    """A row for each line, every number unrounded and in the units of the summaries."""
+    """A row for each line, with unrounded numbers in the units of the summaries."""
     return pd.DataFrame([_record(table, line) for table, lines in sections for line in lines])
 
 
 def show(console: Console, found: Collection, sections: Iterable[Section]) -> None:
-    """The tables in the terminal, with what matters most; the files have the rest."""
+    """Print the tables with their main columns; the files have all columns."""
     sections = list(sections)
     for table, lines in sections:
         names, rows = cells(table, lines, brief=True)
@@ -113,21 +114,21 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
 
 
 def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
-    """What belongs to no row: folders that cannot be read, and planned jobs unlike any other."""
-    told = {job for _, lines in sections for line in lines for job in line.row.missing}
+    """Sentences on what belongs to no row: unreadable folders, and planned jobs without a row."""
+    in_rows = {job for _, lines in sections for line in lines for job in line.row.missing}
     return [
         *(f"{name} cannot be read: {why}" for name, why in found.unreadable.items()),
-        *(f"planned, and nothing to read of it: {job}" for job in found.missing if job not in told),
+        *(f"planned, but left no readable run: {job}" for job in found.missing if job not in in_rows),
     ]
 
 
 def heading(found: Collection) -> str:
-    """What the report is of, and the scale of runs that were made small."""
+    """The title: the folder, and the scales of its runs unless all are full."""
     return f"Runs below {found.folder.name or found.folder}{at_scale(found.runs)}"
 
 
 def counts(found: Collection) -> str:
-    """How many runs ended how."""
+    """A sentence: the number of runs by status."""
     ended = [run.status for run in found.runs]
     counts = {status: ended.count(status) for status in sorted(set(ended), key=lambda status: (status != "ok", status))}
     counts |= {"unreadable": len(found.unreadable), "planned and missing": len(found.missing)}
@@ -138,13 +139,13 @@ def counts(found: Collection) -> str:
 
 
 def usual(table: Table) -> list[str]:
-    """The options that go without saying in most rows; nothing where all rows are alike."""
-    said = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
-    return [f"Where a row does not say otherwise: {said}."] if said else []
+    """A sentence on the options that most rows share; empty if the rows differ in none."""
+    options = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
+    return [f"Unless a row says otherwise: {options}."] if options else []
 
 
 def _columns(metric: str, brief: bool) -> dict[str, Column]:
-    """The cells of a line by the heads of their columns; a cell is told the scale of the metric."""
+    """Column head -> function of a line and the metric's scale that returns the cell."""
     columns: dict[str, Column] = {
         "n": lambda line, _: _runs(line),
         metric: lambda line, scale: _number(line.mean, scale) + _interval(line.over_seeds, scale),
@@ -165,7 +166,7 @@ def _columns(metric: str, brief: bool) -> dict[str, Column]:
 
 
 def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows; columns that are empty throughout are left out."""
+    """Column heads and rows, without empty columns."""
     scale = _scale(table.metric)
     columns = _columns(headed(table.metric), brief)
     filled = {name: [column(line, scale) for line in lines] for name, column in columns.items()}
@@ -179,7 +180,7 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
 
 
 def headed(metric: str) -> str:
-    """The head of a metric's column: with its unit."""
+    """The head of a metric's column, with its unit."""
     return f"{metric}, %" if _scale(metric) == PERCENT else metric
 
 
@@ -193,7 +194,7 @@ def _scale(metric: str) -> float:
 
 
 def _runs(line: Line) -> str:
-    """n done of n planned, and how the others ended."""
+    """Number of runs done and planned, and the statuses of the others."""
     others = ", ".join(f"{count} {status}" for status, count in line.statuses.items() if status != "ok")
     return f"{len(line.values)} of {line.planned}" + (f": {others}" if others else "")
 
@@ -219,16 +220,16 @@ def _cost(cost: Cost) -> str:
 
 
 def _printed(published: Published | None, scale: float) -> str:
-    """The cell's number, marked under another protocol, and the range where papers differ."""
+    """The published number, marked under another protocol, and the range if papers differ."""
     if published is None:
         return ""
     own = published.results[0]
-    figure = own.printed if own.value is None else _number(own.value, scale)
+    number = own.printed if own.value is None else _number(own.value, scale)
     mark = " ≠" if published.reasons else ""
     span = published.span
     differ = span is not None and span[0] != span[1]
     spread = f" (papers {_number(span[0], scale)} to {_number(span[1], scale)})" if span and differ else ""
-    return f"{figure}{mark}{spread}"
+    return f"{number}{mark}{spread}"
 
 
 def _to_published(published: Published | None, scale: float) -> str:
@@ -236,25 +237,23 @@ def _to_published(published: Published | None, scale: float) -> str:
 
 
 def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
-    """What the table's cells leave out, a list item for each remark; nothing if there is none."""
+    """The remarks on a table's lines as one Markdown list; empty if there is none."""
     remarks = []
     for line in lines:
         name = " ".join(
             [line.row.label, *(f"{key}={value}" for key, value in zip(table.by, line.row.factors, strict=True))]
         )
-        remarks += [f"- {name}: {note}" for note in (*line.notes, *of_papers(line.published))]
+        remarks += [f"- {name}: {note}" for note in (*line.notes, *published_notes(line.published))]
     return ["\n".join(remarks)] if remarks else []
 
 
-def of_papers(published: Published | None) -> list[str]:
-    """What the papers print for a row, and whether it may be compared."""
+def published_notes(published: Published | None) -> list[str]:
+    """Sentences on the published numbers of a row, and whether they can be compared."""
     if published is None:
         return []
     own = published.results[0]
-    said = f"published as {own.cell.paper} {own.cell.table} ({own.cell.metric})"
-    notes = [
-        f"{said}, not comparable: {'; '.join(published.reasons)}" if published.reasons else f"{said}, equal protocol"
-    ]
+    protocol = f"not comparable: {'; '.join(published.reasons)}" if published.reasons else "equal protocol"
+    notes = [f"published as {own.cell.paper} {own.cell.table} ({own.cell.metric}), {protocol}"]
     if len(published.results) > 1:
         sources = ", ".join(f"{other.printed} in {other.cell.paper} {other.cell.table}" for other in published.results)
         notes.append(f"the papers print {sources}")
@@ -262,7 +261,7 @@ def of_papers(published: Published | None) -> list[str]:
 
 
 def _record(table: Table, line: Line) -> dict[str, Any]:
-    """A line of the CSV file."""
+    """A line of the CSV file: column -> value."""
     test, published = line.test, line.published
     span = published.span if published else None
     return {
@@ -286,7 +285,9 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
         "p_holm": test.p if test else None,
         "verdict": test.verdict if test else None,
         "budget": line.budget,
-        **{f"{name}{suffix}": value for name, cost in _costs(line) for suffix, value in _cost_record(cost)},
+        **_cost_record("parameters", line.parameters),
+        **_cost_record("multiply_adds", line.multiply_adds),
+        **_cost_record("samples_per_second", line.speed),
         "published": published.value if published else None,
         "published_low": span[0] if span else None,
         "published_high": span[1] if span else None,
@@ -298,16 +299,8 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
     }
 
 
-def _costs(line: Line) -> list[tuple[str, Cost]]:
-    return [
-        ("parameters", line.parameters),
-        ("multiply_adds", line.multiply_adds),
-        ("samples_per_second", line.speed),
-    ]
-
-
-def _cost_record(cost: Cost) -> list[tuple[str, float | None]]:
-    return [("", cost.value), ("_ratio", cost.ratio)]
+def _cost_record(name: str, cost: Cost) -> dict[str, float | None]:
+    return {name: cost.value, f"{name}_ratio": cost.ratio}
 
 
 def _bounds(name: str, interval: Interval | None) -> dict[str, float | str | None]:

@@ -1,4 +1,4 @@
-"""One W&B run for each sweep, with all its jobs in a table and the report's row of each attention in another."""
+"""Logs a W&B run for a sweep, with a table of its jobs and a table of the report's rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sliceformer_lab.training.loggers import open_run, sync_command
 from sliceformer_lab.training.wandb_charts import BY_ATTENTION, JOBS, ROWS
 
 LOGGER = "sliceformer_lab.training.loggers.wandb_logger"
-COSTS = {  # column: where in a summary
+COSTS = {  # column -> path in a summary
     "parameters": ("parameters",),
     "multiply_adds": ("cost_per_sample", "multiply_adds"),
     "comparisons": ("cost_per_sample", "comparisons"),
@@ -31,9 +31,9 @@ Record = dict[str, Any]
 
 
 def log_comparison(folders: Sequence[Path]) -> str | None:
-    """Send the comparison of the sweep with these job folders to where its runs went; None if they used no W&B.
+    """Log the comparison of the sweep with these job folders where its runs were logged; None if they used no W&B.
 
-    Returns what to tell of it. Raises LabError where the sweep cannot be read.
+    Returns a message for the user. Raises LabError if the sweep cannot be read.
     """
     logger = _logger(folders)
     if logger is None:
@@ -48,9 +48,9 @@ def log_comparison(folders: Sequence[Path]) -> str | None:
 
 
 def job_records(found: Collection, sections: Iterable[Section]) -> list[Record]:
-    """A record for each job of a sweep, those included that failed or left nothing, with a key for each column.
+    """A record for each job of a sweep, with failed and missing jobs; all records have the same keys.
 
-    Beside what every run has there is a column for each option in which the jobs differ, and for each metric.
+    The columns include each option in which the jobs differ, and each metric.
     """
     differing = sorted({name for table, _ in sections for row in table.rows for name in row.shown})
     metrics = sorted({name for run in found.runs for name in run.summary.get("metrics") or {}})
@@ -79,7 +79,7 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
 
 
 def _logger(folders: Iterable[Path]) -> Record | None:
-    """The options of the jobs' W&B logger; None if no job that began had one."""
+    """The options of the jobs' W&B logger; None if no started job has one."""
     for folder in folders:
         try:
             node = read_config(folder).get("logger")
@@ -93,7 +93,7 @@ def _logger(folders: Iterable[Path]) -> Record | None:
 def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: Sequence[Section]) -> None:
     import wandb
 
-    (sweep / ".wandb").mkdir(exist_ok=True)  # W&B takes it instead of `wandb`, whose config.yaml is no run's of ours
+    (sweep / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
     tasks = sorted({run.task for run in found.runs})
     run = open_run(
         sweep,
@@ -122,7 +122,7 @@ def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: S
 
 
 def _row_records(sections: Iterable[Section]) -> list[Record]:
-    """The report's lines, as in its CSV file."""
+    """The report's rows, as in its CSV file."""
     lines_of_all = frame(sections)
     names = [str(name) for name in lines_of_all.columns]
     return [dict(zip(names, values, strict=True)) for values in lines_of_all.astype(object).to_numpy()]
@@ -133,7 +133,7 @@ def _label(line: Line) -> str:
 
 
 def _table(records: Sequence[Record]) -> Any:
-    """A W&B table; what is unknown, and columns of which nothing is known, are left out."""
+    """A W&B table, with None for NaN and without empty columns."""
     import wandb
 
     names = dict.fromkeys(name for record in records for name, value in record.items() if _known(value))
@@ -146,6 +146,6 @@ def _known(value: Any) -> bool:
 
 
 def _number_first(name: str) -> tuple[float, str]:
-    """Job folders begin with their number."""
+    """A sort key for job folders, whose names begin with a number."""
     number = name.partition("-")[0]
     return (float(number) if number.isdigit() else math.inf, name)

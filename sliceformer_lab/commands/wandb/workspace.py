@@ -1,11 +1,11 @@
-"""The panels of a saved workspace, each reading keys that runs of ours log."""
+"""The panels of a saved workspace; they read keys that our runs log."""
 
 from __future__ import annotations
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from sliceformer_lab.commands.wandb.workspace_options import DashboardOptions
+from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.training.wandb_charts import (
     BY_ATTENTION,
     BY_DEPTH,
@@ -18,22 +18,22 @@ from sliceformer_lab.training.wandb_charts import (
     SPECTRUM_OVER_TRAINING,
 )
 
-ATTENTION = "names.attention"  # of a run's configuration
-SCALARS = {  # of the history, means over the layers: title
+ATTENTION = "names.attention"  # key of a run's configuration
+SCALARS = {  # key of the history, a mean over layers -> title
     "spectrum/output_stable_rank_mean": "Stable rank of the operator's output",
-    "spectrum/output_stable_rank_centred_mean": "The same, token mean removed",
+    "spectrum/output_stable_rank_centred_mean": "Stable rank of the operator's output, token mean removed",
     "spectrum/output_residual_mean": "Relative rank-1 residual of the operator's output",
     "spectrum/output_cosine_mean": "Mean cosine between tokens of the operator's output",
 }
 NOTE = (
-    "Bars and lines are means over the runs shown, seeds and settings alike, with their standard deviation. "
-    f"Intervals, paired tests and the runs that failed are in `{ROWS}` and `{JOBS}`, which each sweep logs; a "
-    "difference between bars alone shows nothing. Speeds compare on one machine only."
+    "Bars and lines are means and standard deviations over all shown runs, whatever their seeds and settings. "
+    f"Each sweep logs intervals, paired tests and failed runs in `{ROWS}` and `{JOBS}`; a difference between bars is "
+    "not a test. Compare speeds on one machine only."
 )
 
 
-def definition(options: DashboardOptions, entity: str) -> ws.Workspace:
-    """The workspace; nothing is read from or sent to the server."""
+def definition(options: WorkspaceOptions, entity: str) -> ws.Workspace:
+    """The workspace, defined without contact to the server."""
     sections = {
         "Metric by attention": [
             _bars(options.metric),
@@ -68,19 +68,19 @@ def definition(options: DashboardOptions, entity: str) -> ws.Workspace:
             _scatter("multiply_adds", "multiply-adds a sample", options.metric),
         ],
     }
-    chosen = [] if options.group is None else [ws.Metric("Group") == options.group]
+    filters = [] if options.group is None else [ws.Metric("Group") == options.group]
     return ws.Workspace(
         entity=entity,
         project=options.project,
         name=options.name,
         sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
         settings=ws.WorkspaceSettings(max_runs=100),
-        runset_settings=ws.RunsetSettings(filters=chosen),
+        runset_settings=ws.RunsetSettings(filters=filters),
     )
 
 
 def _bars(key: str) -> wr.BarPlot:
-    """A number of the summaries by attention."""
+    """A key of the summaries by attention."""
     return wr.BarPlot(
         title=f"{key} by attention",
         metrics=[wr.SummaryMetric(key)],
@@ -91,7 +91,7 @@ def _bars(key: str) -> wr.BarPlot:
 
 
 def _bar_chart(metric: str) -> wr.CustomChart:
-    """The comparison that a sweep logs."""
+    """The comparison chart that a sweep logs."""
     return wr.CustomChart(
         query={"summaryTable": {"tableKey": f"{BY_ATTENTION}_table"}},
         chart_name="wandb/bar/v0",
@@ -101,7 +101,7 @@ def _bar_chart(metric: str) -> wr.CustomChart:
 
 
 def _scatter(key: str, label: str, metric: str) -> wr.ScatterPlot:
-    """The metric against a cost, a point for each run."""
+    """The metric against a cost, with a point for each run."""
     return wr.ScatterPlot(
         title=f"{metric} against {label}", x=wr.SummaryMetric(key), y=wr.SummaryMetric(metric), log_x=True
     )

@@ -1,20 +1,17 @@
-"""What the user sets of a workspace: the schema of conf/wandb.yaml."""
+"""The options of `wandb`: the schema of conf/wandb.yaml."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-Name = Annotated[str, Field(min_length=1)]
+from sliceformer_lab.config.option_types import Name
 
 
 @dataclass(frozen=True, kw_only=True)
-class DashboardOptions:
+class WorkspaceOptions:
     """The options of `conf/wandb.yaml`."""
 
-    entity: Name | None = None  # None: the key's own
+    entity: Name | None = None  # None: the default entity of the key
     project: Name = "sliceformer_lab"
     name: Name = "sliceformer_lab"
     group: Name | None = None  # None: all runs
-    metric: Name = "test/accuracy"  # of the summaries
-    curve: Name = "val/accuracy"  # of the history
+    metric: Name = "test/accuracy"  # from the summaries
+    curve: Name = "val/accuracy"  # from the history

@@ -1,4 +1,4 @@
-"""The report's figures: each table's runs as Vega-Lite, for the page and for papers."""
+"""The report's figures as Vega-Lite, for the HTML page and for papers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from sliceformer_lab.commands.report.figures.curves import learning_curves
 from sliceformer_lab.commands.report.figures.figure import Figure
 from sliceformer_lab.commands.report.figures.figure_files import write_figures
-from sliceformer_lab.commands.report.figures.line_rows import subjects
+from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.tables import Section
@@ -19,10 +19,10 @@ KINDS = (score_figures, learning_curves, spectral_figures)
 
 
 def figures(sections: Sequence[Section]) -> list[Figure]:
-    """Every figure of every table that has something to show."""
+    """All figures of all tables; kinds without data are left out."""
     return [
-        replace(figure, table=subject.title)
-        for subject in subjects(sections)
+        replace(figure, table=plotted.title)
+        for plotted in plot_tables(sections)
         for kind in KINDS
-        for figure in kind(subject)
+        for figure in kind(plotted)
     ]

@@ -1,4 +1,4 @@
-"""Learning curves: what each epoch brought, from the metrics that runs log."""
+"""Learning curves from the metrics that runs log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sliceformer_lab.commands.report.figures.figure import (
     Look,
     axis_format,
     line_panel,
-    rows_alike,
+    seed_means,
     side_by_side,
-    thinned,
+    subsample,
 )
-from sliceformer_lab.commands.report.figures.line_rows import Subject
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.commands.report.tables import headed, shown
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_metrics
@@ -23,11 +23,11 @@ from sliceformer_lab.runs.folder import read_metrics
 PANELS = ("metric", "val/loss", "train/loss")
 
 
-def learning_curves(subject: Subject) -> list[Figure]:
-    """The validation metric and both losses per epoch; none where no run has logged any."""
-    name = subject.metric.partition("/")[2].removesuffix("_best_test_epoch")
+def learning_curves(plotted: PlotTable) -> list[Figure]:
+    """The validation metric and both losses per epoch; empty if no run has a log."""
+    name = plotted.metric.partition("/")[2].removesuffix("_best_test_epoch")
     found, without = [], 0
-    for row in subject.telling:
+    for row in plotted.main_rows:
         for run in row.runs:
             curve = _curve(run, name)
             without += curve.empty
@@ -35,20 +35,21 @@ def learning_curves(subject: Subject) -> list[Figure]:
     values = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
     if values.empty:
         return []
-    table = rows_alike(values, [ROW, "panel", "x"])
-    drawn = set(table[ROW])
-    looks = {row.name: row.look for row in subject.telling if row.name in drawn}
+    table = seed_means(values, [ROW, "panel", "x"])
+    names = set(table[ROW])
+    looks = {row.name: row.look for row in plotted.main_rows if row.name in names}
     panels = [_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
-    left_out = f" {without} runs without a log are left out." if without else ""
-    seeds = f"{int(table['n'].min())} to {int(table['n'].max())}"
+    left_out = f" {without} runs have no log." if without else ""
+    fewest, most = int(table["n"].min()), int(table["n"].max())
+    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     ends = table[table["panel"] == table["panel"].iloc[0]].groupby(ROW).tail(1)
     figure = Figure(
-        name=f"learning_curves{subject.suffix}",
+        name=f"learning_curves{plotted.suffix}",
         title="Learning curves",
         caption=(
-            f"Mean over the seeds of a row, {seeds} of them, from three on with "
-            "the 95 % interval of Student's t at each epoch by itself. An epoch is drawn if at least half of a row's "
-            f"runs got there.{subject.told(subject.telling)}{left_out}"
+            f"Mean over the {seeds} seeds of a row, with pointwise 95 % intervals (Student's t) from three seeds on. "
+            "An epoch is shown if at least half of a row's runs reached it."
+            f"{plotted.omission(plotted.main_rows)}{left_out}"
         ),
         alt=f"Validation {headed(name)}, at the last epoch: "
         + ", ".join(f"{row} {shown(mean, name)}" for row, mean in zip(ends[ROW], ends["mean"], strict=True)),
@@ -60,20 +61,20 @@ def learning_curves(subject: Subject) -> list[Figure]:
 def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> alt.LayerChart:
     title = {"metric": f"Validation {name}", "val/loss": "Validation loss", "train/loss": "Training loss"}[panel]
     here = table[table["panel"] == panel]
-    epochs = here[here["x"].isin(thinned(here["x"].to_numpy()))]
+    epochs = here[here["x"].isin(subsample(here["x"].to_numpy()))]
     numbers = axis_format(name) if panel == "metric" else ""
     low, high = epochs["mean"].min(), epochs["mean"].max()
-    log = panel != "metric" and 0 < 10 * low < high  # else the late epochs are one flat line
+    log = panel != "metric" and 0 < 10 * low < high  # else late epochs would look flat
     return line_panel(epochs.drop(columns="panel"), looks, x="epoch", title=title, numbers=numbers, log=log)
 
 
 def _curve(run: RunRecord, name: str) -> pd.DataFrame:
-    """The columns panel, x and value of a run, the last value of each epoch; empty where it has no readable log."""
+    """The columns panel, x and value of a run: the last value of each epoch; empty without a readable log."""
     empty = pd.DataFrame(columns=["panel", "x", "value"])
     try:
         logged = read_metrics(run.folder)
         columns = {"metric": f"val/{name}", "val/loss": "val/loss", "train/loss": "train/loss"}
-        if f"test_curve/{name}" in logged:  # the epoch was picked on the test set
+        if f"test_curve/{name}" in logged:  # the epoch was selected on the test set
             columns |= {"metric": f"test_curve/{name}", "val/loss": "test_curve/loss"}
         epochs = pd.to_numeric(logged["epoch"], errors="coerce") + 1
     except (OSError, KeyError, ValueError):
@@ -82,6 +83,8 @@ def _curve(run: RunRecord, name: str) -> pd.DataFrame:
     for panel, column in columns.items():
         if column in logged and not (panel != "metric" and columns["metric"] == column):
             values = pd.to_numeric(logged[column], errors="coerce")
-            curve = dict(zip(epochs[values.notna()], values[values.notna()], strict=True))  # the last of each epoch
+            curve = dict(
+                zip(epochs[values.notna()], values[values.notna()], strict=True)
+            )  # the last value of each epoch
             found += [(panel, epoch, value) for epoch, value in curve.items()]
     return pd.DataFrame(found, columns=["panel", "x", "value"]).dropna()

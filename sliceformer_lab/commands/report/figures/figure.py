@@ -1,4 +1,4 @@
-"""What a figure of the report is, and how its panels are drawn: one look for each row of the tables in all of them."""
+"""A figure of the report, and its panels of lines in Vega-Lite."""
 
 from __future__ import annotations
 
@@ -13,77 +13,79 @@ import pandas as pd
 from sliceformer_lab.commands.report.tables import headed
 from sliceformer_lab.measures.statistics import student_half_width
 
-WIDTH, HEIGHT = 210, 170  # of a panel, where nobody sets another
-COLUMNS = 3  # of panels
-MOST_POINTS = 120  # of a line
-SYMBOLS = 7  # about so many of them show which line is which
-PERCENT = "%"  # of a share, in d3's words
+WIDTH, HEIGHT = 210, 170  # of a panel, in pixels
+COLUMNS = 3  # panels in a row
+MOST_POINTS = 120  # on a line
+SYMBOLS = 7  # markers on a line
+PERCENT = "%"  # d3's number format
 ROW, MOMENT = "row", "moment"
 AFTER, BEFORE = "after training", "before training"
 DASHES = {AFTER: [1, 0], BEFORE: [3, 3]}
-FEWEST_IN_BAND = 3  # of two runs Student's interval is 9 standard deviations to either side
+FEWEST_IN_BAND = 3  # runs; for two, Student's interval is 9 standard deviations to either side
 LOG_AXIS = alt.Axis(format="~g", labelBound=True, tickCount=4)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture of one table.
+    """A figure of one table.
 
-    `spec` is Vega-Lite with every number in it: a `concat` of panels, each with its own `width` in pixels, wrapped
-    after `columns`, and without colours of the page or fonts. Whoever shows it sets these three to fit.
+    `spec` is Vega-Lite that contains its data: a `concat` of panels, each with a `width` in pixels, wrapped after
+    `columns`. The page replaces widths and columns to fit, and sets colours of text and lines, and fonts.
     """
 
-    name: str  # of its files and its anchor, unique within a report
+    name: str  # of its files and its anchor; unique in a report
     title: str
-    caption: str  # what is drawn, of how many runs, and what it cannot show
-    alt: str  # the main numbers in a sentence or two
+    caption: str  # what is plotted, over how many runs, and its limits
+    alt: str  # text alternative: the main numbers
     spec: dict[str, Any]
-    table: str = ""  # the title of what it is a picture of
+    table: str = ""  # the title of its table
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a row is drawn wherever it is."""
+    """Colour, marker and dash of a row."""
 
     colour: str
     shape: str
-    dash: tuple[int, ...]  # (1, 0) is a whole line
+    dash: tuple[int, ...]  # (1, 0) is a solid line
 
 
-def rows_alike(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """One row for each of `keys`: mean and n of the column `value` over runs, from three on 95 % bounds (Student's t).
+def seed_means(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Mean, low, high and n of the column `value` over runs, for each combination of `keys`.
 
-    What fewer than half of a row's runs have (those that stopped late, the longest texts) is left out.
+    The bounds are 95 % intervals (Student's t), from three runs on. Points of fewer than half of a row's runs, such as
+    the last epochs of the longest run, are dropped.
     """
     known = values[np.isfinite(values["value"].astype(float))]
     grouped = known.groupby(list(keys), sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
     most = grouped.groupby(ROW)["count"].transform("max")
-    kept = grouped[2 * grouped["count"] >= most]
-    enough = kept["count"] >= FEWEST_IN_BAND
-    half = student_half_width(kept["std"].where(enough).to_numpy(), kept["count"].where(enough).to_numpy())
-    means = kept["mean"]
-    alike: pd.DataFrame = kept.drop(columns=["std", "count"])
-    return alike.assign(low=means - half, high=means + half, n=kept["count"])
+    common = grouped[2 * grouped["count"] >= most]
+    mean, std, count = common["mean"], common["std"], common["count"]
+    enough = count >= FEWEST_IN_BAND
+    half = student_half_width(std.where(enough).to_numpy(), count.where(enough).to_numpy())
+    return common.drop(columns=["std", "count"]).assign(low=mean - half, high=mean + half, n=count)
 
 
-def thinned(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
-    """At most so many of the positions, spread evenly, with the first and the last."""
+def subsample(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
+    """At most `most` of the positions, evenly spaced, with the first and the last."""
     known: np.ndarray = np.unique(positions)
     if len(known) <= most:
         return known
-    kept: np.ndarray = known[np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))]
-    return kept
+    places = np.linspace(0, len(known) - 1, most).round().astype(int)
+    return np.unique(known[places])
 
 
 def inline(table: pd.DataFrame) -> alt.InlineData:
-    """Rows as CSV of four significant digits, a third of the size of JSON."""
+    """Rows as CSV with four significant digits, a third of the size of JSON."""
     text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    numbers = {str(name): "number" for name in table.select_dtypes("number")}  # else nothing is text, and drawn at 0
+    numbers = {
+        str(name): "number" for name in table.select_dtypes("number")
+    }  # else an empty cell is text, and plotted at 0
     return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
 
 
 def row_channels(looks: Mapping[str, Look], with_legend: bool = True) -> dict[str, Any]:
-    """Colour, shape and dash of rows; one legend for the three, in the order of the table."""
+    """Encodings of rows by colour, shape and dash, with one legend in the order of the table."""
     names = list(looks)
 
     def scale(values: list[Any]) -> alt.Scale:
@@ -108,18 +110,18 @@ def line_panel(
     domain: tuple[float, float] | None = None,
     reach: tuple[int, int] | None = None,
 ) -> alt.LayerChart:
-    """Means over x with their bounds (columns row, x, mean, low, high, n), told apart by colour, shape and dash.
+    """Lines of means over x with interval bands, from the columns row, x, mean, low, high, n.
 
-    With a column `moment` dashes tell it instead of the row, and only AFTER has bands and symbols. The axes fit the
-    means unless `domain` (of y) and `reach` (of x) are given; a wider band goes out of the panel. `numbers` is d3's
-    format of those on the y axis.
+    With a column `moment` the dash shows the moment instead of the row, and only AFTER has bands and symbols. The axes
+    fit the means unless `domain` (of y) and `reach` (of x) are given; wider bands are clipped. `numbers` is d3's
+    number format of the y axis.
     """
-    low, high = domain or fitting(table["mean"], log, share=numbers == PERCENT)
-    drawn = table.assign(symbol=_with_symbol(table))
+    low, high = domain or axis_bounds(table["mean"], log, share=numbers == PERCENT)
+    points = table.assign(symbol=_with_symbol(table))
     if log:
-        drawn["low"] = drawn["low"].clip(lower=low)  # a logarithm of 0 has no place
+        points["low"] = points["low"].clip(lower=low)  # a log axis has no place for 0
     if MOMENT in table:
-        drawn[["low", "high"]] = drawn[["low", "high"]].where(drawn[MOMENT] == AFTER)
+        points[["low", "high"]] = points[["low", "high"]].where(points[MOMENT] == AFTER)
         dash = alt.StrokeDash(
             f"{MOMENT}:N", scale=alt.Scale(domain=list(DASHES), range=list(DASHES.values())), legend=legend(stroke=1.8)
         )
@@ -127,7 +129,7 @@ def line_panel(
     ends = reach or (int(table["x"].min()), int(table["x"].max()))
     across = alt.Scale(domain=list(ends), nice=False, zero=False)
     kind = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False, zero=False)
-    base = alt.Chart(inline(drawn)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
+    base = alt.Chart(inline(points)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
     axis = LOG_AXIS if log else alt.Axis(format=numbers or alt.Undefined, labelBound=True)
     at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
     tooltip = [
@@ -154,7 +156,7 @@ def line_panel(
 def gradient_panel(
     table: pd.DataFrame, *, title: str, domain: tuple[float, float], reach: tuple[int, int], epochs: tuple[int, int]
 ) -> alt.Chart:
-    """Spectra over the index x (columns epoch, x, mean, n), a line for each epoch in the colours of its time."""
+    """Spectra over the index x (columns epoch, x, mean, n): a line for each epoch, coloured by epoch."""
     early_to_late = alt.Scale(scheme="viridis", domain=list(epochs))
     across = alt.Scale(domain=list(reach), nice=False, zero=False)
     panel: alt.Chart = (
@@ -173,40 +175,40 @@ def gradient_panel(
 
 
 def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:
-    """The specification of panels in a wrapping row, rows of the table told apart alike in all of them."""
-    parts = [panel.to_dict(validate=False) for panel in panels]  # the tests validate; it takes seconds
-    of_the_whole = ("$schema", "config", "datasets")
+    """The specification of panels side by side, with shared colours, shapes and dashes."""
+    parts = [panel.to_dict(validate=False) for panel in panels]  # tests validate; validation takes seconds
+    top_level = ("$schema", "config", "datasets")
     return {
         "$schema": alt.SCHEMA_URL,
         "datasets": {name: rows for part in parts for name, rows in part["datasets"].items()},
-        "concat": [{key: value for key, value in part.items() if key not in of_the_whole} for part in parts],
+        "concat": [{key: value for key, value in part.items() if key not in top_level} for part in parts],
         "columns": min(columns, len(parts)),
         "resolve": {"scale": {"color": "shared", "shape": "shared", "strokeDash": "shared"}},
     }
 
 
 def legend(stroke: float = 0) -> alt.Legend:
-    """Without a title, its symbols whole however faint or dashed the marks are; lines need a stroke."""
+    """A legend without title and with opaque symbols; lines need a `stroke` width in pixels."""
     return alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=stroke)
 
 
 def axis_format(metric: str) -> str:
-    """How the axis of a metric writes its numbers, in d3's words: in percent where the tables do."""
+    """d3's number format for the axis of a metric: percent if the tables use percent."""
     return PERCENT if headed(metric).endswith("%") else ""
 
 
 def _with_symbol(table: pd.DataFrame) -> pd.Series:
-    """1 at a few points of each line, always at its ends."""
+    """1 at about SYMBOLS points of each line, including its ends, else 0."""
     shown = table[table[MOMENT] == AFTER] if MOMENT in table else table
     place = shown.groupby(ROW)["x"].rank(method="first").astype(int) - 1
     length = shown.groupby(ROW)["x"].transform("size")
     step = (length / SYMBOLS).apply(np.ceil).astype(int)
-    chosen = (place % step == 0) | (place == length - 1)
-    return chosen.reindex(table.index, fill_value=False).astype(int)
+    has_symbol = (place % step == 0) | (place == length - 1)
+    return has_symbol.reindex(table.index, fill_value=False).astype(int)
 
 
-def fitting(means: pd.Series, log: bool, share: bool = False) -> tuple[float, float]:
-    """Bounds of an axis a little wider than the means, those of a `share` within 0 and 1."""
+def axis_bounds(means: pd.Series, log: bool, share: bool = False) -> tuple[float, float]:
+    """Bounds of an axis slightly wider than the means; those of a `share` stay within 0 and 1."""
     values = np.log10(means[means > 0]) if log else means
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
@@ -217,5 +219,5 @@ def fitting(means: pd.Series, log: bool, share: bool = False) -> tuple[float, fl
 
 
 def _whole_numbers(ends: tuple[int, int]) -> alt.Axis:
-    """An axis without fractions of an epoch or a layer."""
+    """An axis with whole numbers only."""
     return alt.Axis(tickMinStep=1, format="d", tickCount=min(6, max(1, ends[1] - ends[0])))

@@ -1,4 +1,4 @@
-"""Figures as PNG and PDF files, in one style for papers."""
+"""Writes figures as PNG and PDF files, in one style for papers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import vl_convert
 from sliceformer_lab.commands.report.figures.figure import Figure
 
 FONT = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
-SCALE = 2.5  # pixels of a PNG for each of the specification's
+SCALE = 2.5  # PNG pixels for each pixel of the specification
 STYLE: dict[str, Any] = {
     "background": "white",
     "font": FONT,
@@ -27,15 +27,15 @@ STYLE: dict[str, Any] = {
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
-    """Write each figure to folder/figures as NAME.png and NAME.pdf."""
+    """Write each figure to folder/figures/NAME.png and NAME.pdf; returns the paths."""
     place = folder / "figures"
     place.mkdir(parents=True, exist_ok=True)
-    written = []
+    paths = []
     for figure in figures:
         drawing = vl_convert.vegalite_to_svg(figure.spec, config=STYLE)
         pictures = {".png": vl_convert.svg_to_png(drawing, scale=SCALE), ".pdf": vl_convert.svg_to_pdf(drawing)}
         for suffix, picture in pictures.items():
             path = place / f"{figure.name}{suffix}"
             path.write_bytes(picture)
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths

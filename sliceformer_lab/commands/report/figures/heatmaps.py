@@ -1,4 +1,4 @@
-"""Attention outputs as pictures: what one head of one run makes of one sample, layer by layer."""
+"""Heatmaps of attention outputs: one head of one run on one sample, layer by layer."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from sliceformer_lab.commands.report.figures.figure import Figure, inline, side_by_side, thinned
-from sliceformer_lab.commands.report.figures.line_rows import Subject
+from sliceformer_lab.commands.report.figures.figure import Figure, inline, side_by_side, subsample
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.collect import RunRecord
 
 MOST_LAYERS = 4
-MOST_TOKENS, MOST_CHANNELS = 96, 64  # of a picture
-SIDE = 160
-SMALLEST = 160  # pixels of its shorter side, so that nobody smooths them
+MOST_TOKENS, MOST_CHANNELS = 96, 64  # shown in a heatmap
+SIDE = 160  # of a panel, in pixels
+SMALLEST = 160  # pixels of the image's shorter side; viewers smooth smaller images
 MAP = mpl.colormaps["PuOr_r"]
 
 
-def heatmaps(subject: Subject, records: Mapping[str, tuple[RunRecord, ProbeRecord]]) -> list[Figure]:
-    """A line of pictures for each row whose first run kept one; none where no run did."""
+def heatmaps(plotted: PlotTable, records: Mapping[str, tuple[RunRecord, ProbeRecord]]) -> list[Figure]:
+    """A row of heatmaps for each table row whose first run has them; empty if none has."""
     panels, runs = [], []
     for name, (run, record) in records.items():
-        for layer in thinned(np.arange(len(record.attentions)), MOST_LAYERS):
+        for layer in subsample(np.arange(len(record.attentions)), MOST_LAYERS):
             if record.heatmaps is not None and np.isfinite(record.heatmaps[layer]).any():
                 panels.append(_panel(record.heatmaps[layer], [name, f"layer {layer + 1}"]))
         runs.append(f"{name}: {run.name}")
     if not panels:
         return []
-    without = len(subject.telling) - len(records)
-    missing = f" {without} rows are left out, whose runs kept no such picture." if without else ""
+    without = len(plotted.main_rows) - len(records)
+    missing = f" {without} rows have no heatmaps." if without else ""
     return [
         Figure(
-            name=f"heatmaps{subject.suffix}",
+            name=f"heatmaps{plotted.suffix}",
             title="Attention outputs",
             caption=(
-                "The operator's output of the first validation sample at the end of training: tokens down, channels "
-                "of head 0 across, violet below 0 and orange above it, each picture on its own scale. Equal tokens "
-                f"are vertical stripes. One sample of one run says nothing of others. Runs: {'; '.join(runs)}.{missing}"
-                f"{subject.told(subject.telling)}"
+                "Operator output of the first validation sample after training. Rows are tokens, columns are channels "
+                "of head 0; violet is negative, orange positive, and each heatmap has its own scale. Equal tokens "
+                f"appear as vertical stripes. This is one sample of one run. Runs: {'; '.join(runs)}.{missing}"
+                f"{plotted.omission(plotted.main_rows)}"
             ),
-            alt=f"{len(panels)} pictures of {len(records)} rows: tokens by channels of the operator's output.",
+            alt=f"{len(panels)} heatmaps of {len(records)} rows: tokens by channels of the operator output.",
             spec=side_by_side(panels, columns=MOST_LAYERS),
         )
     ]
 
 
 def _panel(values: NDArray[np.float32], title: list[str]) -> alt.Chart:
-    """One matrix of tokens (N, D), its NaN columns left out."""
+    """The heatmap of one token matrix (N, D), without its NaN columns."""
     known = values[:MOST_TOKENS, ~np.isnan(values).all(axis=0)][:, :MOST_CHANNELS]
     num_tokens, num_channels = known.shape
     place = pd.DataFrame(
@@ -78,7 +78,7 @@ def _panel(values: NDArray[np.float32], title: list[str]) -> alt.Chart:
 
 
 def _picture(values: NDArray[np.float32]) -> str:
-    """The matrix as the address of a PNG, white at 0."""
+    """The matrix as a data URL of a PNG, white at 0."""
     largest = max(float(np.nanmax(np.abs(values))), 1e-30)
     colours = MAP(np.nan_to_num(0.5 + 0.5 * values / largest, nan=0.5))[..., :3]
     pixels = Image.fromarray((255 * colours).round().astype(np.uint8))

@@ -1,4 +1,4 @@
-"""What rows reach and what they cost: scores, the papers' bubble chart, parameters and multiply-adds."""
+"""Figures of scores, of score against speed and memory, and of costs."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from sliceformer_lab.commands.report.figures.figure import (
     ROW,
     WIDTH,
     Figure,
+    axis_bounds,
     axis_format,
-    fitting,
     inline,
     row_channels,
     side_by_side,
 )
-from sliceformer_lab.commands.report.figures.line_rows import Drawn, Subject, chosen
+from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import SAME_COST, Cost, machine
 from sliceformer_lab.commands.report.tables import headed, shown
 
-MOST_ROWS = 40  # one below the other
-STEP = 30  # pixels for each
+MOST_ROWS = 40  # of a figure
+STEP = 30  # pixels for a row
 WIDE, HIGH = 2 * WIDTH, 300
-BUBBLES = [60, 1200]  # square pixels of the least and the most memory
+BUBBLES = [60, 1200]  # area in square pixels at least and most memory
 
 
-def score_figures(subject: Subject) -> list[Figure]:
-    """Scores, accuracy against speed, costs; those of which the table knows nothing are left out."""
-    return [*_scores(subject), *_bubbles(subject), *_costs(subject)]
+def score_figures(plotted: PlotTable) -> list[Figure]:
+    """Scores, score against speed, and costs; figures without data are left out."""
+    return [*_scores(plotted), *_bubbles(plotted), *_costs(plotted)]
 
 
-def _scores(subject: Subject) -> list[Figure]:
-    """Mean, interval and single runs of each row, best or largest first."""
-    rows = chosen([row for row in subject.rows if row.line.mean is not None], MOST_ROWS)
+def _scores(plotted: PlotTable) -> list[Figure]:
+    """Mean, interval and single runs of each row, largest mean first."""
+    rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MOST_ROWS)
     if not rows:
         return []
     rows = sorted(rows, key=lambda row: -_mean(row))
@@ -54,43 +54,43 @@ def _scores(subject: Subject) -> list[Figure]:
             "high": [interval.high if interval else np.nan for interval in intervals],
         }
     )
-    room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals that are wider than the runs
+    room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals wider than the range of the runs
     ends = table[["low", "high"]].clip(runs["value"].min() - room, runs["value"].max() + room)
-    share = axis_format(subject.metric) != ""
-    domain = fitting(pd.concat([runs["value"], ends["low"], ends["high"]]).dropna(), log=False, share=share)
+    share = axis_format(plotted.metric) != ""
+    domain = axis_bounds(pd.concat([runs["value"], ends["low"], ends["high"]]).dropna(), log=False, share=share)
     chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
-    chance = chance if re.search("loss", subject.metric) is None else None
-    told = "" if chance is None else f" Chance is {shown(chance, subject.metric)}"
+    chance = chance if re.search("loss", plotted.metric) is None else None
+    remark = "" if chance is None else f" Chance is {shown(chance, plotted.metric)}{' %' * share}"
     if chance is not None and not domain[0] <= chance <= domain[1]:
-        told, chance = f"{told}, outside the panel.", None
-    elif told:
-        told += ", the dashed line."
-    panel = _dots(table, rows, domain=domain, numbers=axis_format(subject.metric))
+        remark, chance = f"{remark}, outside the panel.", None
+    elif remark:
+        remark += " (dashed line)."
+    panel = _dots(table, rows, domain=domain, numbers=axis_format(plotted.metric))
     layers = [_ticks(runs, rows, domain), *panel]
     if chance is not None:
         layers.append(_rule(chance, domain))
     ways = sorted({interval.how for interval in intervals if interval})
     return [
         Figure(
-            name=f"scores{subject.suffix}",
+            name=f"scores{plotted.suffix}",
             title="Scores",
             caption=(
-                f"{subject.metric}: mean over the runs that ended well with its 95 % interval "
-                f"({' or '.join(ways) or 'of no row, for want of runs'}), and every run as a stroke. An "
-                "interval may go beyond the panel. Overlapping intervals do not say that rows are alike, as the table "
-                f"compares equal seeds.{told}"
-                f"{subject.told(rows)}"
+                f"{plotted.metric}: mean over successful runs with its 95 % interval "
+                f"({' or '.join(ways) or 'too few runs for any row'}); each stroke is a run. Intervals may be clipped. "
+                "Rows with overlapping intervals can still differ: the table compares them on equal seeds."
+                f"{remark}"
+                f"{plotted.omission(rows)}"
             ),
-            alt=f"{headed(subject.metric)}: "
-            + ", ".join(f"{row.name} {shown(_mean(row), subject.metric)}" for row in rows),
-            spec=side_by_side([_stacked(layers, len(rows), headed(subject.metric), WIDE)]),
+            alt=f"{headed(plotted.metric)}: "
+            + ", ".join(f"{row.name} {shown(_mean(row), plotted.metric)}" for row in rows),
+            spec=side_by_side([_stacked(layers, len(rows), headed(plotted.metric), WIDE)]),
         )
     ]
 
 
-def _bubbles(subject: Subject) -> list[Figure]:
-    """Score against training speed, the area for memory."""
-    rows = [row for row in subject.telling if row.line.mean is not None and row.line.speed.value is not None]
+def _bubbles(plotted: PlotTable) -> list[Figure]:
+    """Score against training speed; the area of a marker shows peak memory."""
+    rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
         return []
     memory = [_memory(row) for row in rows]
@@ -109,39 +109,39 @@ def _bubbles(subject: Subject) -> list[Figure]:
     machines = len({machine(run) for row in rows for run in row.runs})
     return [
         Figure(
-            name=f"score_against_speed{subject.suffix}",
+            name=f"score_against_speed{plotted.suffix}",
             title="Score against speed and memory",
             caption=(
-                f"{subject.metric} with its 95 % interval against samples per second in training (median over the "
-                "runs), on a busy machine slower than it could be. "
+                f"{plotted.metric} with its 95 % interval against samples per second in training (median over the "
+                "runs); other jobs on the machine slow a run down. "
                 + (
-                    "The area is the peak memory, resident where a run used no GPU. "
+                    "The area of a marker shows peak memory (resident memory on a CPU). "
                     if known
-                    else "Not all runs say their memory, so none is drawn. "
+                    else "Memory is not shown, as some runs did not record it. "
                 )
                 + (
-                    "All runs name the same kind of machine."
+                    "All runs used the same kind of machine."
                     if machines == 1
-                    else f"{machines} machines or settings of one: speed and memory are not comparable throughout."
+                    else f"The runs used {machines} machines or settings, so speeds and memory are not all comparable."
                 )
-                + subject.told(subject.telling)
+                + plotted.omission(plotted.main_rows)
             ),
-            alt=f"Samples per second and {headed(subject.metric)}: "
+            alt=f"Samples per second and {headed(plotted.metric)}: "
             + ", ".join(
-                f"{row.name} {row.line.speed.value:.4g} and {shown(_mean(row), subject.metric)}" for row in rows
+                f"{row.name} {row.line.speed.value:.4g} and {shown(_mean(row), plotted.metric)}" for row in rows
             ),
-            spec=side_by_side([_bubble_panel(table, rows, subject.metric, known)]),
+            spec=side_by_side([_bubble_panel(table, rows, plotted.metric, known)]),
         )
     ]
 
 
-def _bubble_panel(table: pd.DataFrame, rows: Sequence[Drawn], metric: str, with_memory: bool) -> alt.LayerChart:
+def _bubble_panel(table: pd.DataFrame, rows: Sequence[PlotRow], metric: str, with_memory: bool) -> alt.LayerChart:
     channels = row_channels({row.name: row.look for row in rows})
     speeds = table["speed"]
     log = bool(speeds.max() > 10 * speeds.min() > 0)
-    low, high = fitting(table["mean"], log=False)
-    margin = 0.1 * (high - low)  # for the bubbles' own size
-    across = alt.Scale(type="log" if log else "linear", domain=list(fitting(speeds, log)), nice=False, zero=False)
+    low, high = axis_bounds(table["mean"], log=False)
+    margin = 0.1 * (high - low)  # for the size of the markers
+    across = alt.Scale(type="log" if log else "linear", domain=list(axis_bounds(speeds, log)), nice=False, zero=False)
     scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
     axis = alt.Axis(format=axis_format(metric) or alt.Undefined)
     base = alt.Chart(inline(table)).encode(
@@ -168,15 +168,15 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[Drawn], metric: str, with_
     return alt.LayerChart(layer=[spans, bubbles], width=3 * WIDTH, height=HIGH)
 
 
-def _costs(subject: Subject) -> list[Figure]:
+def _costs(plotted: PlotTable) -> list[Figure]:
     """Parameters and multiply-adds, relative to the reference attention where there is one."""
-    rows = chosen(subject.rows, MOST_ROWS)
+    rows = select_rows(plotted.rows, MOST_ROWS)
     kinds = {
         "Parameters": [row.line.parameters for row in rows],
         "Multiply-adds of a sample": [row.line.multiply_adds for row in rows],
     }
     relative = any(cost.ratio is not None for costs in kinds.values() for cost in costs)
-    panels, told = [], []
+    panels, texts = [], []
     for kind, costs in kinds.items():
         values = [_shown_cost(cost, relative) for cost in costs]
         table = pd.DataFrame({ROW: [row.name for row in rows], "value": values})
@@ -189,34 +189,36 @@ def _costs(subject: Subject) -> list[Figure]:
             continue
         title = f"{kind}, relative" if relative else kind
         limits = [1 - SAME_COST, 1 + SAME_COST] if relative else []
-        domain = fitting(pd.concat([known["value"], pd.Series(limits, dtype=float)]), log=False)
+        domain = axis_bounds(pd.concat([known["value"], pd.Series(limits, dtype=float)]), log=False)
         layers = _dots(known.assign(low=np.nan, high=np.nan), rows, domain=domain, numbers="~g" if relative else "~s")
         layers += [_rule(limit, domain) for limit in limits]
         panels.append(_stacked(layers, len(known), title, WIDE - WIDTH // 2))
-        told.append(f"{kind}: {', '.join(known['label'])}")
+        texts.append(f"{kind}: {', '.join(known['label'])}")
     if not panels:
         return []
     return [
         Figure(
-            name=f"costs{subject.suffix}",
+            name=f"costs{plotted.suffix}",
             title="Parameters and multiply-adds",
             caption=(
-                "Counted, not measured; comparisons and moves of sorting are no multiply-adds. "
+                "Counted, not measured; multiply-adds do not include the comparisons and moves of sorting. "
                 + (
-                    "Relative to the reference attention of the report; dashed lines at 5 % to either side of it."
+                    "Relative to the reference attention; dashed lines mark 5 % above and below it."
                     if relative
-                    else "No run of the reference attention is there to compare with."
+                    else "Absolute, as there is no run of the reference attention."
                 )
-                + subject.told(rows)
+                + plotted.omission(rows)
             ),
-            alt=". ".join(told) + ".",
+            alt=". ".join(texts) + ".",
             spec=side_by_side(panels, columns=2),
         )
     ]
 
 
-def _dots(table: pd.DataFrame, rows: Sequence[Drawn], *, domain: tuple[float, float], numbers: str) -> list[alt.Chart]:
-    """A dot with its interval for each row of the table, its label above it (columns row, label, value, low, high)."""
+def _dots(
+    table: pd.DataFrame, rows: Sequence[PlotRow], *, domain: tuple[float, float], numbers: str
+) -> list[alt.Chart]:
+    """A dot with interval and label for each row of the table (columns row, label, value, low, high)."""
     channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     base = alt.Chart(inline(table)).encode(y=_line_of(table[ROW]))
@@ -236,8 +238,8 @@ def _dots(table: pd.DataFrame, rows: Sequence[Drawn], *, domain: tuple[float, fl
     return [spans, dots, names]
 
 
-def _ticks(runs: pd.DataFrame, rows: Sequence[Drawn], domain: tuple[float, float]) -> alt.Chart:
-    """Every run (columns row, value, seed) as a small stroke."""
+def _ticks(runs: pd.DataFrame, rows: Sequence[PlotRow], domain: tuple[float, float]) -> alt.Chart:
+    """A small stroke for every run (columns row, value, seed)."""
     channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
     ticks: alt.Chart = (
         alt.Chart(inline(runs))
@@ -253,7 +255,7 @@ def _ticks(runs: pd.DataFrame, rows: Sequence[Drawn], domain: tuple[float, float
 
 
 def _rule(value: float, domain: tuple[float, float]) -> alt.Chart:
-    """A dashed line across all rows."""
+    """A dashed vertical line across all rows."""
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     rule: alt.Chart = (
         alt.Chart(inline(pd.DataFrame({"at": [value]})))
@@ -268,20 +270,20 @@ def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) ->
 
 
 def _line_of(names: pd.Series) -> alt.Y:
-    """One line below the other, in this order."""
+    """One row below the other, in this order."""
     return alt.Y(f"{ROW}:N", axis=None, scale=alt.Scale(domain=list(names)))
 
 
-def _mean(row: Drawn) -> float:
+def _mean(row: PlotRow) -> float:
     return float(row.line.mean or 0.0)
 
 
-def _count(row: Drawn) -> str:
+def _count(row: PlotRow) -> str:
     done = len(row.line.values)
     return f"n = {done}" if done == row.line.planned else f"n = {done} of {row.line.planned}"
 
 
-def _memory(row: Drawn) -> float:
+def _memory(row: PlotRow) -> float:
     known = [value for run in row.runs if (value := run.number("peak_memory_gb")) is not None]
     return median(known) if known else np.nan
 
@@ -292,7 +294,7 @@ def _shown_cost(cost: Cost, relative: bool) -> float:
 
 
 def _number(value: float | None) -> str:
-    """A count in thousands or millions."""
+    """A count with k, M or G."""
     if value is None:
         return "?"
     size, unit = next(

@@ -19,15 +19,15 @@ from sliceformer_lab.commands.report.figures.figure import (
     ROW,
     Figure,
     Look,
-    fitting,
+    axis_bounds,
     gradient_panel,
     line_panel,
-    rows_alike,
+    seed_means,
     side_by_side,
-    thinned,
+    subsample,
 )
 from sliceformer_lab.commands.report.figures.heatmaps import heatmaps
-from sliceformer_lab.commands.report.figures.line_rows import Subject
+from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.measures.plots import DEPTH_PANELS, FLOOR
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.collect import RunRecord
@@ -36,83 +36,82 @@ SPECTRUM = "spectrum.npz"
 FORMS = {"raw": "", "mean_removed": ", token mean removed"}
 MOST_LAYERS = 4  # shown one by one
 MOST_EPOCHS = 6  # of spectra over training
-INDICES = set(np.geomspace(1, 4096, 56).round().astype(int).tolist())  # of singular values that lines go through
-COLUMNS = {  # what tells the values of a run apart, for each table of `Probed`
+INDICES = set(np.geomspace(1, 4096, 56).round().astype(int).tolist())  # indices of singular values that are plotted
+COLUMNS = {  # the key columns of each table of `Probed`
     "spectra": ("form", "layer", "x"),  # layer of MOST_LAYERS, x the index
     "growth": ("epoch", "x"),  # of the last layer, raw; x the index
     "depth": ("measure", MOMENT, "x"),  # x the layer
     "training": ("measure", "x"),  # mean over the layers; x the epoch
 }
-TOLD = DEPTH_PANELS[2][2]  # the residual, in the text alternatives
-OF_WHAT = "The operator's output (what it hands to its last linear layer), of one fixed set of validation samples. "
+ALT_MEASURE = DEPTH_PANELS[2][2]  # the residual, which the text alternatives state
+MEASURED_OUTPUT = "Operator output (the input of its last linear layer) on a fixed set of validation samples. "
 BANDS = (
-    "Lines are means over the seeds of a row, bands (from three on) the 95 % interval of Student's t at "
-    "each point by itself"
+    "Lines are means over the seeds of a row; bands, from three seeds on, are pointwise 95 % intervals (Student's t)"
 )
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What the spectrum files of a table say: tables with the columns row and value, and COLUMNS between them."""
+    """The spectrum files of a table, as tables with the columns row, COLUMNS and value."""
 
     spectra: pd.DataFrame
     growth: pd.DataFrame
     depth: pd.DataFrame
     training: pd.DataFrame
-    layers: Sequence[str]  # what the layers of `spectra` are
-    first: Mapping[str, tuple[RunRecord, ProbeRecord]]  # the first run of each row that has heatmaps
-    without: int  # runs that have no such file, or half of one
+    layers: Sequence[str]  # titles of the layers in `spectra`
+    first: Mapping[str, tuple[RunRecord, ProbeRecord]]  # the first run with heatmaps of each row
+    without: int  # number of runs without a readable file
 
 
-def spectral_figures(subject: Subject) -> list[Figure]:
-    """Spectra, their growth, collapse over depth and over training, heatmaps; none where no run was probed."""
-    found = _probed(subject)
+def spectral_figures(plotted: PlotTable) -> list[Figure]:
+    """Spectra, spectra over training, collapse over depth and training, heatmaps; empty if no run has any."""
+    found = _probed(plotted)
     if found is None:
         return []
     kinds = (_spectra, _growth, _depth, _training)
-    drawn = [kind(subject, found) for kind in kinds]
-    return [*(figure for figure in drawn if figure is not None), *heatmaps(subject, found.first)]
+    made = [kind(plotted, found) for kind in kinds]
+    return [*(figure for figure in made if figure is not None), *heatmaps(plotted, found.first)]
 
 
-def _spectra(subject: Subject, found: Probed) -> Figure | None:
-    """Normalised singular values of a few layers, raw and with the token mean removed."""
-    table = rows_alike(found.spectra, [ROW, "form", "layer", "x"])
+def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
+    """Normalised singular values of a few layers, raw and without the token mean."""
+    table = seed_means(found.spectra, [ROW, "form", "layer", "x"])
     table = table[table["mean"] > FLOOR]
     if table.empty:
         return None
     panels, reach = [], (1, int(table["x"].max()))
     for form, words in FORMS.items():
         of_form = table[table["form"] == form]
-        domain = fitting(of_form["mean"], log=True)
+        domain = axis_bounds(of_form["mean"], log=True)
         for layer, title in enumerate(found.layers):
             here = of_form[of_form["layer"] == layer].drop(columns=["form", "layer"])
             if len(here):
-                panel = partial(line_panel, here, _looks(subject, table), x="index i of the singular value")
+                panel = partial(line_panel, here, _looks(plotted, table), x="index i of the singular value")
                 panels.append(panel(title=f"{title}{words}", log=True, domain=domain, reach=reach))
     last = table[(table["form"] == "raw") & (table["layer"] == table["layer"].max())]
     shares = {row: (values["mean"] > 0.1).sum() for row, values in last.groupby(ROW, sort=False)}
     return Figure(
-        name=f"spectra{subject.suffix}",
+        name=f"spectra{plotted.suffix}",
         title="Singular values after training",
         caption=(
-            f"{OF_WHAT}Singular values s_i / s_1 at the end of training, as they are and with the mean token removed. "
-            f"{BANDS}. A line ends where values are below {FLOOR:g}, the rounding of float32; of equal tokens nothing "
-            "is left once their mean is removed. A flat spectrum may come from the values that an operator is given "
-            f"as well as from the operator.{_left_out(subject, found)}"
+            f"{MEASURED_OUTPUT}Singular values s_i / s_1 after training, raw and with the token mean removed. "
+            f"{BANDS}. Lines end where values fall below {FLOOR:g}, the rounding of float32; if all tokens are equal, "
+            "nothing remains without their mean. A flat spectrum can come from the operator's input as well as from "
+            f"the operator.{_left_out(plotted, found)}"
         ),
-        alt="Drawn singular values above a tenth of the largest in the last layer: "
+        alt="Plotted singular values above a tenth of the largest, in the last layer: "
         + ", ".join(f"{row} {count}" for row, count in shares.items()),
         spec=side_by_side(panels, columns=len(found.layers)),
     )
 
 
-def _growth(subject: Subject, found: Probed) -> Figure | None:
-    """The last layer's spectrum at several epochs, a panel for each row."""
-    table = rows_alike(found.growth, [ROW, "epoch", "x"])
+def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
+    """The spectrum of the last layer at several epochs, a panel for each row."""
+    table = seed_means(found.growth, [ROW, "epoch", "x"])
     table = table[table["mean"] > FLOOR]
     if table.empty or table["epoch"].nunique() < 2:
         return None
-    domain, epochs = fitting(table["mean"], log=True), (int(table["epoch"].min()), int(table["epoch"].max()))
+    domain, epochs = axis_bounds(table["mean"], log=True), (int(table["epoch"].min()), int(table["epoch"].max()))
     reach = (1, int(table["x"].max()))
     panels = [
         gradient_panel(
@@ -121,78 +120,78 @@ def _growth(subject: Subject, found: Probed) -> Figure | None:
         for row, here in table.groupby(ROW, sort=False)
     ]
     return Figure(
-        name=f"spectra_over_training{subject.suffix}",
+        name=f"spectra_over_training{plotted.suffix}",
         title="Singular values over training",
         caption=(
-            f"{OF_WHAT}Singular values s_i / s_1 of the last layer, mean over the seeds of a row; 0 is before training."
-            f"{_left_out(subject, found)}"
+            f"{MEASURED_OUTPUT}Singular values s_i / s_1 of the last layer, mean over seeds; epoch 0: before training."
+            f"{_left_out(plotted, found)}"
         ),
         alt=f"{len(panels)} rows, epochs {epochs[0]} to {epochs[1]}.",
         spec=side_by_side(panels, columns=4),
     )
 
 
-def _depth(subject: Subject, found: Probed) -> Figure | None:
-    """How far tokens have collapsed at each layer, before and after training."""
-    table = rows_alike(found.depth, [ROW, "measure", MOMENT, "x"])
+def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
+    """Collapse measures of each layer, before and after training."""
+    table = seed_means(found.depth, [ROW, "measure", MOMENT, "x"])
     if table.empty:
         return None
     panels = [
-        line_panel(here.drop(columns="measure"), _looks(subject, table), x="layer", title=str(measure))
+        line_panel(here.drop(columns="measure"), _looks(plotted, table), x="layer", title=str(measure))
         for measure, here in table.groupby("measure", sort=False)
     ]
-    shown = table[(table["measure"] == TOLD) & (table[MOMENT] == AFTER)]
+    shown = table[(table["measure"] == ALT_MEASURE) & (table[MOMENT] == AFTER)]
     return Figure(
-        name=f"collapse_over_depth{subject.suffix}",
+        name=f"collapse_over_depth{plotted.suffix}",
         title="Collapse over depth",
         caption=(
-            f"{OF_WHAT}The residual is what is left of the tokens without their mean in the (1,inf) norm, 0 where all "
-            "tokens are equal; a stable rank of 1 is rank one, whichever. Dashed before training, whole after it. "
-            f"{BANDS}, after training only.{_left_out(subject, found)}"
+            f"{MEASURED_OUTPUT}The residual is the (1,inf) norm of the tokens without their mean, relative to that of "
+            "the tokens; it is 0 if all tokens are equal. A stable rank of 1 is a matrix of rank one. Dashed lines: "
+            f"before training; solid lines: after it. {BANDS}, after training only.{_left_out(plotted, found)}"
         ),
-        alt=f"{TOLD} of the last layer after training: "
+        alt=f"{ALT_MEASURE} of the last layer after training: "
         + ", ".join(f"{row} {value:.3g}" for row, value in shown.groupby(ROW, sort=False)["mean"].last().items()),
         spec=side_by_side(panels, columns=4),
     )
 
 
-def _training(subject: Subject, found: Probed) -> Figure | None:
-    """How far tokens have collapsed at each epoch that was probed."""
-    table = rows_alike(found.training, [ROW, "measure", "x"])
+def _training(plotted: PlotTable, found: Probed) -> Figure | None:
+    """Collapse measures over training."""
+    table = seed_means(found.training, [ROW, "measure", "x"])
     if table.empty or table["x"].nunique() < 2:
         return None
     panels = [
-        line_panel(here.drop(columns="measure"), _looks(subject, table), x="epoch", title=str(measure))
+        line_panel(here.drop(columns="measure"), _looks(plotted, table), x="epoch", title=str(measure))
         for measure, here in table.groupby("measure", sort=False)
     ]
-    ends = table[table["measure"] == TOLD].groupby(ROW, sort=False)["mean"].agg(["first", "last"])
+    ends = table[table["measure"] == ALT_MEASURE].groupby(ROW, sort=False)["mean"].agg(["first", "last"])
     return Figure(
-        name=f"collapse_over_training{subject.suffix}",
+        name=f"collapse_over_training{plotted.suffix}",
         title="Collapse over training",
-        caption=f"{OF_WHAT}Means over the layers; epoch 0 is before training. {BANDS}.{_left_out(subject, found)}",
-        alt=f"{TOLD} before and after training, mean over the layers: "
+        caption=f"{MEASURED_OUTPUT}Means over layers; epoch 0: before training. {BANDS}.{_left_out(plotted, found)}",
+        alt=f"{ALT_MEASURE} before and after training, mean over the layers: "
         + ", ".join(f"{row} {first:.3g} and {last:.3g}" for row, (first, last) in ends.iterrows()),
         spec=side_by_side(panels, columns=4),
     )
 
 
-def _looks(subject: Subject, table: pd.DataFrame) -> dict[str, Look]:
-    drawn = set(table[ROW])
-    return {row.name: row.look for row in subject.telling if row.name in drawn}
+def _looks(plotted: PlotTable, table: pd.DataFrame) -> dict[str, Look]:
+    names = set(table[ROW])
+    return {row.name: row.look for row in plotted.main_rows if row.name in names}
 
 
-def _left_out(subject: Subject, found: Probed) -> str:
-    runs = f" {found.without} runs without a readable {SPECTRUM} are left out." if found.without else ""
-    return subject.told(subject.telling) + runs
+def _left_out(plotted: PlotTable, found: Probed) -> str:
+    runs = f" {found.without} runs have no readable {SPECTRUM}." if found.without else ""
+    return plotted.omission(plotted.main_rows) + runs
 
 
-def _probed(subject: Subject) -> Probed | None:
-    """Everything that figures need of a table's files, one file after the other."""
+def _probed(plotted: PlotTable) -> Probed | None:
+    """The spectrum files of a table; None if no run has a readable one."""
     parts: dict[str, list[tuple[object, ...]]] = {name: [] for name in COLUMNS}
     depths: dict[int, None] = {}
     first: dict[str, tuple[RunRecord, ProbeRecord]] = {}
     without = 0
-    for row in subject.telling:
+    for row in plotted.main_rows:
         for run in row.runs:
             try:
                 record = ProbeRecord.load(run.folder / SPECTRUM)
@@ -212,7 +211,7 @@ def _probed(subject: Subject) -> Probed | None:
 
 
 def _values(record: ProbeRecord) -> dict[str, Iterator[tuple[object, ...]]]:
-    """What one run adds to each of COLUMNS, its value last."""
+    """The rows that one run adds to each table: its key columns, then the value."""
     return {
         "spectra": _spectra_of(record),
         "growth": _growth_of(record),
@@ -250,24 +249,24 @@ def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
 
 
 def _moments(record: ProbeRecord, most: int) -> list[int]:
-    """At most so many records, the first and the last among them."""
-    return [int(moment) for moment in thinned(np.arange(len(record.epochs)), most)]
+    """Indices of at most `most` records, with the first and the last."""
+    return [int(moment) for moment in subsample(np.arange(len(record.epochs)), most)]
 
 
 def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
-    """Singular values of INDICES and the last two (of which the mean takes one), by their index from 1."""
+    """Singular values at INDICES and the last two (removing the mean removes one), with their index from 1."""
     known = values[np.isfinite(values)]
     count = len(known)
     return ((i, float(known[i - 1])) for i in range(1, count + 1) if i in INDICES or i >= count - 1)
 
 
 def _chosen_layers(depth: int) -> list[int]:
-    """At most MOST_LAYERS of so many layers, counted from 0, the first and the last among them."""
-    return [int(layer) for layer in thinned(np.arange(depth), MOST_LAYERS)]
+    """At most MOST_LAYERS layers out of `depth`, counted from 0, with the first and the last."""
+    return [int(layer) for layer in subsample(np.arange(depth), MOST_LAYERS)]
 
 
 def _layer_titles(depths: Sequence[int]) -> list[str]:
-    """What the chosen layers are called, in models of one or several depths."""
+    """Titles of the chosen layers, in models of one or several depths."""
     titles: list[dict[str, None]] = [{} for _ in range(max(len(_chosen_layers(depth)) for depth in depths))]
     for depth in depths:
         for title, layer in zip(titles, _chosen_layers(depth), strict=False):

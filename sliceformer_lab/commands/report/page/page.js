@@ -23,7 +23,7 @@ function withCode(text) {
   return text.split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
 }
 
-/** A name that may go on in the next line after _ / or = */
+/** A name that may wrap after _ / or = */
 function breakable(name) {
   return name.split(/(?<=[_/=])/).flatMap((part) => [part, make("wbr")]);
 }
@@ -37,7 +37,7 @@ function wordsOf(text) {
   return text.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-function later(action, wait = 120) {
+function debounce(action, wait = 120) {
   let timer;
   return () => {
     clearTimeout(timer);
@@ -45,9 +45,9 @@ function later(action, wait = 120) {
   };
 }
 
-/** A table that is sorted by its heads and filtered from outside; a row may open to more. */
+/** A table that sorts by its heads and is filtered by the form; a row may open to show details. */
 class Sheet {
-  /** rows: {cells, search, statuses, attention, decorate(td, i), open() -> element}, the last four as a table needs them */
+  /** rows: {cells, search, statuses?, attention?, decorate?(td, i), open?() -> element} */
   constructor(place, { title = "", note, columns, rows, kind = "" }) {
     this.rows = rows;
     this.columns = columns;
@@ -105,7 +105,7 @@ class Sheet {
     for (const button of row.element.querySelectorAll("[aria-expanded]")) button.setAttribute("aria-expanded", open);
   }
 
-  /** Numbers by size, then words, and what is empty last in both directions; equal rows keep their order. */
+  /** Numbers first, then words, empty cells last in both directions; the sort is stable. */
   sort(i) {
     const head = this.heads[i];
     const descending = head.getAttribute("aria-sort") === "ascending";
@@ -137,7 +137,7 @@ class Sheet {
   }
 }
 
-/** A list of terms; entries without content are left out. */
+/** A definition list, without empty entries. */
 function terms(entries) {
   const list = make("dl");
   for (const [term, definition] of entries) {
@@ -192,10 +192,10 @@ function resultRow(table, row) {
       row.control ? make("span", { class: "tag" }, "control") : "",
       make("span", { class: "sub" }, " ", ...breakable(label.slice(row.attention.length).trim())),
     ],
-    search: [...row.cells, ...row.notes, ...row.of_papers, ...row.statuses, ...ofRow.map((run) => run.name)].join(" "),
+    search: [...row.cells, ...row.notes, ...row.published_notes, ...row.statuses, ...ofRow.map((run) => run.name)].join(" "),
     open: () => terms([
       ["attention", content.about[row.attention]],
-      ["published", row.of_papers],
+      ["published", row.published_notes],
       ["notes", row.notes],
       ["runs", ofRow.length ? make("ul", { class: "links" }, ...row.runs.map(runLink)) : null],
     ]),
@@ -222,8 +222,8 @@ function resultRow(table, row) {
 
 function runLink(number) {
   const run = runs[number];
-  const said = [`seed ${run.seed}`, run.result || run.status].join(": ");
-  const link = make("a", { href: `#run-${number}`, onclick: (event) => { event.preventDefault(); showRun(number); } }, said);
+  const text = [`seed ${run.seed}`, run.result || run.status].join(": ");
+  const link = make("a", { href: `#run-${number}`, onclick: (event) => { event.preventDefault(); showRun(number); } }, text);
   return make("li", { class: ENDED_BADLY.has(run.status) ? "problem" : "" }, link);
 }
 
@@ -296,12 +296,12 @@ function filters() {
     count();
   };
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", later(apply));
+  form.addEventListener("input", debounce(apply));
   form.addEventListener("reset", () => setTimeout(apply));
   count();
 }
 
-/** A run's options and facts, from what most runs have and where it differs. */
+/** A run's options and facts: the common values with its exceptions. */
 function facts(number) {
   const { names, values, common, others } = content.options;
   return names.map((name, i) => [name, values[others[number][i] ?? common[i]]]);
@@ -313,8 +313,8 @@ function choose(field, number) {
   byId("differences").scrollIntoView();
 }
 
-/** The run that is meant: its name, or words that only one name has. */
-function meant(text) {
+/** The indices of the runs that a name or words in it match. */
+function matching(text) {
   const exact = runs.findIndex((run) => run.name === text.trim());
   if (exact >= 0) return [exact];
   const wanted = wordsOf(text);
@@ -324,18 +324,18 @@ function meant(text) {
 let comparison = null;
 function compare() {
   const { first, second, equal } = byId("pair").elements;
-  const chosen = [first, second].map((field) => meant(field.value));
+  const chosen = [first, second].map((field) => matching(field.value));
   comparison?.element.remove();
   const wrong = chosen.findIndex((found) => found.length !== 1);
   if (wrong >= 0) {
     const count = chosen[wrong].length;
-    byId("pair-said").textContent = `Run ${"AB"[wrong]}: ${count ? `${count} runs match; type more of the name` : "no run has this name"}.`;
+    byId("pair-result").textContent = `Run ${"AB"[wrong]}: ${count ? `${count} runs match; type more of the name` : "no run has this name"}.`;
     return;
   }
   const [a, b] = chosen.map(([number]) => facts(number));
   const rows = a.map(([name, value], i) => ({ cells: [name, value, b[i][1]], search: "", differs: value !== b[i][1] }));
   const different = rows.filter((row) => row.differs).length;
-  byId("pair-said").textContent = `${different} of ${rows.length} options and facts differ, ${rows.length - different} are equal.`;
+  byId("pair-result").textContent = `${different} of ${rows.length} options and facts differ, ${rows.length - different} are equal.`;
   comparison = new Sheet(byId("differences"), {
     kind: "comparison", columns: ["option", "run A", "run B"], rows: rows.filter((row) => row.differs || equal.checked),
   });
@@ -358,23 +358,23 @@ function differences() {
     compare();
   });
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", later(compare));
+  form.addEventListener("input", debounce(compare));
   compare();
 }
 
-/** The papers' numbers: built when they are asked for. */
+/** The published numbers; the table is built when it is first opened. */
 function coverage() {
   const { title, counts, columns, rows } = content.coverage;
   byId("coverage-title").textContent = title;
   const details = make("details", {}, make("summary", {}, counts));
   details.addEventListener("toggle", () => {
     const words = make("input", { type: "search", placeholder: "words, such as csp cifar10", autocomplete: "off", spellcheck: "false" });
-    const form = make("form", { role: "search", "aria-label": "Printed numbers", onsubmit: (event) => event.preventDefault() },
+    const form = make("form", { role: "search", "aria-label": "Published numbers", onsubmit: (event) => event.preventDefault() },
       make("label", { class: "words" }, make("span", {}, "Filter"), words));
     details.append(form);
-    const sheet = new Sheet(details, { kind: "printed numbers", columns,
+    const sheet = new Sheet(details, { kind: "published numbers", columns,
       rows: rows.map((cells) => ({ cells, search: cells.join(" "), decorate: (cell, i) => columns[i] === "command" && cell.classList.add("long") })) });
-    form.addEventListener("input", later(() => {
+    form.addEventListener("input", debounce(() => {
       const wanted = wordsOf(words.value);
       sheet.filter((row) => wanted.every((word) => row.search.includes(word)));
     }));
@@ -382,7 +382,7 @@ function coverage() {
   byId("coverage").append(details);
 }
 
-/** Vega, from the text that waits in the page. */
+/** Start Vega, whose code is text in the page until then. */
 let started = null;
 function startVega() {
   started ??= new Promise((resolve, reject) => {
@@ -394,7 +394,7 @@ function startVega() {
   return started;
 }
 
-/** Colours by the names that the page's style gives them: a figure follows the scheme, and print, without being drawn again. */
+/** Colours are CSS variables of the page, so figures follow the colour scheme and print without being redrawn. */
 const LABELS = { labelColor: "var(--ink)", titleColor: "var(--ink)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
 const LINES = { domainColor: "var(--line)", tickColor: "var(--line)", gridColor: "var(--line)" };
 const THEME = {
@@ -408,23 +408,23 @@ const THEME = {
   rule: { color: "var(--muted)" },
 };
 const ERRORS = 1; // of Vega's log levels
-const BESIDE_A_PANEL = 78; // pixels: its axis, and the room to the next
+const PANEL_MARGIN = 78; // pixels: the axis, and the gap to the next panel
 const WIDEST_PANEL = 520;
 
-/** Everything that a specification tells apart by colour, for the room that its legend needs. */
+/** The colour domains of a specification; their texts set the width of its legend. */
 function coloured(part) {
   if (!part || typeof part !== "object") return [];
   const own = part.color?.scale?.domain;
   return [...(Array.isArray(own) ? own : []), ...Object.values(part).flatMap(coloured)];
 }
 
-/** Panels as wide as the page lets them be, in as many columns as fit, the legend below. */
+/** The specification fitted to a width in pixels: as many columns as fit, with the legend below. */
 function fitted(figure, width) {
   const { concat, columns } = figure.spec;
   const smallest = Math.min(...concat.map((panel) => panel.width));
-  const fitting = Math.max(1, Math.floor(width / (smallest + BESIDE_A_PANEL)));
+  const fitting = Math.max(1, Math.floor(width / (smallest + PANEL_MARGIN)));
   const across = Math.min(fitting, columns ?? concat.length, concat.length);
-  const room = Math.min(WIDEST_PANEL, Math.floor(width / across) - BESIDE_A_PANEL);
+  const room = Math.min(WIDEST_PANEL, Math.floor(width / across) - PANEL_MARGIN);
   const longest = Math.max(...coloured(figure.spec).map((text) => String(text).length), 1) * 7 + 40;
   return {
     ...figure.spec,
@@ -440,7 +440,7 @@ async function draw(figure, place) {
   try {
     await startVega();
     const width = place.clientWidth;
-    const inside = make("div"); // becomes as wide as what is drawn in it
+    const inside = make("div"); // grows as wide as the drawing
     place.view?.finalize();
     place.replaceChildren(inside);
     place.view = await window.vegaEmbed(inside, fitted(figure, width), { mode: "vega-lite", renderer: "svg", actions: false, logLevel: ERRORS });
@@ -452,7 +452,7 @@ async function draw(figure, place) {
   }
 }
 
-/** A figure's place with its title, its caption and its files. */
+/** A figure element with title, plot, caption and links to its files. */
 function framed(figure, plot, level) {
   const files = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
   const id = `title-${figure.name}`;
@@ -491,8 +491,8 @@ function figures() {
       }
     }
   }, { rootMargin: "600px" });
-  window.addEventListener("load", () => places.forEach((_, plot) => near.observe(plot))); // the tables go first
-  new ResizeObserver(later(() => {
+  window.addEventListener("load", () => places.forEach((_, plot) => near.observe(plot))); // tables render first
+  new ResizeObserver(debounce(() => {
     for (const [plot, figure] of places) {
       if (plot.dataset.state === "drawn" && Math.abs(plot.clientWidth - plot.dataset.width) > 20) draw(figure, plot);
     }

@@ -1,0 +1,90 @@
+"""Runs a suite: measures each comparison in its own process, then writes files and figures and prints tables."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import Comparison, comparisons
+from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
+from sliceformer_lab.commands.benchmark.goals import Verdict, goals_for, verdicts
+from sliceformer_lab.commands.benchmark.machine import describe, machine
+from sliceformer_lab.commands.benchmark.paper_speeds import add_published
+from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
+from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set_ratios
+from sliceformer_lab.commands.benchmark.speed_figures import draw
+from sliceformer_lab.commands.benchmark.speed_tables import print_tables
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.training.signals import signals_as_errors
+
+WIDTH = 150  # characters of printed tables in files and pipes
+
+log = logging.getLogger(__name__)
+
+
+def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
+    """Measure a suite and write results.csv, results.json and figures into `folder`. Raises LabError."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
+    with signals_as_errors():
+        all_comparisons = comparisons(options)
+        if not all_comparisons:
+            raise LabError(f"sizes={list(options.sizes or ())}: suite={options.suite} has no comparison of these sizes")
+        facts = machine(options)
+        rows: list[Row] = []
+        for number, comparison in enumerate(all_comparisons, 1):
+            log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
+            rows += _measure(comparison, options)
+            set_ratios(rows)
+            add_published(rows)
+            _write(folder, options, facts, rows)
+        console = table_console(WIDTH)
+        print_tables(console, options.suite, rows, suite_verdicts(options, rows))
+        console.print(describe(facts), markup=False)
+        for path in (folder, *draw(rows, folder, describe(facts))):
+            console.print(str(path), markup=False, soft_wrap=True)
+    return rows
+
+
+def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+    """The rows of a comparison; if its process died, rows with that status."""
+    try:
+        rows: list[Row] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
+    except ProcessEndedError as ended:
+        blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
+        for row in blank:
+            row.status, row.note = ("oom" if ended.killed else "failed"), str(ended)
+        return blank
+    return rows
+
+
+def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[Row]) -> None:
+    """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame([as_record(row) for row in rows]).to_csv(folder / "results.csv", index=False)
+    content = {
+        "options": asdict(options),
+        "machine": facts,
+        "rows": [asdict(row) for row in rows],
+        "matches": [asdict(match) for match in matches(rows)],
+        "goals": [asdict(verdict) for verdict in suite_verdicts(options, rows)],
+    }
+    write_json(folder / "results.json", content)
+
+
+def suite_verdicts(options: BenchmarkOptions, rows: list[Row]) -> list[Verdict]:
+    """The verdicts on the goals; empty for other suites."""
+    return verdicts(goals_for(options.device), rows) if options.suite == "goals" else []
+
+
+def _title(comparison: Comparison) -> str:
+    work = comparison.workload
+    names = ", ".join(variant.name for variant in comparison.variants)
+    return f"{work.name}, {work.batch} x {work.tokens} x {work.channels}: {names}"

@@ -1,0 +1,78 @@
+"""Runs an analysis: opens the runs, measures, writes the files, prints a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.commands.inspect.base import Analysis, Findings
+from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
+from sliceformer_lab.commands.inspect.models import Source, Study, open_study
+from sliceformer_lab.config.schema import construct
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.files import whole_file, write_json
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.summary import git_commit
+
+WIDTH = 200  # characters of printed tables in files and pipes
+
+
+def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
+    """Run an analysis and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
+    analysis: Analysis = construct(node, where="analysis")
+    study = open_study(options)
+    findings = analysis.findings(study)
+    if findings.table.empty:
+        raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_reasons(study)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{name}.csv", folder / f"{name}.json"]
+    findings.table.to_csv(files[0], index=False)
+    write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
+    for figure_name, figure in findings.figures.items():
+        files += _save(figure, folder / figure_name)
+    console = table_console(WIDTH)
+    for table in findings.summary:
+        console.print(table)
+    for run_name, reason in study.left_out.items():
+        console.print(f"left out: {run_name}: {reason}", markup=False, soft_wrap=True)
+    for file in files:
+        console.print(str(file), markup=False, soft_wrap=True)
+
+
+def _reasons(study: Study) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in study.left_out.items())
+
+
+def _provenance(study: Study, findings: Findings) -> dict[str, Any]:
+    """The runs, data and code that an analysis was made from."""
+    groups = [
+        {
+            "title": group.title,
+            "split": group.stage,
+            "split_seed": group.split_seed,
+            "data": group.fingerprint,
+            "models": [_model(source) for source in group.sources if source.name not in study.left_out],
+        }
+        for group in study.groups
+    ]
+    return {"git_commit": git_commit(), "groups": groups, "left_out": study.left_out, **findings.facts}
+
+
+def _model(source: Source) -> dict[str, Any]:
+    model = {"attention": source.label, "seed": source.seed}
+    if source.folder is None:
+        return model | {"untrained": True}
+    return model | {"folder": str(source.folder), "git_commit": read_summary(source.folder).get("git_commit")}
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf")]
+    for file in files:
+        with whole_file(file) as unfinished:
+            figure.savefig(unfinished, format=file.suffix[1:], dpi=110)
+    return files

@@ -1,0 +1,62 @@
+"""A run folder written by commit 56d17eb, whose code had other names, opens, resumes and is reported.
+
+tests/old_run is a hybrid of csp and mha on 200 digits, stopped after two of four epochs. expected_predictions.npz is
+from the same command at that commit without the stop (one thread, CPU).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sliceformer_lab import load_run
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.mha import MHA
+from sliceformer_lab.config.moved import MOVED, current_target
+from sliceformer_lab.config.schema import locate
+
+OLD_RUN = Path(__file__).parents[1] / "old_run"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the old run, resumed to its end."""
+    folder = tmp_path_factory.mktemp("outputs") / "old_run"
+    shutil.copytree(OLD_RUN, folder)
+    assert main([f"resume={folder}"]) == 0
+    return folder
+
+
+def test_an_old_run_opens_with_its_weights() -> None:
+    run = load_run(OLD_RUN)
+    assert [type(block.attention) for block in run.model.encoder.blocks] == [CSP, MHA]
+    weights = torch.load(OLD_RUN / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    torch.testing.assert_close(dict(run.model.state_dict()), weights, rtol=0, atol=0)
+    assert run.data.spec.name == "digits"
+    assert len(run.metrics["val/accuracy"].dropna()) == 2
+
+
+def test_a_resumed_old_run_ends_as_it_would_have_then(folder: Path) -> None:
+    run = load_run(folder)
+    assert run.summary["status"] == "ok"
+    with np.load(OLD_RUN / "expected_predictions.npz") as expected:
+        assert sorted(run.predictions) == sorted(expected.files)
+        for name in expected.files:
+            np.testing.assert_array_equal(run.predictions[name], expected[name], err_msg=name)
+
+
+def test_a_resumed_old_run_is_reported(folder: Path) -> None:
+    assert main(["report", str(folder.parent), "figures=false"]) == 0
+    assert "hybrid" in (folder.parent / "report" / "report.csv").read_text()
+
+
+def test_every_old_name_leads_to_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    for old, new in MOVED.items():
+        assert current_target(f"{old}.Name") == f"{new}.Name"
+        __import__(new)
+    assert locate("tasks.image.ImageClassification").__module__ == "sliceformer_lab.tasks.image"
