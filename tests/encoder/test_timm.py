@@ -123,8 +123,8 @@ def test_positions_are_resampled_to_another_grid_and_drop_the_unused_cls(checkpo
     [
         ({}, {"mlp_dim": 128}, r"mlp.fc1.weight is \(96, 48\) in the pretrained model and \(128, 48\) here"),
         ({}, {"depth": 3}, "has no encoder.blocks.2.norm1.weight"),
-        ({"depth": 3}, {}, "no place for encoder.blocks.2"),
-        ({"init_values": 0.1}, {}, "no place for encoder.blocks.0.ls1.gamma"),
+        ({"depth": 3}, {}, "no parameter for encoder.blocks.2"),
+        ({"init_values": 0.1}, {}, "no parameter for encoder.blocks.0.ls1.gamma"),
         ({"class_token": False, "global_pool": "avg"}, {}, "has no embedding.cls"),
     ],
 )
