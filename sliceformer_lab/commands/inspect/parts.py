@@ -1,4 +1,4 @@
-"""Blocks with some of their parts taken away for a while: what Dong et al. (2021) study, on the models as they are."""
+"""Switches parts of blocks off for a while, as Dong et al. (2021) do, on trained models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sliceformer_lab.encoder.block import Block
 
 @dataclass(frozen=True)
 class Parts:
-    """What a block has beside its attention."""
+    """The parts of a block other than its attention."""
 
     skip: bool
     mlp: bool
