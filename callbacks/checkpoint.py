@@ -1,4 +1,4 @@
-"""Which checkpoints a run keeps."""
+"""Saves the best and the last checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sliceformer_lab.training.context import RunContext
 
 
 class Checkpoints(Checkpoint):
-    """After every epoch `checkpoints/last.ckpt`, before it `best.ckpt` where the monitored metric was best so far.
+    """Saves `checkpoints/best.ckpt` when the monitored metric improves, then `checkpoints/last.ckpt` every epoch.
 
-    In this order the last checkpoint knows the best score, so that a resumed run never replaces the best weights by
-    worse ones. Lightning's ModelCheckpoint writes the last one only where the best has changed, and forgets the best
-    score if the folder was moved.
+    In this order the last checkpoint contains the best score, so a resumed run cannot replace the best weights by
+    worse ones. Lightning's ModelCheckpoint saves the last checkpoint only when the best one changes, and loses the
+    best score when the folder is moved.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -26,15 +26,15 @@ class Checkpoints(Checkpoint):
         self._best: float | None = None  # sign * metric
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Raises ConfigError if nothing will ever be monitored."""
+        """Raises ConfigError if the monitored metric needs validation examples and there are none."""
         if self._monitor is not None and not sum(trainer.num_val_batches):
             raise ConfigError(
-                f"{self._monitor} picks the best epoch, but there are no validation examples; choose selection=last, "
+                f"{self._monitor} selects the best epoch, but there are no validation examples; choose selection=last, "
                 "selection=best_test, or a data.val_fraction above 0"
             )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save, unless this is a dry run."""
+        """Saves the checkpoints, except in a dry run."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if self._monitor is not None and self._improved(float(trainer.callback_metrics[self._monitor])):
@@ -49,9 +49,9 @@ class Checkpoints(Checkpoint):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """The best score so far."""
+        """The best score so far, for the checkpoint."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from that score."""
+        """Restores the best score."""
         self._best = state_dict["best"]

@@ -1,33 +1,34 @@
-"""Progress a person can follow: a line per epoch with what is left, and a bar under them on a terminal."""
+"""Prints a line per epoch with the remaining time, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 from rich.console import Console
 
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.interfaces import TaskModule
 
-SHOWN = ("train/loss", "val/", "test_curve/")  # how the names of printed metrics begin
+SHOWN = ("train/loss", "val/", "test_curve/")  # prefixes of the metrics that are printed
 
 
 class EpochLines(Callback):
-    """One plain line per epoch, or per validation of a run counted in steps, with what is left, for logs and pipes."""
+    """Prints one line per epoch, or per validation of a run that lasts `steps`, with the remaining time."""
 
     def __init__(self) -> None:
         self._started, self._done_before = 0.0, 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
+        """Starts the clock."""
         self._started = time.perf_counter()
         self._done_before = trainer.global_step if _total_steps(trainer) else trainer.current_epoch
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the epoch's metrics and the time that the rest will take."""
+        """Prints the epoch's metrics and the remaining time."""
         if not trainer.is_global_zero:
             return
         steps = _total_steps(trainer)
@@ -41,19 +42,19 @@ class EpochLines(Callback):
 
 
 class EpochBar(RichProgressBar):
-    """A bar over the batches of an epoch, and the plain lines above it."""
+    """A progress bar over the batches of an epoch, below the lines of EpochLines."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines = EpochLines()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Show the bar and start the clock."""
+        """Shows the bar and starts the clock."""
         super().on_train_start(trainer, pl_module)
         self._lines.on_train_start(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print the epoch's line."""
+        """Prints the epoch's line."""
         super().on_train_epoch_end(trainer, pl_module)
         self._lines.on_train_epoch_end(trainer, pl_module)
 
@@ -63,21 +64,20 @@ class EpochBar(RichProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        """Loss and rate beside the bar, without the number of the CSV file."""
+        """Loss and learning rate next to the bar, without the version number of the CSV file."""
         return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
 
 
 def progress(context: RunContext) -> Callback:
-    """The kind of progress that suits where standard output goes."""
+    """A bar if standard output is a terminal, else lines."""
     del context
     return EpochBar() if sys.stdout.isatty() else EpochLines()
 
 
 def _total_steps(trainer: Trainer) -> int | None:
-    """How many optimiser steps a run that is counted in them makes."""
-    task: Any = trainer.lightning_module
-    steps: int | None = None if trainer.fast_dev_run else task.optim.last_step  # type: ignore[attr-defined]
-    return steps
+    """The optimizer steps of a run that lasts `steps`; None for a run that lasts `epochs`."""
+    task = cast(TaskModule, trainer.lightning_module)
+    return None if trainer.fast_dev_run else task.optim.last_step  # type: ignore[attr-defined]
 
 
 def _minutes(seconds: float) -> str:

@@ -1,21 +1,20 @@
-"""Watches the token matrices of every layer over a run: how far they collapse, and towards what."""
+"""Measures rank collapse: singular spectra and residuals of the tokens in every layer, over a run."""
 
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
-from sliceformer_lab.measures.plots import plot_spectra
 from sliceformer_lab.measures.probe import (
     MEASURES,
     ProbeRecord,
@@ -28,17 +27,15 @@ from sliceformer_lab.training.context import RunContext
 
 log = logging.getLogger(__name__)
 
-Count = Annotated[int, Field(ge=1)]
-
 
 class Spectrum(Callback):
     """Measures one fixed probe batch of validation data before, during and after training.
 
-    Of every `encoder.blocks[i]`: the operator's input (what `attention.value` returns), its output (what
-    `attention.out` receives) and the block's output, each sample's matrix of real tokens by itself, without CLS and
-    padding; see `analysis.probe` for the measures. Writes `spectrum.npz` (`ProbeRecord`) after every measurement and
-    `spectrum.png` at the end into the run folder, and logs means over the layers. Training goes on exactly as without
-    it: evaluation mode, no gradients, generators and modes put back. Works on the main process alone.
+    In every `encoder.blocks[i]` it measures the operator's input (the output of `attention.value`), the operator's
+    output (the input of `attention.out`) and the block's output: for each sample the matrix of its real tokens,
+    without CLS and padding. `measures.probe` defines the measures. Writes `spectrum.npz` (`ProbeRecord`) after every
+    measurement and `spectrum.png` at the end, and logs means over the layers. Training does not change: the probe
+    runs in evaluation mode without gradients and restores modes and random generators. Main process only.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class Spectrum(Callback):
         num_samples: Count = 64,
         max_tokens: Count = 256,
         every_n_epochs: Count = 10,
-        seed: Annotated[int, Field(ge=0)] = 0,
+        seed: Natural = 0,
     ) -> None:
         self.folder = context.folder
         self.num_samples, self.max_tokens = num_samples, max_tokens
@@ -57,7 +54,7 @@ class Spectrum(Callback):
         self._record: ProbeRecord | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the probe batch and measure the untrained model; a resumed run continues its record."""
+        """Reads the probe batch and measures the untrained model; a resumed run continues its record."""
         if not trainer.is_global_zero:
             return
         finished = trainer.current_epoch - 1
@@ -65,19 +62,21 @@ class Spectrum(Callback):
         self._record = ProbeRecord.load(file).up_to(finished) if finished >= 0 and file.is_file() else None
         self._probe = _first_samples(trainer, self.num_samples)
         if self._probe is None:
-            log.info("spectrum: nothing is measured, there is no validation data")
+            log.info("spectrum: not measured, because there is no validation data")
         self._measure(trainer, pl_module, finished)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure every so often."""
+        """Measures every `every_n_epochs` epochs."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
             self._measure(trainer, pl_module, trainer.current_epoch)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the last weights and draw the picture."""
+        """Measures the last weights and draws spectrum.png."""
         self._measure(trainer, pl_module, trainer.current_epoch - 1)
         if self._record is None or not trainer.is_global_zero:
             return
+        from sliceformer_lab.measures.plots import plot_spectra
+
         plot_spectra(self._record, self.folder / "spectrum.png")
 
     def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:
@@ -108,7 +107,9 @@ class Spectrum(Callback):
             mean={name: mean[None] for name, (mean, _) in stats.items()},
             std={name: std[None] for name, (_, std) in stats.items()},
             attentions=np.array([type(block.attention).__name__ for block in blocks]),
-            sample_ids=ids.repeat(len(real) // len(ids)).numpy(),  # of pairs the first sequences, then the second
+            sample_ids=ids.repeat(
+                len(real) // len(ids)
+            ).numpy(),  # for pairs of sequences: all first ones, then all second ones
             num_tokens=real.clip(max=self.max_tokens),
             note=self._note(real, len(ids), len(blocks)),
             heatmaps=first_heads(
@@ -126,7 +127,7 @@ class Spectrum(Callback):
 
 
 def _first_samples(trainer: Trainer, count: int) -> Batch | None:
-    """The first validation samples in order, without touching the validation loader's own passes."""
+    """The first validation samples in order, read without advancing the validation loader."""
     loaders = trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
     loader = next(iter(loaders), None) if isinstance(loaders, list) else loaders
     if loader is None:
@@ -145,7 +146,7 @@ def _blocks(model: LightningModule) -> list[Any]:
 
 
 def _scalars(record: ProbeRecord) -> dict[str, float]:
-    """Means over the layers of what a dashboard shows, `centred` with the token mean removed."""
+    """Means over the layers for a dashboard; `centred` values have the token mean removed."""
     shown = {"": "raw", "_centred": "mean_removed"}
     return {
         f"spectrum/{place}_{name}{suffix}_mean": float(np.nanmean(record.at(name, place, form)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
-from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
@@ -17,6 +16,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
+from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 
 
@@ -30,7 +30,7 @@ class ModelConfig:
     optim: dict[str, Any]
 
 
-class Task(LightningModule, ABC):
+class Task(TaskModule):
     """A model and how it learns. A subclass adds embedding, pooling and head around the shared encoder.
 
     The constructor takes the model's configuration and the data's sizes positionally and the task's own options
@@ -58,27 +58,8 @@ class Task(LightningModule, ABC):
         self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
     @abstractmethod
-    def num_tokens(self) -> int:
-        """Longest sequence that reaches the encoder, CLS or graph token included."""
-
-    @abstractmethod
     def build_metrics(self) -> MetricCollection:
         """Metrics of one split, updated with (output, target)."""
-
-    @abstractmethod
-    def forward(self, batch: Batch) -> Tensor:
-        """The output for a batch: logits (B, classes), or (B, T) for regression."""
-
-    @abstractmethod
-    def example(self) -> Batch:
-        """A batch of one sample of the largest size, for counting costs."""
-
-    @abstractmethod
-    def chance(self, targets: Tensor) -> float:
-        """The monitored metric of a model that has learned nothing but the commonest target."""
-
-    def initialise(self) -> None:
-        """Put pretrained weights into a fresh model, where the configuration names any."""
 
     @abstractmethod
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -126,7 +107,7 @@ class Task(LightningModule, ABC):
         metrics.update(kept.float() if kept.is_floating_point() else kept.long(), batch.target)
         mean_loss.update(self.evaluation_loss(output, batch.target).expand(len(batch)))  # once an example
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
-        self.log_dict(values, on_epoch=True, batch_size=len(batch), add_dataloader_idx=False)
+        self.log_dict(values, on_epoch=True, logger=not keep, batch_size=len(batch), add_dataloader_idx=False)
         if keep:
             self.predictions.setdefault(split, Predictions()).add(batch, kept)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import torch
 from pydantic import Field
-from timm.data.mixup import Mixup
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
@@ -16,9 +15,11 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.encoder.pretrained import initialise
 from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.classification import Classification
+
+if TYPE_CHECKING:
+    from timm.data.mixup import Mixup
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Strength = Annotated[float, Field(ge=0)]
@@ -74,6 +75,8 @@ class ImageClassification(Classification):
         self.label_smoothing = label_smoothing
         self.mix: Mixup | None = None
         if mixup or cutmix:
+            from timm.data.mixup import Mixup
+
             self.mix = Mixup(  # type: ignore[no-untyped-call]
                 mixup_alpha=mixup, cutmix_alpha=cutmix, label_smoothing=label_smoothing, num_classes=spec.num_classes
             )
@@ -95,7 +98,10 @@ class ImageClassification(Classification):
 
     def initialise(self) -> None:
         """Start from the pretrained weights that `encoder.init` names, if it names any."""
-        initialise(self.embedding, self.encoder, self.norm)
+        if self.encoder.options.init is not None:
+            from sliceformer_lab.encoder.pretrained import initialise
+
+            initialise(self.embedding, self.encoder, self.norm)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One batch, mixed by Mixup or CutMix where the recipe asks for it; they pair samples, so odd batches stay."""

@@ -27,7 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "measures": ("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
     "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
-    "encoder": ("attention", "config", "torch", "pydantic", "timm", "torch_geometric"),
+    "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
     "data": (
         *("torch", "numpy", "pandas", "scipy", "pydantic", "PIL", "tokenizers", "pytorch_lightning", "sklearn"),
         *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock", "matplotlib"),

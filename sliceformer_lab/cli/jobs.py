@@ -16,12 +16,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from sliceformer_lab.config.compose import plain_values
+from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
 from sliceformer_lab.config.schema import ConfigError, allow_targets, check_config, construct
 from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.runs.folder import CONFIG, read_config
+from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs
 from sliceformer_lab.training.distributed import is_first_process
+from sliceformer_lab.training.lean_imports import import_lightning
 from sliceformer_lab.training.signals import interrupted
 
 log = logging.getLogger(__name__)
@@ -95,20 +97,48 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     first = is_first_process()  # the others of a distributed run read the file written below
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
+    import_lightning()
     if first:
         config = _config_to_run(config, overrides)
         check_config(config)
-        if config.get("budget") and not config["resume"]:  # a saved configuration has its width already
-            from sliceformer_lab.training.budget import within_budget
-
-            config = within_budget(config)
-        if not config["resume"] and (folder / CONFIG).exists():
-            _check_unchanged(config, folder)
+        if not config["resume"]:  # a saved configuration has its widths and its cell already
+            config = _as_new_run(config, overrides)
+            if (folder / CONFIG).exists():
+                _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.training.run import run
 
     return run(config, folder)
+
+
+def _as_new_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
+    """The configuration with the widths of its budget and the published cell that it repeats. Raises ConfigError."""
+    _check_recipe(config["names"]["recipe"], overrides)
+    if config["budget"]:
+        from sliceformer_lab.training.budget import within_budget
+
+        config = within_budget(config)
+    return config | {"published": repeated_cell(config)}
+
+
+def _check_recipe(recipe: str | None, overrides: list[str]) -> None:
+    """Raises ConfigError if the command line chooses an encoder or optimiser in which the recipe sets keys.
+
+    The recipe's keys would change the chosen one: encoder=tiny would have the recipe's depth.
+    """
+    if recipe not in option_names("recipe"):
+        return
+    written = written_option("recipe", recipe)
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
+    for node in {"encoder", "optim"}.intersection(given, written):
+        own = compose_root([f"recipe={recipe}"])["hydra"]["runtime"]["choices"][node]
+        if given[node] != own:
+            keys = ", ".join(f"{node}.{key}" for key in written[node])
+            raise ConfigError(
+                f"{node}={given[node]}: recipe={recipe} sets {keys} itself, which would change {given[node]}; "
+                f"set these keys on the command line, or choose task, block and {node} without a recipe"
+            )
 
 
 def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
@@ -127,12 +157,12 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
         return plain_values(cfg)
-    except MissingMandatoryValue as error:
-        scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
-        raise ConfigError(
-            f"scale={scale}: task={task} has no sizes at this scale; write conf/scale/_of_task/{scale}/{task}.yaml"
-        ) from error
     except OmegaConfBaseException as error:
+        if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
+            scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
+            raise ConfigError(
+                f"scale={scale}: task={task} has no sizes at this scale; write them in conf/scale/{scale}.yaml"
+            ) from error
         raise ConfigError(str(error).splitlines()[0]) from error
 
 

@@ -14,7 +14,7 @@ EXAMPLES = {
     "": "train CSP on real 8 x 8 digits, two minutes",
     "task=cifar10 attention=mha": "another task, another attention (downloads 170 MB once)",
     "task=mnist encoder=small attention.group_size=4": "change options; --cfg job lists them all",
-    "experiment=csp/table3_cifar10_csp": "the setting of a published number, compared with it in the report",
+    "recipe=csp/table3_cifar10 attention=csp": "a row of a paper's table, next to the printed number in the report",
     "-m attention=mha,csp,identity seed=0,1,2": "every combination, one after the other",
     "study=csp_table1 scale=small": "a paper's table in minutes a run, with a report at the end",
     "resume=FOLDER": "continue a run that was stopped",
@@ -44,9 +44,9 @@ def _choices() -> Sections:
         "Tasks (task=)": first_comments("task"),
         "Attentions (attention=)": first_comments("attention"),
         "Other groups": {f"{group}=": ", ".join(option_names(group)) for group in OTHER_GROUPS},
-        "Studies (study=), multiruns of experiments": first_comments("study"),
+        "Studies (study=), multiruns of recipes": first_comments("study"),
         "Scales (scale=)": first_comments("scale"),
-        "Experiments (experiment=)": _by_table(option_names("experiment")),
+        "Recipes (recipe=)": _by_table(option_names("recipe")),
     }
 
 
@@ -57,6 +57,6 @@ def _by_table(names: list[str]) -> dict[str, str]:
         table, _, rest = name.partition("_")
         tables.setdefault(f"{table}_" if rest else table, []).append(rest)
     return {
-        table: ", ".join(rest) if len(rest) < 10 else f"{rest[0]} ... {rest[-1]} ({len(rest)}; see conf/experiment)"
+        table: ", ".join(rest) if len(rest) < 10 else f"{rest[0]} ... {rest[-1]} ({len(rest)}; see conf/recipe)"
         for table, rest in tables.items()
     }

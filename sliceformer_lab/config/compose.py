@@ -1,26 +1,30 @@
-"""One option of a configuration group by itself, outside a run: in a notebook, in tests, and for hybrids.
+"""Parts of the configuration by themselves, outside a run, and values that depend on the chosen attention or task.
 
 Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, ListConfig, Node, OmegaConf, open_dict
+from omegaconf.errors import MissingMandatoryValue
 
 from sliceformer_lab import conf
 from sliceformer_lab.config.schema import ConfigError, nearest
 
 CONF_DIR = Path(conf.__file__).parent
-MANY = 100  # options of a group that no sentence can list
+MANY = 50  # options of a group that no sentence can list
 HYBRID = "sliceformer_lab.attention.hybrid.hybrid"
+LEFT_OUT = "(left out)"  # the value of a key that the chosen option does not have; `plain_values` drops the key
 
 
 def option_names(group: str) -> list[str]:
@@ -30,7 +34,7 @@ def option_names(group: str) -> list[str]:
     """
     root = CONF_DIR / group
     names = sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
-    return [name for name in names if not name.startswith("_")]
+    return [name for name in names if not any(part.startswith("_") for part in name.split("/"))]
 
 
 def no_such_option(group: str, name: str, names: list[str]) -> str:
@@ -60,6 +64,11 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     return plain_values(config[group])
 
 
+def written_option(group: str, name: str) -> dict[str, Any]:
+    """What the YAML file of an option itself says, before anything is composed."""
+    return plain_values(OmegaConf.load(CONF_DIR / group / f"{name}.yaml"), resolve=False)
+
+
 def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
     """The whole configuration of one job, Hydra's own node included, interpolations unresolved.
 
@@ -67,6 +76,77 @@ def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[
     """
     with _own_hydra():
         return plain_values(compose(config_name, overrides=list(overrides), return_hydra_config=True), resolve=False)
+
+
+def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration that a job with these overrides gets: all values resolved, without Hydra's own node.
+
+    Works inside a running Hydra application. Raises Hydra's and OmegaConf's errors.
+    """
+    register_choices()
+    with _own_hydra():
+        config = compose("config", overrides=list(overrides), return_hydra_config=True)
+    instance = HydraConfig.instance()
+    running = instance.cfg
+    try:
+        instance.set_config(config)
+        with open_dict(config):
+            del config["hydra"]
+        return plain_values(config)
+    finally:
+        instance.cfg = running
+
+
+def register_choices() -> None:
+    """Teach OmegaConf `by_attention` and `by_task`, with which a YAML gives a value for each attention or task."""
+    OmegaConf.register_new_resolver("by_attention", by_attention, replace=True)
+    OmegaConf.register_new_resolver("by_task", by_task, replace=True)
+
+
+def by_attention(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _node_: Node) -> Any:
+    """The value for the chosen attention: `${by_attention:{csp:128,mha:64},96}`.
+
+    A preset without a value of its own takes the value of the attention that its name starts with: csp_wide takes
+    csp's. Every other attention takes the default. Without a default the key keeps the value that the YAML of the
+    chosen option gives it; if that YAML has no such key, the key is left out.
+    """
+    name = str(_root_.names.attention)
+    while name not in values and "_" in name:
+        name = name.rpartition("_")[0]
+    return values[name] if name in values else _otherwise(default, _node_)
+
+
+def by_task(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _node_: Node) -> Any:
+    """The value for the chosen task, `${by_task:{digits:600,mnist:400},800}`; without a default, as `by_attention`.
+
+    Raises MissingMandatoryValue if the default is ??? and there is no value for the task.
+    """
+    task = str(_root_.names.task)
+    if task not in values and default == (MISSING,):
+        raise MissingMandatoryValue(f"no value for task={task}")
+    return values[task] if task in values else _otherwise(default, _node_)
+
+
+def _otherwise(default: tuple[Any, ...], node: Node) -> Any:
+    """The default, or the value that the option chosen for this part of the configuration has in its YAML."""
+    if default:
+        return default[0]
+    group, _, key = str(node._get_full_key(None)).partition(".")
+    return chosen_options(group).get(key, LEFT_OUT)
+
+
+def chosen_options(group: str) -> dict[str, Any]:
+    """What the YAML of the current job's choice in a group says; it may be in a folder that --config-dir names."""
+    runtime = HydraConfig.get().runtime
+    places = [source.path for source in runtime.config_sources if source.schema == "file"]
+    return _options_in(group, runtime.choices[group], tuple(place for place in places if Path(place) != CONF_DIR))
+
+
+@cache
+def _options_in(group: str, name: str, places: tuple[str, ...]) -> dict[str, Any]:
+    search = [f"hydra.searchpath=[{','.join(repr(f'file://{place}') for place in places)}]"] if places else []
+    with _own_hydra():
+        return plain_values(compose(overrides=[*search, f"+{group}={name}"])[group], resolve=False)
 
 
 def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +180,18 @@ def _own_hydra() -> Iterator[None]:
         GlobalHydra.instance().hydra = running
 
 
-def plain_values(node: DictConfig, resolve: bool = True) -> dict[str, Any]:
-    """A node as dicts, lists and scalars. Raises OmegaConf's errors for what is missing or cannot be resolved."""
+def plain_values(node: DictConfig | ListConfig, resolve: bool = True) -> dict[str, Any]:
+    """A node as dicts, lists and scalars, without keys that are left out.
+
+    Raises OmegaConf's errors for what is missing or cannot be resolved.
+    """
     plain = OmegaConf.to_container(node, resolve=resolve, throw_on_missing=resolve)
     if not isinstance(plain, dict):
         raise ConfigError(f"expected a mapping of options, got {plain!r}")
-    return {str(key): value for key, value in plain.items()}
+    return {str(key): value for key, value in _without_left_out(plain).items()}
+
+
+def _without_left_out(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_left_out(value) for key, value in node.items() if value != LEFT_OUT}
+    return node

@@ -1,4 +1,4 @@
-"""Folders of prepared data: made once for each set of options, whole or made again, shared by all processes."""
+"""Cache folders of prepared data: made once for each set of options, shared by all processes, replaced if damaged."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.data.download import preparing
+from sliceformer_lab.data.download import lock_folder
+from sliceformer_lab.runs.files import write_json
 
-CACHE_VERSION = 1  # of the files' layout; another one is made anew
+CACHE_VERSION = 1  # of the layout of the files; folders of another version are made again
 MANIFEST = "manifest.json"
 
 log = logging.getLogger(__name__)
 
 
 def cached(parent: Path, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
-    """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless a whole one is there.
+    """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.
 
-    `key` is everything that the content follows from, as plain values. `build` works in `<folder>.unfinished`; an
-    earlier try that was stopped is still in it, for a build that can go on (others write over it). A folder of another
-    version, or with a file missing or of another size, is made again. Raises DataError where `parent` is not writable.
+    `key` holds everything that decides the content, as plain values. `build` works in `<folder>.unfinished`, which may
+    hold files of an interrupted build: it continues them or overwrites them. A folder of another version, or with a
+    file missing or of another size, is made again. Raises DataError if `parent` is not writable.
     """
-    key = json.loads(json.dumps({"cache_version": CACHE_VERSION, **key}))  # as the manifest will show it
-    folder = parent / f"{name}-{_digest(key)}"
-    if is_whole(folder, key):
+    key = json.loads(json.dumps({"cache_version": CACHE_VERSION, **key}))  # as it reads back from the manifest
+    folder = parent / f"{name}-{_key_digest(key)}"
+    if is_complete(folder, key):
         return folder
-    with preparing(parent):
-        if not is_whole(folder, key):  # another process may have been first
+    with lock_folder(parent):
+        if not is_complete(folder, key):  # another process may have made it meanwhile
             _make(folder, key, build)
     return folder
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What a cache folder says of itself: key, files (name -> bytes and sha256), seconds it took."""
+    """The manifest of a cache folder: key, files (name -> bytes and sha256), and seconds that making it took."""
     content: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return content
 
 
 def content_digest(folder: Path) -> str:
-    """One sha256 for the files of a cache folder."""
+    """One sha256 for all files of a cache folder."""
     files = manifest(folder)["files"]
     return hashlib.sha256("".join(f"{name} {files[name]['sha256']}\n" for name in sorted(files)).encode()).hexdigest()
 
 
-def is_whole(folder: Path, key: Mapping[str, Any]) -> bool:
-    """Whether the folder holds all that its manifest names, made from this key."""
+def stamps(paths: Iterable[Path]) -> dict[str, list[int]]:
+    """Size and modification time of each file by its name: part of the key of a cache made from large files."""
+    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+
+
+def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
+    """Whether the folder was made from this key and holds all files of its manifest."""
     try:
         known = manifest(folder)
         sizes = {name: entry["bytes"] for name, entry in known["files"].items()}
@@ -72,13 +78,12 @@ def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None]) -
         if file.is_file()
     }
     seconds = round(time.monotonic() - start, 1)
-    content = {"key": dict(key), "files": files, "seconds": seconds}
-    (unfinished / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(unfinished / MANIFEST, {"key": dict(key), "files": files, "seconds": seconds})
     unfinished.replace(folder)
     log.info(f"prepared {folder} in {seconds:.0f} s")
 
 
-def _digest(key: Mapping[str, Any]) -> str:
+def _key_digest(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
 
 

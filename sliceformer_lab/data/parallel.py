@@ -1,4 +1,7 @@
-"""Making data on all cores: results in the order of the work, whatever the number of processes, and what is left."""
+"""Work on all cores: results in the order of the work for any number of processes, and a log of the remaining time.
+
+Written by hand because joblib's workers outlive a main process that is killed, and start anew instead of forking.
+"""
 
 from __future__ import annotations
 
@@ -19,37 +22,37 @@ from sliceformer_lab.errors import DataError
 log = logging.getLogger(__name__)
 
 Work = TypeVar("Work")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-def in_order(make: Callable[[Work], Made], work: Iterable[Work], processes: int | None) -> Iterator[Made]:
-    """`make(part)` for each part of `work`, which may be endless, in its order; `processes` None is one per core.
+def in_order(function: Callable[[Work], Result], work: Iterable[Work], processes: int | None) -> Iterator[Result]:
+    """`function(part)` for each part of `work`, which may be endless, in its order; `processes` None means all cores.
 
-    `make` is a function of a module, its argument and result can be pickled; one process works in this one. Raises
-    DataError if a process is killed.
+    `function` belongs to a module, and its argument and result can be pickled; a single process is the main process.
+    Raises DataError if a process is killed.
     """
-    count = processes or cores()
+    count = processes or num_cores()
     if count == 1:
-        yield from map(make, work)
+        yield from map(function, work)
         return
     parts = iter(work)
-    pool = ProcessPoolExecutor(count, initializer=_end_with_the_parent)
+    pool = ProcessPoolExecutor(count, initializer=_exit_with_parent)
     try:
-        waiting = deque(pool.submit(make, part) for part in islice(parts, 2 * count))
+        waiting = deque(pool.submit(function, part) for part in islice(parts, 2 * count))
         while waiting:
             yield waiting.popleft().result()
-            waiting.extend(pool.submit(make, part) for part in islice(parts, 1))
+            waiting.extend(pool.submit(function, part) for part in islice(parts, 1))
     except BrokenProcessPool as error:
         raise DataError(
-            "a process that makes data was killed, most often for want of memory; "
+            "a process that prepares data was killed, most often because memory ran out; "
             f"try fewer than data.processes={count}, 1 to work in the main process"
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _end_with_the_parent() -> None:
-    """Leave Ctrl-C to the parent, and end when it has ended, even by a signal that it could not see."""
+def _exit_with_parent() -> None:
+    """Leaves Ctrl-C to the parent process, and exits after the parent has ended, even if that was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
     parent = os.getppid()
@@ -62,29 +65,29 @@ def _end_with_the_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some of the machine's
+def num_cores() -> int:
+    """Number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some cores of the machine
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class Pace:
-    """Tells every so often how much is done, how fast, and how long the rest will take."""
+    """Logs every ten seconds how much of the work is done, how fast, and how long the rest will take."""
 
     EVERY = 10.0  # seconds
 
-    def __init__(self, what: str, total: int, *, done: int = 0) -> None:
-        """`what` is made `total` times, `done` of them before now."""
-        self.what, self.total, self.done_before = what, total, done
-        self._start = self._told = time.monotonic()
+    def __init__(self, unit: str, total: int, *, done: int = 0) -> None:
+        """`total` pieces of `unit` are made, `done` of them by an earlier call."""
+        self.unit, self.total, self.done_before = unit, total, done
+        self._start = self._last_logged = time.monotonic()
 
     def update(self, done: int) -> None:
-        """Say that `done` of the total are there."""
+        """Takes note that `done` of the total are made."""
         now = time.monotonic()
         made = done - self.done_before
-        if now - self._told < self.EVERY or made <= 0:
+        if now - self._last_logged < self.EVERY or made <= 0:
             return
-        self._told = now
+        self._last_logged = now
         rate = made / (now - self._start)
         left = (self.total - done) / rate / 60
-        log.info(f"{done:,} of {self.total:,} {self.what}, {rate:,.0f} a second, {left:.1f} min left")
+        log.info(f"{done:,} of {self.total:,} {self.unit}, {rate:,.0f} a second, {left:.1f} min left")

@@ -1,4 +1,4 @@
-"""Reads pickles that hold numpy arrays and plain values; anything else in them is refused before it runs."""
+"""Reads pickles of numpy arrays and plain values; refuses any other content before it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.errors import DataError
 
-# Containers, strings and numbers have opcodes of their own; arrays are built by these calls, of any numpy.
+# Containers, strings and numbers have opcodes of their own; arrays of any numpy version are built by these calls.
 _ARRAY_CALLS: dict[str, Any] = {
     "ndarray": np.ndarray,
     "dtype": np.dtype,
@@ -30,9 +30,9 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def load_arrays(path: Path) -> Any:
-    """The content of a pickle made of numpy arrays and plain values, by Python 2 or 3.
+    """The content of a pickle of numpy arrays and plain values, written by Python 2 or 3.
 
-    Raises DataError naming the file if it asks for anything else or is damaged.
+    Raises DataError naming the file if it is damaged or holds anything else.
     """
     try:
         with path.open("rb") as file:
@@ -40,4 +40,6 @@ def load_arrays(path: Path) -> Any:
     except DataError as error:
         raise DataError(f"{path} {error}") from None
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); delete it and fetch it again") from error
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {error}); delete it and download it again"
+        ) from error

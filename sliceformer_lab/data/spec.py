@@ -1,4 +1,4 @@
-"""What a task may know of its data before any of it is read."""
+"""What a task knows about its data before any is read, and what a run decides about loading them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,34 @@ from sliceformer_lab.order import TokenOrder
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadPlan:
+    """What a run decides about loading. What a user decides are the options of the data module."""
+
+    seed: int = 0  # of the order and the augmentation of training examples
+    accumulate: int = 1  # batches per optimizer step
+    steps_between_scores: int | None = None  # None: validation after each pass over the training examples
+    score_test_each_epoch: bool = False  # also score the test split at each validation, for test curves
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataSpec:
     """Sizes of a data set, known without reading its samples."""
 
     name: str  # as the summary shows it
     num_classes: int = 0  # of a sample, or of each token
-    num_targets: int = 0  # numbers to predict for a sample, where there are no classes
+    num_targets: int = 0  # numbers or labels to predict for a sample, where there are no classes
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
-    token_order: TokenOrder = "raster"  # in which the patches of an image stand in the sequence
-    channels: int = 0  # of an image, or features of a token that is no id
-    max_len: int | None = None  # most tokens of a sample, CLS and graph token not counted
+    token_order: TokenOrder = "raster"  # of the patches of an image in the sequence
+    channels: int = 0  # of an image, or features of a token that is not an id
+    max_len: int | None = None  # largest number of tokens of a sample, without CLS and graph token
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
-    parts: tuple[tuple[int, int], ...] = ()  # of each category of shapes, its first part and the one after its last
-    unordered: bool = False  # the order of tokens means nothing: points as they were sampled
+    parts: tuple[tuple[int, int], ...] = ()  # first part and last part + 1 of each category of shapes
+    unordered: bool = False  # tokens come in no meaningful order: points as they were sampled
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
-    node_values: tuple[int, ...] = ()  # how many values each feature of a node has
+    node_values: tuple[int, ...] = ()  # number of values of each node feature
     edge_channels: int = 0  # features of an edge
-    edge_values: tuple[int, ...] = ()  # how many values each of them has
-    position_channels: int = 0  # numbers that say where a node is in its graph
-    num_hops: int = 0  # edges of a shortest path whose features a batch holds
+    edge_values: tuple[int, ...] = ()  # number of values of each edge feature
+    position_channels: int = 0  # numbers that encode a node's place in its graph
+    num_hops: int = 0  # a batch holds the features of the first num_hops edges of each shortest path
     needs_bias: bool = False  # the task passes a pairwise bias

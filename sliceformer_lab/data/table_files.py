@@ -1,4 +1,7 @@
-"""Rows of tables, told by their line where they are wrong."""
+"""Rows of CSV, TSV, JSONL and Parquet tables, with the line number of each for error messages.
+
+Text tables are read by hand because pandas loses the line numbers, without which a wrong row is hard to find.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from sliceformer_lab.data.base import Stage
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
-Rows = Iterator[tuple[str, Mapping[str, Any]]]  # where each is, and its fields by column
+Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
 LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -28,22 +29,22 @@ STAGE_NAMES: dict[str, Stage] = {
 
 
 def check_table(path: Path, content: str) -> None:
-    """Raises DataError unless there is a file that `table_rows` can read; `content` says of what."""
+    """Raises DataError unless `table_rows` can read the file; `content` describes the table for the message."""
     if not path.is_file():
-        raise DataError(f"{path} is missing; name a table of {content} by data.file=FILE")
+        raise DataError(f"{path} is missing; set data.file to a table of {content}")
     if _ending(path) not in READERS:
-        raise DataError(f"{path} ends in none of {', '.join(READERS)}, which say how to read it; rename it")
+        raise DataError(f"{path} ends in none of {', '.join(READERS)}; convert the table to one of these formats")
 
 
 def table_rows(path: Path) -> Rows:
-    """Rows of a CSV, TSV, JSONL or Parquet table, the text ones also packed (.gz). Raises DataError."""
+    """Rows of a CSV, TSV, JSONL or Parquet table; text tables may be gzipped. Raises DataError."""
     return READERS[_ending(path)](path)
 
 
 def field_of(place: str, row: Mapping[str, Any], column: str, option: str) -> Any:
-    """A field of a row. Raises DataError naming the columns there are and the option that chooses one."""
+    """A field of a row. Raises DataError with the names of the columns and the option that chooses one."""
     if column not in row:
-        raise DataError(f"{place} has no column {column!r} but {', '.join(row)}; choose one by data.{option}")
+        raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {', '.join(row)}")
     return row[column]
 
 
@@ -54,14 +55,14 @@ def number_of(place: str, column: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise DataError(f"{place}: {column} is {value!r}, not a number; leave a missing one empty") from None
+        raise DataError(f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing") from None
     if math.isinf(number):
         raise DataError(f"{place}: {column} is infinite; leave it empty if it is missing")
     return number
 
 
 def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
-    """Where each row is, 'FILE, line 7', and its fields; nothing is quoted. Raises DataError."""
+    """Place ('FILE, line 7') and fields of each row of a TSV file without quotes. Raises DataError."""
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
             where = f"{path}, line {number}"
@@ -74,24 +75,27 @@ def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
             yield where, fields
 
 
-def stamps(paths: list[Path]) -> dict[str, list[int]]:
-    """Size and time of change of each file, by its name: what a cache made of large files is known by."""
-    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+def split_of(place: str, row: Mapping[str, Any], column: str) -> Stage:
+    """The split that a row names in a column. Raises DataError if the row names none."""
+    name = str(field_of(place, row, column, "split_column"))
+    if name.lower() not in STAGE_NAMES:
+        raise DataError(f"{place}: {column} is {name!r}; use one of {', '.join(STAGE_NAMES)}")
+    return STAGE_NAMES[name.lower()]
 
 
-def decoded(content: bytes, path: Path) -> str:
-    """The text in a file. Raises DataError with the line where it is not UTF-8."""
+def decode_text(content: bytes, path: Path) -> str:
+    """The text in the bytes of a file. Raises DataError with the first line that is not UTF-8."""
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path} is not UTF-8 in line {line} ({error.reason}); save it as UTF-8, as with iconv -f LATIN1 -t UTF-8"
+            f"{path} is not UTF-8 in line {line} ({error.reason}); convert it, for example by iconv -f LATIN1 -t UTF-8"
         ) from error
 
 
 def _ending(path: Path) -> str:
-    """What a table's name says of its format: .csv of table.csv and of table.csv.gz."""
+    """The ending that names the format of a table: .csv for table.csv and for table.csv.gz."""
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
 
 
@@ -106,7 +110,7 @@ def _content(path: Path) -> bytes:
 
 def _read_separated(path: Path, delimiter: str) -> Rows:
     csv.field_size_limit(LONGEST_FIELD)
-    rows = csv.reader(io.StringIO(decoded(_content(path), path), newline=""), delimiter=delimiter, strict=True)
+    rows = csv.reader(io.StringIO(decode_text(_content(path), path), newline=""), delimiter=delimiter, strict=True)
     header: list[str] = []
     try:
         for fields in filter(None, rows):  # a blank line is no row
@@ -118,11 +122,11 @@ def _read_separated(path: Path, delimiter: str) -> Rows:
             else:
                 yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: quotes are not closed or not doubled ({error})") from error
+        raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
 
 
 def _read_json_lines(path: Path) -> Rows:
-    for number, line in enumerate(decoded(_content(path), path).split("\n"), start=1):
+    for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
             try:
@@ -130,11 +134,13 @@ def _read_json_lines(path: Path) -> Rows:
             except ValueError as error:
                 raise DataError(f"{place} is not JSON ({error})") from error
             if not isinstance(row, dict):
-                raise DataError(f'{place} holds no object such as {{"text": "...", "label": "..."}}')
+                raise DataError(f'{place} is not an object such as {{"text": "...", "label": "..."}}')
             yield place, row
 
 
 def _read_parquet(path: Path) -> Rows:
+    import pandas as pd  # slow to import, and only this format needs it
+
     try:
         table = pd.read_parquet(path)
     except ImportError as error:

@@ -7,9 +7,6 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from timm.layers.activations import GELUTanh
-from timm.layers.drop import DropPath
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
@@ -17,6 +14,7 @@ from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import DropPath, GELUTanh, Mlp
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "gelu_tanh": GELUTanh, "relu": nn.ReLU, "silu": nn.SiLU}

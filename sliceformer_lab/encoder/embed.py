@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from timm.layers.patch_embed import PatchEmbed
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import PatchEmbed
 from sliceformer_lab.order import TokenOrder, token_order
 
 
@@ -40,7 +40,7 @@ class ImageEmbedding(nn.Module):
         self.grid = (height // patch_size, width // patch_size)
         self.num_tokens = self.grid[0] * self.grid[1] + cls
         self.register_buffer("order", token_order(order, self.grid), persistent=False)
-        self.patches = PatchEmbed(image_size, patch_size, channels, dim)
+        self.patches = PatchEmbed(patch_size, channels, dim)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if cls else None
 
     def forward(self, images: Tensor) -> Tensor:

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from timm.layers.drop import DropPath
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
@@ -16,6 +14,7 @@ from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.encoder.layers import DropPath, Mlp
 from sliceformer_lab.encoder.norm import NormKind, build_norm, normalise
 
 Convolution = Literal["gcn", "gine", "gatedgcn"]

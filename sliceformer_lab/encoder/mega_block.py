@@ -6,7 +6,6 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from timm.layers.mlp import Mlp
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,6 +14,7 @@ from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.encoder_options import EncoderOptions, Probability, Size
+from sliceformer_lab.encoder.layers import Mlp
 from sliceformer_lab.encoder.norm import NormKind, normalise
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from timm.layers.drop import DropPath
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
@@ -18,6 +17,7 @@ from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import DropPath
 
 
 class MAB(nn.Module):

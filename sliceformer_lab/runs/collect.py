@@ -1,4 +1,4 @@
-"""Every run below a folder, however it ended, and the jobs of sweeps that left none."""
+"""Finds all runs below a folder, finished or not, and the jobs of sweeps that left no run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_config, read_summa
 from sliceformer_lab.runs.papers import FULL
 from sliceformer_lab.runs.sweep import planned_jobs
 
-NEEDED = ("task", "attention", "status")
-REPLICATES = ("seed", "data.split_seed")  # what runs of one row differ in
+REQUIRED = ("task", "attention", "status")
+REPLICATES = ("seed", "data.split_seed")  # runs of one row differ only in these
 SWEEP = "multirun.yaml"
 
 Unit = tuple[Any, Any]
@@ -29,51 +29,51 @@ Unit = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one run folder says. Facts that its version did not write are None or empty."""
+    """The content of one run folder. Facts that an older version did not write are None or empty."""
 
     folder: Path
-    name: str  # of the folder, from the report's
+    name: str  # path of the folder, relative to the collected folder
     summary: Mapping[str, Any]
     status: str
 
     @property
     def task(self) -> str:
-        """Its task's name."""
+        """Name of its task."""
         return str(self.summary["task"])
 
     @property
     def attention(self) -> str:
-        """Its attention's name."""
+        """Name of its attention."""
         return str(self.summary["attention"])
 
     @property
     def scale(self) -> str:
-        """How large it was meant to be; runs of older versions are full."""
+        """The scale it was run at; older versions had `full` only."""
         return str(self.summary.get("scale") or FULL)
 
     @property
     def unit(self) -> Unit:
-        """What tells it from the other runs of its row: seed and split."""
+        """Seed and split, which distinguish it from the other runs of its row."""
         return self.summary.get("seed"), self.summary.get("split_seed")
 
     @property
     def started(self) -> str:
-        """When, as text that sorts."""
+        """Start time as a string that sorts."""
         return str(self.summary.get("started") or "")
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Every option by its path, such as encoder.depth."""
+        """All options by their path, such as encoder.depth."""
         return dict(_flat(_mapping(self.summary.get("options"))))
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
-        """What its figures depend on beside its options; empty where the run did not get that far."""
+        """What the results depend on besides the options; empty for a run that did not finish."""
         return _mapping(self.summary.get("protocol"))
 
     @cached_property
     def selection(self) -> str | None:
-        """The rule that picked the epoch, from the configuration where the run did not end."""
+        """The rule that selects the epoch; read from the configuration if the run did not finish."""
         known = self.protocol.get("selection")
         if known is None:
             try:
@@ -84,18 +84,18 @@ class RunRecord:
 
     @property
     def monitored(self) -> str | None:
-        """The metric that picked the epoch, without its split: accuracy."""
+        """The metric that selected the epoch, without its split, such as accuracy."""
         metric = _mapping(self.summary.get("best")).get("metric")
         return None if metric is None else str(metric).partition("/")[2]
 
     def metric(self, name: str) -> float | None:
-        """A finite metric of a run that ended well, under its own name or that of a test set which picked the epoch."""
+        """A finite metric of a finished run; a test metric may come from the epoch that the test set selected."""
         metrics = _mapping(self.summary.get("metrics"))
         value = metrics.get(name, metrics.get(f"{name}_best_test_epoch"))
         return _number(value) if self.status == "ok" else None
 
     def number(self, *path: str) -> float | None:
-        """A finite number of the summary, or None."""
+        """The finite number at a path in the summary, or None."""
         value: Any = self.summary
         for key in path:
             value = _mapping(value).get(key)
@@ -104,12 +104,12 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class MissingRun:
-    """A job that a sweep planned and that left no summary, or none to read."""
+    """A planned job of a sweep without a readable summary."""
 
     sweep: str
     job: int
     overrides: tuple[str, ...]
-    sibling: Path | None  # the folder of a job that differs in its seeds alone
+    sibling: Path | None  # the folder of a job that differs only in its seeds
 
     def __str__(self) -> str:
         return f"{self.sweep}, job {self.job}: {' '.join(self.overrides)}"
@@ -117,17 +117,17 @@ class MissingRun:
 
 @dataclass(frozen=True)
 class Collection:
-    """What lies below a folder."""
+    """The runs below a folder."""
 
     folder: Path
     runs: list[RunRecord] = field(default_factory=list)
-    unreadable: dict[str, str] = field(default_factory=dict)  # folder: why
+    unreadable: dict[str, str] = field(default_factory=dict)  # reason, by folder
     missing: list[MissingRun] = field(default_factory=list)
-    planned: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # the job of a sweep that a run is, by folder
+    planned: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # overrides of a run's job, by folder
 
 
 def collect(folder: Path) -> Collection:
-    """Every run below `folder`. Raises LabError if there is nothing of a run in it."""
+    """All runs below `folder`. Raises LabError if there are none."""
     found = Collection(folder)
     sweeps = []
     for place, files in _places(folder):
@@ -140,7 +140,7 @@ def collect(folder: Path) -> Collection:
             except RunFolderError as error:
                 found.unreadable[name] = str(error)
         elif CONFIG in files or (place / ".hydra" / CONFIG).is_file():
-            found.unreadable[name] = f"no {SUMMARY}: the run ended before it had begun"
+            found.unreadable[name] = f"no {SUMMARY}: the run ended before it started to train"
     for sweep in sweeps:
         _add_missing(found, sweep)
     if not (found.runs or found.unreadable or found.missing):
@@ -149,7 +149,7 @@ def collect(folder: Path) -> Collection:
 
 
 def _places(folder: Path) -> Iterator[tuple[Path, set[str]]]:
-    """Folders and their files in a fixed order; nothing inside a run folder is looked at."""
+    """Folders and their files in a fixed order, without the folders inside a run folder."""
     for place, folders, files in os.walk(folder):
         yield Path(place), set(files)
         is_run = SUMMARY in files or (CONFIG in files and Path(place) != folder)
@@ -158,16 +158,16 @@ def _places(folder: Path) -> Iterator[tuple[Path, set[str]]]:
 
 def _read(folder: Path, name: str) -> RunRecord:
     content: object = read_summary(folder)
-    if not isinstance(content, dict) or any(key not in content for key in NEEDED):
-        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(NEEDED)}")
+    if not isinstance(content, dict) or any(key not in content for key in REQUIRED):
+        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(REQUIRED)}")
     status = str(content["status"])
     if status == "running" and not _is_held(folder):
-        status = "killed"  # no process holds it, so nothing could write how it ended
+        status = "killed"  # no process holds it, so its process ended without writing a status
     return RunRecord(folder, name, content, status)
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether a live process of this machine holds the run."""
+    """Whether a live process on this machine holds the run folder."""
     file = folder / ".lock"
     if not file.is_file():
         return False
@@ -179,16 +179,16 @@ def _is_held(folder: Path) -> bool:
 
 
 def _add_missing(found: Collection, sweep: Path) -> None:
-    """The jobs of a sweep of runs without a readable summary."""
+    """Adds the planned jobs of a sweep, and those without a readable summary."""
     name = sweep.name if sweep == found.folder else sweep.relative_to(found.folder).as_posix()
     try:
         content: Any = OmegaConf.to_container(OmegaConf.load(sweep / SWEEP))
         hydra = content["hydra"]
         if hydra["job"]["config_name"] != CONFIG.removesuffix(".yaml"):
-            return  # a sweep of benchmarks or reports
+            return  # the sweep ran benchmarks or reports
         jobs = planned_jobs(hydra)
     except (OSError, KeyError, TypeError, ValueError, HydraException, OmegaConfBaseException) as error:
-        found.unreadable[f"{name}/{SWEEP}"] = f"what this sweep planned is unknown ({type(error).__name__})"
+        found.unreadable[f"{name}/{SWEEP}"] = f"the jobs of this sweep cannot be read ({type(error).__name__})"
         return
     folders = {number: _job_folder(sweep, number) for number in range(len(jobs))}
     readable = {run.folder for run in found.runs}
@@ -197,17 +197,19 @@ def _add_missing(found: Collection, sweep: Path) -> None:
         if folder is not None and folder in readable:
             found.planned[folder] = overrides
             continue
-        alike = [folders[other] for other, words in enumerate(jobs) if _but_seeds(words) == _but_seeds(overrides)]
+        alike = [
+            folders[other] for other, words in enumerate(jobs) if _without_seeds(words) == _without_seeds(overrides)
+        ]
         sibling = next((folder for folder in alike if folder in readable), None)
         found.missing.append(MissingRun(name, number, overrides, sibling))
 
 
 def _job_folder(sweep: Path, number: int) -> Path | None:
-    """The folder of a job, whose name begins with its number."""
+    """The folder of a job; its name begins with the job's number."""
     return next(iter(sorted(sweep.glob(f"{number}-*"))), None)
 
 
-def _but_seeds(overrides: tuple[str, ...]) -> set[str]:
+def _without_seeds(overrides: tuple[str, ...]) -> set[str]:
     return {word for word in overrides if word.partition("=")[0] not in REPLICATES}
 
 

@@ -1,4 +1,4 @@
-"""Which attentions are controls: those that only tell what the others do beyond them."""
+"""Control operators: attentions that exist only to compare others with."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sliceformer_lab.config.schema import locate
 
 @cache
 def controls() -> tuple[str, ...]:
-    """The attentions of conf/attention whose class names "control" as its source."""
+    """The attentions in conf/attention whose class has `source = "control"`."""
     return tuple(name for name in option_names("attention") if _source(name) == "control")
 
 
 def is_control(attention: str) -> bool:
-    """Whether an attention is one of them; no attention of another version or of a user's own is."""
+    """Whether an attention is a control; False for names that are not in conf/attention."""
     return attention in controls()
 
 
 def _source(name: str) -> str | None:
     node: Any = OmegaConf.load(CONF_DIR / "attention" / f"{name}.yaml")
-    target = node.get("_target_")  # presets of others have none
+    target = node.get("_target_")  # a preset inherits its target and has no entry
     return None if target is None else getattr(locate(str(target)), "source", None)

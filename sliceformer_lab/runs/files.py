@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, so that a kill or a full disk never costs the file that was there."""
+"""Writes whole files or nothing, so that a kill or a full disk never destroys an existing file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on success its file is flushed to the disk and renamed to `path`.
+    """Yields a temporary path in the folder of `path`; on success its file is flushed to disk and renamed to `path`.
 
-    On an error the temporary file is removed and `path` stays as it was.
+    On an error the temporary file is removed and `path` does not change.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
@@ -27,11 +27,11 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file whole or not at all."""
+    """Writes a whole text file or nothing."""
     with whole_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file whole or not at all."""
+    """Writes a whole JSON file or nothing."""
     write_text(path, json.dumps(content, indent=2) + "\n")

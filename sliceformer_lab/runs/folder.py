@@ -1,4 +1,4 @@
-"""A run's folder: its lock, configuration, summary and predictions, and how to read them again."""
+"""Writes and reads the files of a run folder: lock, configuration, summary, metrics, predictions, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file
 
-if TYPE_CHECKING:  # the command line reads configurations through here and must not wait for torch
+if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
     import torch
     from torch import Tensor
@@ -25,8 +25,8 @@ CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Path]:
-    """The folder, held by this process alone. Raises RunFolderError if another live process holds it."""
+def lock_folder(folder: Path) -> Iterator[Path]:
+    """Creates the folder and locks it for this process. Raises RunFolderError if another live process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
@@ -42,14 +42,14 @@ def claimed(folder: Path) -> Iterator[Path]:
 
 
 def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """predictions.npz, whole or not at all: {val,test}_{ids,targets,logits}."""
+    """Writes predictions.npz with the arrays {val,test}_{ids,targets,logits}."""
     arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
     with whole_file(folder / PREDICTIONS) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run. Raises RunFolderError if the folder holds none."""
+    """The configuration of a run; every saved configuration is read here. Raises RunFolderError if there is none."""
     file = folder / CONFIG
     if not file.is_file():
         raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
@@ -60,7 +60,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """summary.json of a run. Raises RunFolderError if it is missing or half written."""
+    """The content of summary.json. Raises RunFolderError if the file is missing or damaged."""
     try:
         content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -69,7 +69,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
-    """All metrics of a run, one row per logging step. What a resumed run did again is taken from the later start."""
+    """All metrics of a run, one row per logging step. Steps that a resumed run repeated appear once, as repeated."""
     import pandas as pd
 
     files = sorted((folder / "csv").glob("version_*/metrics.csv"), key=lambda f: int(f.parent.name.split("_")[1]))
@@ -77,24 +77,24 @@ def read_metrics(folder: Path) -> pd.DataFrame:
     for file in files:
         if file.stat().st_size:
             table = pd.read_csv(file)
-            kept = history[history["step"] < table["step"].min()] if len(history) else history
-            history = pd.concat([kept, table], ignore_index=True)
+            earlier = history[history["step"] < table["step"].min()] if len(history) else history
+            history = pd.concat([earlier, table], ignore_index=True)
     return history
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a run that ended well."""
+    """Whether the folder holds a run that finished without an error."""
     return (folder / SUMMARY).is_file() and read_summary(folder)["status"] == "ok"
 
 
 def checkpoint_file(folder: Path, name: str) -> Path | None:
-    """FOLDER/checkpoints/NAME.ckpt if it is there."""
+    """The path FOLDER/checkpoints/NAME.ckpt, or None if there is no such file."""
     file = folder / "checkpoints" / f"{name}.ckpt"
     return file if file.is_file() else None
 
 
 def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
-    """The checkpoint that the selection rule scores. Raises RunFolderError if the run has none."""
+    """The checkpoint that the selection rule picks. Raises RunFolderError if the run has none."""
     name = "last" if config["selection"] == "last" else "best"
     file = checkpoint_file(folder, name)
     if file is None:
@@ -103,7 +103,7 @@ def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint's content: tensors and plain values only. Raises RunFolderError if it is damaged or hostile."""
+    """The content of a checkpoint. Raises RunFolderError if it is damaged or holds more than plain values."""
     import torch
 
     try:
@@ -119,7 +119,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def load_weights(model: torch.nn.Module, file: Path) -> None:
-    """Put a checkpoint's weights into `model`. Raises RunFolderError if they are another model's."""
+    """Loads a checkpoint's weights into `model`. Raises RunFolderError if they belong to another model."""
     try:
         model.load_state_dict(read_checkpoint(file)["state_dict"])
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Which runs belong together: a table for each data and protocol, a row for each attention and its options."""
+"""Groups runs into tables and rows: a table per task, data and protocol, a row per attention and its options."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
 from sliceformer_lab.runs.papers import FULL
 
-# options that change where and how fast a run computes, not what
-OF_THE_MACHINE = {
+# options that change where and how fast a run computes, but not its result
+MACHINE_OPTIONS = {
     *("data.root", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
     *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val")
-CUT_SHORT = ("trainer.fast_dev_run", "trainer.overfit_batches")  # a trial is no result beside real runs
-COMPARED_WITH = {"data.token_order": "raster"}  # under `by`, where it is not the first value
-ABSENT = "absent"  # an option that the version of a run did not have
+TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
+BASELINE_VALUES = {"data.token_order": "raster"}  # of options in `by`; they come first in a table
+ABSENT = "absent"  # the value of an option that an older version did not have
 
 Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one attention with the same options: one for each seed and split."""
+    """The runs of one attention with the same options: one per seed and split."""
 
     attention: str
-    options: Options  # all that may change a result
-    shown: Options  # those in which it differs from most of its table
-    factors: tuple[Any, ...]  # the values of `by`
+    options: Options  # all options that can change a result
+    shown: Options  # options in which it differs from most rows of its table
+    factors: tuple[Any, ...]  # the values of the options in `by`
     runs: tuple[RunRecord, ...]
-    repeated: tuple[RunRecord, ...]  # of a seed and split that `runs` has already
+    repeated: tuple[RunRecord, ...]  # further runs with a seed and split of `runs`
     missing: tuple[MissingRun, ...]
 
     @property
     def label(self) -> str:
-        """Attention and options."""
+        """The attention and the options shown."""
         return " ".join([self.attention, *(f"{name}={plain(value)}" for name, value in self.shown.items())])
 
     def values(self, metric: str) -> dict[Unit, float]:
-        """A metric by seed and split, of the runs that have it."""
+        """A metric by seed and split, for the runs that have it."""
         found = {run.unit: run.metric(metric) for run in self.runs}
         return {unit: value for unit, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one task, data and protocol."""
+    """The rows for one task, data set and protocol."""
 
     title: str
     metric: str
     by: tuple[str, ...]
-    usual: Options  # what the rows have that say nothing of an option which others name
+    usual: Options  # the usual value of each option that some row shows
     rows: tuple[Row, ...]
 
     def reference_for(self, row: Row, reference: str) -> Row | None:
-        """The row of the reference attention with the most options in common: a row of that attention is its own."""
+        """The row of the reference attention that shares most options with `row`; `row` itself if it is one."""
         if row.attention == reference:
             return row
         alike = [other for other in self.rows if other.attention == reference and other.values(self.metric)]
         return min(alike, key=lambda other: _num_different(row, other), default=None)
 
     def opponent(self, row: Row, reference: str) -> Row | None:
-        """The row that this one is tested against: the first of those that differ in `by` alone, else the reference."""
+        """The row to compare `row` with: the first that differs only in `by`, or the reference without `by`."""
         if not self.by:
             chosen = self.reference_for(row, reference)
         else:
@@ -77,13 +77,13 @@ class Table:
 
 
 def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Table]:
-    """The tables of what was found. Raises ConfigError for a `by` or a metric that no run has."""
+    """The tables of all runs found. Raises ConfigError for an option in `by` or a metric that no run has."""
     runs = found.runs
     known = {name for run in runs for name in run.options}
     for name in by:
         if name not in known:
             raise ConfigError(
-                f"by: no run below {found.folder} has an option {name}; options are named as encoder.depth"
+                f"by: no run below {found.folder} has an option {name}; give option names such as encoder.depth"
             )
     if metric is not None and runs and all(run.metric(metric) is None for run in runs):
         there = sorted({name for run in runs for name in run.summary.get("metrics") or {}})
@@ -92,7 +92,7 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
         )
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     keys = {run.folder: key for run in runs if (key := _key(run)) is not None}
-    ended: dict[str, Counter[str]] = defaultdict(Counter)  # the tables that runs of the same data options belong to
+    ended: dict[str, Counter[str]] = defaultdict(Counter)  # tables of the finished runs, by their data options
     for run in runs:
         if run.folder in keys:
             ended[_data_options(run)][keys[run.folder]] += 1
@@ -104,30 +104,32 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
 
 
 def _key(run: RunRecord) -> str | None:
-    """What the runs of one table share; None of a run that did not get as far as knowing its data."""
+    """The facts that the runs of one table share; None for a run that stopped before it recorded its data."""
     if not run.protocol:
         return None
-    same = {name: run.protocol.get(name) for name in SAME_DATA} | {name: run.options.get(name) for name in CUT_SHORT}
+    same = {name: run.protocol.get(name) for name in SAME_DATA} | {
+        name: run.options.get(name) for name in TRIAL_OPTIONS
+    }
     return _text([run.task, run.scale, run.selection, same])
 
 
 def _data_options(run: RunRecord) -> str:
-    """What decides, before any data is read, which table a run will belong to."""
-    apart = {*OF_THE_MACHINE, *REPLICATES, "data.batch_size", "data.token_order"}
+    """The options that decide which table a run will belong to; known before its data is read."""
+    apart = {*MACHINE_OPTIONS, *REPLICATES, "data.batch_size", "data.token_order"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
-    cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in CUT_SHORT}
+    cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in TRIAL_OPTIONS}
     return _text([run.task, run.scale, run.selection, data, cut])
 
 
 def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
     grouped: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
-        grouped[_text([run.attention, _meaningful(run)])].append(run)
+        grouped[_text([run.attention, _result_options(run)])].append(run)
     usual = _usual(runs)
     rows = []
     for group in grouped.values():
         first = group[0]
-        options = _meaningful(first)
+        options = _result_options(first)
         kept, repeated = _one_per_unit(group)
         folders = {run.folder for run in group}
         rows.append(
@@ -142,23 +144,23 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
             )
         )
     rows.sort(
-        key=lambda row: (row.attention, row.label, [_in_order(*factor) for factor in zip(by, row.factors, strict=True)])
+        key=lambda row: (row.attention, row.label, [_sort_key(*factor) for factor in zip(by, row.factors, strict=True)])
     )
-    told = {
+    known = {
         name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
     }
-    return Table(_title(runs), _metric(runs, metric), by, told, tuple(rows))
+    return Table(_title(runs), _metric(runs, metric), by, known, tuple(rows))
 
 
-def _meaningful(run: RunRecord) -> Options:
-    apart = {*OF_THE_MACHINE, *REPLICATES}
+def _result_options(run: RunRecord) -> Options:
+    apart = {*MACHINE_OPTIONS, *REPLICATES}
     return {name: value for name, value in run.options.items() if name not in apart}
 
 
 def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
-    """What most runs of a table have, by attention ('' for what is not an attention's) and option."""
-    runs = [(run.attention, _meaningful(run)) for run in found]
-    named: dict[str, set[str]] = defaultdict(set)  # the options of an attention's own, and of all
+    """The most frequent value of each option, by attention ('' for options outside the attention) and name."""
+    runs = [(run.attention, _result_options(run)) for run in found]
+    named: dict[str, set[str]] = defaultdict(set)  # option names by attention, and under '' those outside it
     for attention, options in runs:
         for name in options:
             named[attention if name.startswith("attention.") else ""].add(name)
@@ -173,13 +175,13 @@ def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
 
 
 def _unusual(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
-    """The options in which a row differs from most of its table, those of an attention from most of the same one."""
+    """The options in which a row differs from most rows; attention options are compared within the attention."""
     places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
     return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
 
 
 def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tuple[RunRecord, ...]]:
-    """Of each seed and split the latest run that ended well, or else the latest; and all others."""
+    """The latest finished run of each seed and split, or else its latest run; and all other runs."""
     units: dict[Unit, list[RunRecord]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.status == "ok", run.started, run.name)):
         units[run.unit].append(run)
@@ -188,7 +190,7 @@ def _one_per_unit(runs: Iterable[RunRecord]) -> tuple[tuple[RunRecord, ...], tup
 
 
 def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
-    """The metric asked for, or the one that picked most epochs: on the test set if any run was scored there."""
+    """`metric`, or the metric that selected most epochs: on the test set if any run has it, else on validation."""
     if metric is not None:
         return metric
     runs = list(runs)
@@ -201,12 +203,12 @@ def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
 def _title(runs: Sequence[RunRecord]) -> str:
     finished = next((run for run in runs if run.protocol), None)
     if finished is None:
-        return f"{runs[0].task}{at_scale(runs)}: no run has ended"
+        return f"{runs[0].task}{at_scale(runs)}: no run has finished"
     facts = finished.protocol
     sizes = ", ".join(
         f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")
     )
-    trial = ", a trial of a few batches" if any(finished.options.get(name) for name in CUT_SHORT) else ""
+    trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     unofficial = "" if facts.get("official") else ", not the official set"
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     return (
@@ -215,7 +217,7 @@ def _title(runs: Sequence[RunRecord]) -> str:
 
 
 def at_scale(runs: Iterable[RunRecord]) -> str:
-    """', scale small' of runs that were made small; '' of full ones, which go without saying."""
+    """Such as ', scale small'; '' if all runs have the full scale."""
     scales = sorted({run.scale for run in runs})
     return "" if scales in ([], [FULL]) else f", scale {' and '.join(scales)}"
 
@@ -225,20 +227,20 @@ def _without(row: Row, by: Sequence[str]) -> tuple[str, Options]:
 
 
 def _num_different(row: Row, other: Row) -> int:
-    """In how many options outside the attention two rows differ."""
+    """The number of options outside the attention in which two rows differ."""
     names = {name for name in {*row.options, *other.options} if not name.startswith("attention.")}
     return sum(row.options.get(name, ABSENT) != other.options.get(name, ABSENT) for name in names)
 
 
-def _in_order(option: str, value: Any) -> tuple[bool, bool, float, str]:
-    """What others are compared with, then numbers by size, then everything else by its text."""
+def _sort_key(option: str, value: Any) -> tuple[bool, bool, float, str]:
+    """Sorts the baseline value first, then numbers by size, then other values as strings."""
     is_number = isinstance(value, int | float)
-    is_base = option in COMPARED_WITH and value == COMPARED_WITH[option]
+    is_base = option in BASELINE_VALUES and value == BASELINE_VALUES[option]
     return (not is_base, not is_number, float(value) if is_number else 0.0, str(value))
 
 
 def plain(value: Any) -> str:
-    """An option's value as it is written on the command line."""
+    """An option's value in the syntax of the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,4 +1,4 @@
-"""Where runs go: the names of their folders, as resolvers that conf/config.yaml uses."""
+"""Folder names for runs, sweeps, reports and analyses: OmegaConf resolvers that the YAML files use."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG
 
 
 def register_resolvers() -> None:
-    """Teach OmegaConf the names below; folders keep the time of their first use."""
+    """Registers the functions below, `by_attention` and `by_task`. Those with a time in the name are cached, so that the name does not change."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
+    register_choices()
 
 
 def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:
     """The folder to resume, else <outputs>/<task>/<attention>/<time>-<digest of the options>.
 
-    Raises ConfigError if `resume` is not a run folder, before anything could be written into it.
+    Raises ConfigError if `resume` is not a run folder, before anything is written to it.
     """
     if resume is None:
         return str(Path(outputs).expanduser() / task / attention / f"{_now()}-{digest(options)}")
@@ -43,21 +45,21 @@ def benchmark_folder(outputs: str, suite: str) -> str:
 
 
 def report_folder(folder: str) -> str:
-    """<folder>/report. Raises ConfigError if there is no such folder, before Hydra could make one."""
+    """<folder>/report. Raises ConfigError if `folder` does not exist, before Hydra creates it."""
     if not Path(folder).expanduser().is_dir():
         raise ConfigError(f"folder={folder}: there is no such folder; name one that holds runs, such as outputs")
     return str(Path(folder).expanduser() / "report")
 
 
 def analysis_folder(runs: str | Sequence[str] | None, output: str | None, outputs: str, analysis: str) -> str:
-    """`output`, or <the folder of the runs>/analysis/<analysis>, of several run folders the one that holds all.
+    """`output`, or <folder>/analysis/<analysis>, where <folder> is the one that contains all the `runs`.
 
-    Raises ConfigError if there is no such folder of runs, before Hydra could make one.
+    Raises ConfigError if one of the `runs` does not exist, before Hydra creates it.
     """
     folders = [Path(name).expanduser() for name in ([runs] if isinstance(runs, str) else runs or ())]
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"runs={folder}: there is no such folder; name run folders, or one that holds some")
+            raise ConfigError(f"runs={folder}: there is no such folder; name run folders, or a folder that holds some")
     if output is not None:
         return str(Path(output).expanduser())
     common = os.path.commonpath([folder.resolve() for folder in folders]) if folders else Path(outputs).expanduser()
@@ -65,12 +67,12 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
 
 
 def sweep_folder(outputs: str, study: str | None = None) -> str:
-    """<outputs>/sweeps/<study>-<time>, which holds the run folders of a sweep; without a study the time alone."""
+    """<outputs>/sweeps/<study>-<time>, the parent of a sweep's run folders; without a study, only the time."""
     return str(Path(outputs).expanduser() / "sweeps" / "-".join(filter(None, (study, _now()))))
 
 
 def digest(options: str) -> str:
-    """Six characters that tell one set of options from another."""
+    """A hash of a set of options, six characters long."""
     return hashlib.sha256(options.encode()).hexdigest()[:6]
 
 

@@ -1,18 +1,28 @@
-"""The numbers the papers print, and when one of ours may stand beside them."""
+"""The numbers the papers print, which of them a run repeats, and when the two may be compared."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from sliceformer_lab.config.compose import compose_job, option_names, written_option
+
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
+# a run with other values here still repeats its cell; `obstacles` says what of this differs from the paper
+JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
+JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "bucket", "pad_to_max_len"}
+NODES = ("task", "data", "encoder", "block", "attention", "optim")  # what a recipe and its attention say
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,57 @@ def find(published: Mapping[str, Any]) -> PublishedResult:
         nearest = get_close_matches(str(cell), list(by_name), n=1, cutoff=0.0)[0]
         raise ValueError(f"published: no paper prints [{cell}]; the nearest cell is [{nearest}]")
     return results[cell]
+
+
+def recipe_rows(recipe: str) -> dict[str, Cell]:
+    """What a recipe of conf/recipe repeats: the words that follow `recipe=...` in a command, and the printed cell.
+
+    Empty for a recipe that repeats none. Raises ValueError for a cell that no paper prints.
+    """
+    published = written_option("recipe", recipe).get("published")
+    return {words: _cell_of(published, row) for words, row in published["rows"].items()} if published else {}
+
+
+def _cell_of(published: Mapping[str, Any], row: Sequence[str]) -> Cell:
+    """The cell of a row, [attention] or [attention, variant], in the `published` node of a recipe."""
+    named = {"attention": row[0], "variant": row[1] if len(row) > 1 else ""}
+    return find({**{key: value for key, value in published.items() if key != "rows"}, **named}).cell
+
+
+def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
+    """The printed cell that a resolved configuration repeats, by its KEYS; None if it repeats none.
+
+    A recipe's `published` has `rows`: the words of a command, and the row of the paper's table. The configuration
+    repeats a row if it is the one that this command gives, but for seeds, machines, and what `obstacles` judges.
+    A `published` without rows already names a cell.
+    """
+    published, names = config["published"], config["names"]
+    if not published or "rows" not in published:
+        return dict(published) if published else None
+    recipe, attention, differing = names["recipe"], f"attention={names['attention']}", []
+    if recipe not in option_names("recipe"):
+        return None  # of the user's own folder, which a command composed here does not see
+    for words, row in published["rows"].items():
+        if attention in words.split():
+            repeated = compose_job([f"recipe={recipe}", f"scale={names['scale']}", *words.split()])
+            differing.append(_differing_keys(config, repeated))
+            if not differing[-1]:
+                cell = _cell_of(published, row)
+                return {key: getattr(cell, key) for key in KEYS}
+    nearest = min(differing, key=len, default=[])
+    reason = f"differs from the published setting in {', '.join(nearest)}" if nearest else f"has no row for {attention}"
+    log.info(f"no published number is set beside this run: it {reason} (recipe={recipe})")
+    return None
+
+
+def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The options in which two configurations train other models or train them otherwise."""
+    return [
+        f"{node}.{key}"
+        for node in NODES
+        for key in sorted({*config[node], *other[node]})
+        if config[node].get(key) != other[node].get(key) and not (node == "data" and key in JUDGED_APART)
+    ]
 
 
 def compare(summary: Mapping[str, Any]) -> str | None:

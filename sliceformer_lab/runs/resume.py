@@ -1,4 +1,4 @@
-"""Which configuration a resumed run has: its own, but for what cannot change its result."""
+"""The configuration of a resumed run: the saved one, except for options that cannot change its result."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config
 
 NODES = ("trainer", "logger", "callbacks", "paths")
-WHERE_DATA_LIES = ("data.root", "data.download", "data.verify")
-OF_THE_COMMAND = ("mode", "resume", "allow_targets")
+DATA_FILES = ("data.root", "data.download", "data.verify")
+COMMAND_KEYS = ("mode", "resume", "allow_targets")
 
 
 def saved_task(overrides: Sequence[str]) -> list[str]:
-    """`task=` of the run that `overrides` resume, if they do: else the keys of its data could not be given."""
+    """The `task=` override of the run that `resume=` names, so that options of its data are accepted; else []."""
     folders = [Path(o.partition("=")[2].strip("'\"")).expanduser() for o in overrides if o.startswith("resume=")]
     return [f"task={read_config(folder)['names']['task']}" for folder in folders if (folder / CONFIG).is_file()]
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The saved configuration of the folder `config["resume"]` with the allowed `overrides` of the command line.
+    """The saved configuration of the run folder `config["resume"]`, with the `overrides` of the command line.
 
-    `config` is what the command line composes to by itself. Raises ConfigError for an override that would make it
-    another run, RunFolderError if the folder is none.
+    `config` is the configuration that the command line composes. Raises ConfigError for an override that would change
+    the result, and RunFolderError if the folder has no configuration.
     """
     saved = read_config(Path(config["resume"]).expanduser())
     same = {f"{group}={choice}" for group, choice in saved["names"].items()}
@@ -35,25 +35,25 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     if "paths.data" in keys and "root" in config["data"]:
         keys.append("data.root")
     composed, merged = OmegaConf.create(dict(config)), OmegaConf.create(saved)
-    for key in sorted({*keys, *OF_THE_COMMAND}, key=lambda key: key.count(".")):  # a node before its keys
+    for key in sorted({*keys, *COMMAND_KEYS}, key=lambda key: key.count(".")):  # a node comes before its keys
         OmegaConf.update(merged, key, OmegaConf.select(composed, key), merge=False, force_add=True)
     return plain_values(merged)
 
 
 def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """The keys of the top level in which two configurations would give different runs."""
+    """The top-level keys in which two configurations differ, apart from options that cannot change a result."""
 
-    def result_of(whole: Mapping[str, Any], key: str) -> Any:
-        place = [name.removeprefix("data.") for name in WHERE_DATA_LIES]
-        return {k: v for k, v in whole["data"].items() if k not in place} if key == "data" else whole.get(key)
+    def relevant(config: Mapping[str, Any], key: str) -> Any:
+        files = [name.removeprefix("data.") for name in DATA_FILES]
+        return {k: v for k, v in config["data"].items() if k not in files} if key == "data" else config.get(key)
 
-    keys = {*saved, *config} - {*NODES, *OF_THE_COMMAND}
-    return sorted(key for key in keys if result_of(saved, key) != result_of(config, key))
+    keys = {*saved, *config} - {*NODES, *COMMAND_KEYS}
+    return sorted(key for key in keys if relevant(saved, key) != relevant(config, key))
 
 
 def _allowed_key(override: str) -> str:
     key = override.lstrip("+~").partition("=")[0]
-    if key.split(".")[0] not in NODES and key not in (*WHERE_DATA_LIES, *OF_THE_COMMAND):
-        allowed = ", ".join([*NODES, "mode", *WHERE_DATA_LIES])
-        raise ConfigError(f"{override}: a resumed run keeps its configuration but for {allowed}; start a new run")
+    if key.split(".")[0] not in NODES and key not in (*DATA_FILES, *COMMAND_KEYS):
+        allowed = ", ".join([*NODES, "mode", *DATA_FILES])
+        raise ConfigError(f"{override}: a resumed run keeps its configuration, except {allowed}; start a new run")
     return key

@@ -11,7 +11,7 @@ from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.config.compose import load_option, option_names, resolve_hybrid
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, check_options, construct
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.runs.papers import find
 
@@ -20,13 +20,14 @@ log = logging.getLogger(__name__)
 
 def build_data(config: Mapping[str, Any]) -> Any:
     """The data module of a configuration; nothing is read yet."""
-    data, optim = construct(config["data"], where="data"), config["optim"]
-    data.seed = config["seed"]
-    data.accumulate = optim["accumulate"]
-    val_every = None if optim.get("max_steps") else optim["val_every"]
-    data.stretch = val_every and val_every * optim["accumulate"]
-    data.score_test_each_epoch = config["selection"] == "best_test"
-    return data
+    optim = config["optim"]
+    plan = LoadPlan(
+        seed=config["seed"],
+        accumulate=optim["accumulate"],
+        steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
+        score_test_each_epoch=config["selection"] == "best_test",
+    )
+    return construct(config["data"], plan, where="data")
 
 
 def check_published(published: Mapping[str, Any] | None) -> None:

@@ -1,4 +1,4 @@
-"""How checkpoints reach the disk."""
+"""Writes checkpoints to the disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sliceformer_lab.runs.files import whole_file
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the old file and renames, so that a full disk or a kill never costs the checkpoint there was."""
+    """Replaces a checkpoint only once the new one is complete, so that a full disk or a kill keeps the old one."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """Write, flush to the disk, rename; a file that could not be finished is removed."""
+        """Writes a temporary file, flushes it to the disk and renames it; removes it if that fails."""
         with whole_file(Path(path)) as unfinished:
             super().save_checkpoint(checkpoint, unfinished, storage_options)

@@ -1,4 +1,4 @@
-"""What a run tells its callbacks and loggers."""
+"""The facts of a run that its callbacks and loggers receive."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Facts of a run, the positional argument of every callback of ours; its options are keyword-only."""
+    """The positional argument of each of our callbacks; their options are keyword-only."""
 
     folder: Path  # the run folder
     seed: int
-    monitor: str | None  # the metric that picks the best epoch; None: the last epoch is scored
+    monitor: str | None  # the metric that selects the best epoch; None: the last epoch is scored
     monitor_mode: str  # max | min

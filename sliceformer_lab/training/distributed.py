@@ -1,4 +1,4 @@
-"""What Lightning starts the other processes of a distributed run with, and what a run leaves behind of it."""
+"""Arguments and environment of DDP child processes, and their cleanup."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZ
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the run folder: the only one, or the first of a distributed run."""
+    """Whether this process writes the run folder: a single process, or the first of a distributed run."""
     return int(os.environ.get("LOCAL_RANK", "0")) == 0
 
 
 @contextmanager
-def as_one_job(folder: Path) -> Iterator[None]:
-    """Lightning repeats this program's arguments to start other processes; within, they name this job alone.
+def child_arguments(folder: Path) -> Iterator[None]:
+    """Makes Lightning start its child processes with the arguments of this job only.
 
-    The processes read `folder`/.hydra/config.yaml, the job's resolved configuration, so that it does not matter
-    whether the command line was a sweep, a resume or an evaluation, and they write nothing. Afterwards nothing is
-    left that would make the next job of a multirun take itself for a part of this one.
+    Lightning starts them with `sys.argv`, which may describe a sweep, a resumed run or an evaluation. Here it names
+    `folder`/.hydra/config.yaml, the resolved configuration of this job. At the end the process group and the
+    environment variables are removed, so that the next job of a sweep starts its own.
     """
     import torch.distributed as dist
 
     arguments, hydra_config = sys.argv, HydraConfig.instance().cfg
     environment = {name: os.environ.get(name) for name in VARIABLES}
-    sys.argv = [arguments[0], *_child_arguments(folder)]
-    HydraConfig.instance().cfg = None  # seeing it, Lightning would append overrides for a folder and a log file
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    sys.argv = [
+        arguments[0],
+        f"--config-path={folder / '.hydra'}",
+        "--config-name=config",
+        f"hydra.run.dir='{quoted}'",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+    ]
+    HydraConfig.instance().cfg = None  # with it, Lightning would append overrides for a folder and a log file
     try:
         yield
     finally:
@@ -42,14 +50,3 @@ def as_one_job(folder: Path) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def _child_arguments(folder: Path) -> list[str]:
-    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
-    return [
-        f"--config-path={folder / '.hydra'}",
-        "--config-name=config",
-        f"hydra.run.dir='{quoted}'",
-        "hydra.output_subdir=null",
-        "hydra/job_logging=none",
-    ]

@@ -1,4 +1,4 @@
-"""Where metrics go beside the terminal: CSV always, Weights & Biases by choice."""
+"""Logs metrics to CSV in every run, and to Weights & Biases (W&B) on request."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sliceformer_lab.training.context import RunContext
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 STEP, EPOCH = "trainer/global_step", "epoch"
-# The x axis of each metric on W&B. No two may match one name: the server takes either.
+# The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
 X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
 
 
 def csv_logger(folder: Path) -> CSVLogger:
-    """Metrics in FOLDER/csv/version_N/metrics.csv; each start of the run, also after `resume`, is a version."""
+    """Writes FOLDER/csv/version_N/metrics.csv; every start of the run, resumed ones included, is a version."""
     return CSVLogger(folder, name="csv")
 
 
@@ -37,7 +37,10 @@ def wandb_logger(
     offline: bool | None = None,
     group: str | None = None,
 ) -> WandbLogger:
-    """A W&B run named as its folder; offline by itself without a key or network. Keys never come from a config."""
+    """A W&B run with the name of its folder.
+
+    `offline` None: offline without an API key or network. Keys come from the environment or netrc only.
+    """
     names, folder = config["names"], context.folder
     in_sweep = (folder.parent / SWEEP).is_file()
     run = open_run(
@@ -48,7 +51,7 @@ def wandb_logger(
         entity=entity,
         offline=offline,
         group=group or (folder.parent.name if in_sweep else names["task"]),
-        tags=[names["task"], names["attention"], names["experiment"], *config["tags"]],
+        tags=[names["task"], names["attention"], names.get("recipe") or names.get("experiment"), *config["tags"]],
         config=config,
     )
     for names_of_metrics, axis in X_AXES.items():
@@ -70,7 +73,7 @@ def open_run(
     tags: Iterable[str | None],
     config: Mapping[str, Any],
 ) -> Any:
-    """A W&B run whose files go below `folder`; `offline` None: where there is no key or no network."""
+    """A W&B run with its files in `folder`; `offline` None: offline without an API key or network."""
     import wandb
 
     return wandb.init(
@@ -88,19 +91,19 @@ def open_run(
 
 
 def must_be_offline() -> bool:
-    """Whether there is no key for the server, or no way to it."""
+    """Whether the API key or the connection to the server is missing."""
     return not (has_key() and server_answers())
 
 
-def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], figures: Mapping[str, Any]) -> None:
-    """Send a run's pictures, its spectra and the figures of its summary to W&B, where it is used."""
+def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
+    """Sends a run's pictures, spectra and summary values to W&B, if it is one of the loggers."""
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             for picture in pictures:
                 logger.log_image(f"pictures/{picture.stem}", [str(picture)])
             if (folder / "spectrum.npz").is_file():
                 _publish_spectra(logger, folder / "spectrum.npz")
-            logger.experiment.summary.update(dict(figures))
+            logger.experiment.summary.update(dict(values))
 
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:
@@ -114,8 +117,8 @@ def _publish_spectra(logger: WandbLogger, file: Path) -> None:
 
 
 def close_wandb(status: str) -> None:
-    """End the open W&B run with its status, so that the next job of a multirun gets its own."""
-    if "wandb" not in sys.modules:  # else nothing was opened, and the import is slow
+    """Ends the open W&B run, so that the next job of a sweep gets its own."""
+    if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
         return
     wandb = sys.modules["wandb"]
     if wandb.run is not None:
@@ -124,18 +127,18 @@ def close_wandb(status: str) -> None:
 
 
 def run_name(names: Mapping[str, Any], folder: Path) -> str:
-    """The one name of a run, for folder, dashboard and tables."""
+    """The name of a run on the dashboard and in tables."""
     return f"{names['task']}/{names['attention']}/{folder.name}"
 
 
 def sync_command(folder: Path) -> str | None:
-    """What uploads the offline W&B runs of a run's or a sweep's own later; None if there is none."""
+    """The command that uploads the offline W&B runs in a run or sweep folder; None if there are none."""
     runs = sorted(str(run) for place in ("wandb", ".wandb") for run in (folder / place).glob("offline-run-*"))
     return f"wandb sync {shlex.join(runs)}" if runs else None
 
 
 def has_key() -> bool:
-    """Whether the environment or netrc holds a key for the server."""
+    """Whether the environment or netrc holds an API key for the server."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
@@ -145,7 +148,7 @@ def has_key() -> bool:
 
 
 def server_answers() -> bool:
-    """Whether there is a way to the server."""
+    """Whether the server accepts a connection."""
     try:
         with socket.create_connection(server_address(), timeout=3):
             return True
@@ -154,6 +157,6 @@ def server_answers() -> bool:
 
 
 def server_address() -> tuple[str, int]:
-    """Host and port of the W&B server that is in use."""
+    """Host and port of the W&B server."""
     url = urlsplit(os.environ.get("WANDB_BASE_URL") or SERVER)
     return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)

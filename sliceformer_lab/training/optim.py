@@ -1,35 +1,29 @@
-"""From a recipe to an optimiser and its learning-rate schedule."""
+"""Builds the optimizer and its learning-rate schedule from a training recipe."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
 from torch import nn, optim
 from torch.optim.lr_scheduler import LambdaLR
 
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Natural = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
+from sliceformer_lab.config.option_types import Count, Fraction, Natural, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
-    """A training recipe: optimiser, schedule and length; conf/optim lists what each option means.
+    """A training recipe: optimizer, schedule and length. conf/optim/adam_cosine.yaml explains each option.
 
-    A run lasts so many `epochs`, or exactly so many optimiser `steps`, scored every `val_every` of them. `max_steps`
-    draws a longer one together: it is scored after each pass, warm-up takes a tenth of it at most, and decay and
-    milestones come at the same share of it. Raises ValueError where options contradict each other.
+    Set either `epochs` or `steps` (optimizer steps). `max_steps` shortens the run and rescales its schedule.
+    Raises ValueError for options that contradict each other.
     """
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: Positive = 1e-4
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     no_decay: bool = True
@@ -52,25 +46,26 @@ class OptimOptions:
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError(
-                f"epochs={self.epochs} and steps={self.steps}: one of the two says how long, the other is null"
-            )
+            raise ValueError(f"epochs={self.epochs} and steps={self.steps}: set one of them and leave the other null")
         if self.steps is None and self.val_every is not None:
-            raise ValueError(f"val_every={self.val_every} counts steps, so it needs a run that lasts `steps`")
+            raise ValueError(f"val_every={self.val_every} counts optimizer steps; set steps and epochs=null")
         if self.steps is not None and (self.interval == "epoch" or self.schedule == "multistep"):
-            raise ValueError("a run that lasts `steps` has no epochs to count; set interval=step, and no multistep")
+            raise ValueError(
+                f"steps={self.steps} has no epochs, but interval={self.interval} and schedule={self.schedule}; "
+                "set interval=step and another schedule than multistep"
+            )
         if self.cycle == "official" and self.horizon is None:
             raise ValueError("cycle=official needs a horizon, the step at which the published decay ends")
         if self.horizon is not None and self.horizon <= self._warmup:
-            raise ValueError(f"horizon={self.horizon} must lie behind the {self._warmup} steps of warm-up")
+            raise ValueError(f"horizon={self.horizon} must be greater than warmup_steps={self._warmup}")
         if self.warmup_lr > self.lr:
-            raise ValueError(f"warmup_lr={self.warmup_lr}, where the warm-up starts, is above lr={self.lr}")
+            raise ValueError(f"warmup_lr={self.warmup_lr}, the rate of the first step, exceeds lr={self.lr}")
 
     def build_optimizer(self, model: nn.Module) -> optim.Optimizer:
-        """The optimiser over the trainable parameters of `model`.
+        """The optimizer for the trainable parameters of `model`.
 
-        With `no_decay` set, parameters of fewer than two dimensions (biases, norms, scalars) and those that carry the
-        attribute `no_decay` are not decayed. An attribute `lr_scale` multiplies a parameter's rate.
+        With `no_decay`, parameters of fewer than two dimensions (biases, norms, scalars) and those with the attribute
+        `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate.
         """
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
         for parameter in (p for p in model.parameters() if p.requires_grad):
@@ -87,18 +82,19 @@ class OptimOptions:
         return adam(params, lr=self.lr, betas=self.betas, eps=self.eps)
 
     def build_schedule(self, optimizer: optim.Optimizer, total_steps: int) -> LambdaLR:
-        """The learning rate over `total_steps` optimiser steps; call `step()` after each of them."""
+        """The schedule of a run of `total_steps` optimizer steps; call its `step()` after each of them."""
         return LambdaLR(optimizer, self.rate_factor(total_steps))
 
     def rate_factor(self, total_steps: int) -> Callable[[int], float]:
-        """What the highest rate is multiplied with at a step counted from 0.
+        """The learning rate divided by `lr`, as a function of the optimizer step (from 0).
 
-        A warm-up over `warmup_steps`, then the schedule over the steps that are left; the untuned warm-up multiplies a
-        schedule over all steps (Ma & Yarats 2021, section 5). With interval=epoch each epoch keeps the rate of its
-        first step. A run that `max_steps` cuts off is drawn together to that length.
+        A warm-up of `warmup_steps` comes first, then the schedule over the remaining steps. With warmup_steps=untuned
+        the warm-up multiplies a schedule over all steps (Ma & Yarats 2021, section 5). With interval=epoch all steps
+        of an epoch have the rate of its first step. If `max_steps` is shorter than the run, warm-up takes at most a
+        tenth of it, and decay and milestones come at the same fraction of the run.
         """
         if self.max_steps is not None and self.max_steps < total_steps:
-            return self._drawn_together(self.max_steps).rate_factor(self.max_steps)
+            return self._rescaled(self.max_steps).rate_factor(self.max_steps)
         steps_per_epoch = max(1, total_steps // self.epochs) if self.epochs else 1
         first = self.warmup_lr / self.lr
 
@@ -106,8 +102,8 @@ class OptimOptions:
             if self.warmup_steps == "untuned":
                 return min(1.0, (step + 1) * (1 - self.betas[1]) / 2) * decay(step)
             if step < self.warmup_steps:
-                warmth: float = ((step + 1) / self.warmup_steps) ** self.warmup_power
-                return first + (1 - first) * warmth
+                share: float = ((step + 1) / self.warmup_steps) ** self.warmup_power
+                return first + (1 - first) * share
             return decay(step)
 
         def decay(step: int) -> float:
@@ -119,17 +115,17 @@ class OptimOptions:
 
     @property
     def last_step(self) -> int | None:
-        """The optimiser step after which a run ends; None of a run that lasts its epochs."""
+        """The number of optimizer steps after which a run ends; None if it ends after `epochs`."""
         return min((steps for steps in (self.steps, self.max_steps) if steps is not None), default=None)
 
-    def _drawn_together(self, length: int) -> OptimOptions:
-        """The recipe of a run of this many steps, with a warm-up that leaves time for the rest."""
+    def _rescaled(self, length: int) -> OptimOptions:
+        """The recipe for a run of `length` steps, with a warm-up of at most a tenth of them."""
         warmup = round(2 / (1 - self.betas[1])) if self.warmup_steps == "untuned" else self.warmup_steps
         return replace(self, max_steps=None, warmup_steps=min(warmup, length // 10), cycle="fit", horizon=None)
 
     @property
     def _warmup(self) -> int:
-        """Steps before the schedule starts."""
+        """Steps before the schedule begins."""
         return 0 if self.warmup_steps == "untuned" else self.warmup_steps
 
     def _after_warmup(self, step: int, total_steps: int, steps_per_epoch: int) -> float:
@@ -142,13 +138,13 @@ class OptimOptions:
             case "linear":
                 left: float = (1 - self._progress(step, total_steps)) ** self.decay_power
                 return lowest + (1 - lowest) * left
-            case "inverse_sqrt":  # sqrt(w / t), t counted from 1: the highest rate is `lr`, at the end of the warm-up
+            case "inverse_sqrt":  # sqrt(w / t) with t counted from 1; the rate is `lr` at the end of the warm-up
                 return math.sqrt(max(1, self._warmup) / max(1, self._warmup, step + 1))
             case "multistep":
                 return float(0.1 ** sum(step >= epoch * steps_per_epoch for epoch in self.milestones))
 
     def _progress(self, step: int, total_steps: int) -> float:
-        """How far a decay has come at a step, 0 to 1; with cycle=official a cosine starts again at 1."""
+        """The finished part of the decay, 0 to 1; with cycle=official a cosine restarts after 1."""
         end = self.horizon if self.cycle == "official" and self.horizon else total_steps
         done = max(0, step - self._warmup) / max(1, end - self._warmup)
         return done % 1.0 if self.cycle == "official" and self.schedule == "cosine" else min(1.0, done)

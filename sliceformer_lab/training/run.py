@@ -16,15 +16,13 @@ from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.schema import ConfigError, check_options, construct
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
-from sliceformer_lab.measures.plots import plot_curves
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import (
     CONFIG,
     checkpoint_file,
-    claimed,
     is_finished,
     load_weights,
-    read_metrics,
+    lock_folder,
     read_summary,
     scored_checkpoint,
     write_predictions,
@@ -32,11 +30,12 @@ from sliceformer_lab.runs.folder import (
 from sliceformer_lab.training.build import build_data, build_task, check_published
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.distributed import as_one_job, is_first_process
+from sliceformer_lab.training.distributed import child_arguments, is_first_process
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.loggers import close_wandb, csv_logger, publish, sync_command
 from sliceformer_lab.training.scoring import results, score
 from sliceformer_lab.training.signals import signals_as_errors
-from sliceformer_lab.training.summary import Summary, compare_metrics, print_summary
+from sliceformer_lab.training.summary import Summary, compare_metrics, draw_curves, print_summary
 
 log = logging.getLogger(__name__)
 
@@ -44,51 +43,51 @@ Config = Mapping[str, Any]
 
 
 def run(config: Config, folder: Path) -> float | None:
-    """Train and score, or score again, what the resolved configuration describes; everything lands in `folder`.
+    """Trains and scores the model of a resolved configuration, or scores it again (mode=eval), in its run folder.
 
-    Returns the monitored validation metric. Raises LabError for what the user can mend; the summary records it.
+    Returns the monitored validation metric. Raises LabError for what the user can fix; the summary records it.
     """
-    _quieten()
+    _silence_lightning()
     if not is_first_process():
-        _join(config, folder)
+        _run_as_child(config, folder)
         return None
-    with signals_as_errors(), claimed(folder):
+    with signals_as_errors(), lock_folder(folder):
         if config["mode"] == "eval":
-            with as_one_job(folder):
+            with child_arguments(folder):
                 return evaluate(config, folder)
         if is_finished(folder):
-            log.info(f"{folder} holds a finished run, nothing is left to do; mode=eval scores it again")
+            log.info(f"{folder} holds a finished run, so nothing is trained; mode=eval scores it again")
             value: float | None = read_summary(folder)["best"]["value"]
             return value
-        return _recorded(config, folder)
+        return _train_and_record(config, folder)
 
 
-def _quieten() -> None:
-    """Lightning's advice and progress notes, which a run's own lines and summary replace; its warnings stay."""
+def _silence_lightning() -> None:
+    """Hides Lightning's tips and progress notes; our own log lines replace them. Its warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"):
         warnings.filterwarnings("ignore", f".*{message}")
 
 
-def _join(config: Config, folder: Path) -> None:
-    """The part of a process that the first one started: the same computation, nothing written."""
+def _run_as_child(config: Config, folder: Path) -> None:
+    """Runs a process that Lightning started: the same computation, but it writes nothing."""
     try:
         with signals_as_errors():
             evaluate(config, folder) if config["mode"] == "eval" else train(config, folder, None)
     except (DivergedError, InterruptedRunError) as error:
-        # all processes raise these together; the first one tells it, and any other exit code would make Lightning
-        # kill it meanwhile
+        # All processes raise these errors together and the first one reports them. With another exit code Lightning
+        # would kill the first process before it has done so.
         raise SystemExit(0) from error
 
 
-def _recorded(config: Config, folder: Path) -> float | None:
+def _train_and_record(config: Config, folder: Path) -> float | None:
     OmegaConf.save(OmegaConf.create(dict(config)), folder / CONFIG)
     summary = Summary(config, folder)
     summary.update()
     log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
     try:
-        with as_one_job(folder):
+        with child_arguments(folder):
             return train(config, folder, summary)
     except BaseException as error:
         summary.fail(error)
@@ -100,7 +99,7 @@ def _recorded(config: Config, folder: Path) -> float | None:
 
 
 def train(config: Config, folder: Path, summary: Summary | None) -> float | None:
-    """Fit, score the selected epoch on validation and test, and record it (in the first process)."""
+    """Fits the model, scores its selected epoch on validation and test data, and records both in the first process."""
     check_published(config["published"])
     pl.seed_everything(config["seed"], verbose=False)
     data = build_data(config)
@@ -109,61 +108,60 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     loggers = build_loggers(config, context) if is_first_process() else []
     trainer = build_trainer(config, context, task, loggers)
     fit(trainer, task, data, checkpoint_file(folder, "last"))
-    trainer.loggers = []  # scoring is no part of the history
     scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
     metrics = score(trainer, task, data, scored, config["selection"])
     predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     if summary is not None:
         if scored is not None:
             write_predictions(folder, predictions)
-            plot_curves(read_metrics(folder), folder / "curves.png")
+            draw_curves(folder)
         summary.update(status="ok", **results(config, folder, data, task, scored, metrics, predictions))
         pictures = summary.pictures()
-        publish(loggers, folder, pictures, summary.figures())
+        publish(loggers, folder, pictures, summary.dashboard_values())
         print_summary(summary.content, folder, pictures)
     return metrics.get(f"val/{task.monitor}")
 
 
 def evaluate(config: Config, folder: Path) -> float | None:
-    """Score the scored checkpoint of a finished run again and set the figures beside the recorded ones."""
+    """Scores the checkpoint of a finished run again and prints both results side by side."""
     data = build_data(config)
     task = build_task(config, data.spec)
     scored = scored_checkpoint(config, folder)
     load_weights(task, scored)
     trainer = build_trainer(config, run_context(config, folder, task), task, [])
-    metrics = score(trainer, task, data, scored, config["selection"])  # which tells the data what it was trained on
+    metrics = score(trainer, task, data, scored, config["selection"])
     if is_first_process():
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
     return metrics.get(f"val/{task.monitor}")
 
 
-def fit(trainer: pl.Trainer, task: Any, data: Any, last: Path | None) -> None:
-    """Train, from the last finished epoch of a resumed run. Raises RunFolderError if its checkpoint is no use."""
+def fit(trainer: pl.Trainer, task: TaskModule, data: DataModule, last: Path | None) -> None:
+    """Trains a new model, or continues from `last`. Raises RunFolderError if that checkpoint cannot be used."""
     if last is None:
         task.initialise()
     else:
-        load_weights(task, last)  # Lightning loads it again, but tells a damaged or foreign one by a traceback
+        load_weights(task, last)  # Lightning loads it too, but reports a damaged or foreign file with a traceback
     trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def run_context(config: Config, folder: Path, task: Any) -> RunContext:
-    """What callbacks and loggers are told of a run."""
+def run_context(config: Config, folder: Path, task: TaskModule) -> RunContext:
+    """The facts of a run that callbacks and loggers receive."""
     split = {"best_val": "val", "best_test": "test_curve", "last": None}[config["selection"]]
     monitor = f"{split}/{task.monitor}" if split else None
     return RunContext(folder=folder, seed=config["seed"], monitor=monitor, monitor_mode=task.monitor_mode)
 
 
 def build_loggers(config: Config, context: RunContext) -> list[Logger]:
-    """CSV, and what the configuration adds."""
+    """The CSV logger, and the one of the configuration if there is one."""
     loggers: list[Logger] = [csv_logger(context.folder)]
     if config["logger"]:
         loggers.append(construct(config["logger"], context, config, where="logger"))
     return loggers
 
 
-def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[Logger]) -> pl.Trainer:
-    """Lightning's trainer with the configured callbacks, in the run folder."""
+def build_trainer(config: Config, context: RunContext, task: TaskModule, loggers: list[Logger]) -> pl.Trainer:
+    """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
     callbacks = [
         construct(node, *([context] if _is_ours(node) else []), where=f"callbacks.{name}")
         for name, node in config["callbacks"].items()
@@ -174,7 +172,7 @@ def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[
         trainer: pl.Trainer = kind(
             **options,
             default_root_dir=context.folder,
-            max_epochs=optim.epochs or optim.steps,  # the task stops at its steps; max_steps would spoil resuming
+            max_epochs=optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
             accumulate_grad_batches=optim.accumulate,
             gradient_clip_val=optim.clip_norm,
             callbacks=callbacks,
@@ -183,7 +181,7 @@ def build_trainer(config: Config, context: RunContext, task: Any, loggers: list[
             num_sanity_val_steps=0,
             enable_model_summary=False,
             enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-            use_distributed_sampler=False,  # the loaders share out examples themselves, each to one process
+            use_distributed_sampler=False,  # our loaders split the examples between processes
         )
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {error}") from error

@@ -1,44 +1,48 @@
-"""What a trained model is worth: metrics at one checkpoint, and everything a summary says beside them."""
+"""Metrics at one checkpoint, and the facts that a summary gains when its run ends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
-def score(trainer: pl.Trainer, task: Any, data: Any, checkpoint: Path | None, selection: str) -> dict[str, float]:
-    """Validation and test metrics at a checkpoint (None: the weights in hand); the task keeps the predictions.
+def score(
+    trainer: pl.Trainer, task: TaskModule, data: DataModule, checkpoint: Path | None, selection: str
+) -> dict[str, float]:
+    """Validation and test metrics at a checkpoint (None: the current weights); the task keeps the predictions.
 
-    Figures of a test set that also picked the epoch carry that in their name.
+    If the test set also selected the epoch, the names of its metrics say so.
     """
-    data.score_test_each_epoch = False
-    where = {"datamodule": data, "ckpt_path": checkpoint, "weights_only": True, "verbose": False}
-    validation, test = trainer.validate(task, **where), trainer.test(task, **where)  # [] of an empty split
-    suffix = "_best_test_epoch" if selection == "best_test" else ""
-    found = [(name, value) for part in validation for name, value in part.items()]
-    found += [(name + suffix, value) for part in test for name, value in part.items()]
-    return {name: float(value) for name, value in found}
+    metrics: dict[str, float] = {}
+    test_suffix = "_best_test_epoch" if selection == "best_test" else ""
+    for evaluate, suffix in ((trainer.validate, ""), (trainer.test, test_suffix)):
+        evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
+        metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
+    return metrics
 
 
 def results(
     config: Mapping[str, Any],
     folder: Path,
-    data: Any,
-    task: Any,
+    data: DataModule,
+    task: TaskModule,
     scored: Path | None,
     metrics: Mapping[str, float],
     predictions: Mapping[str, Mapping[str, Tensor]],
 ) -> dict[str, Any]:
-    """The facts that a summary gains when its run ends well; `scored` is the checkpoint behind the metrics."""
+    """The facts that a summary gains when its run ends well; `metrics` belong to the checkpoint `scored`."""
     history = read_metrics(folder)
     metric = f"val/{task.monitor}"
     checkpoint = {} if scored is None else read_checkpoint(scored)
@@ -55,8 +59,8 @@ def results(
     }
 
 
-def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
-    """What a figure must share with another to be comparable."""
+def protocol(config: Mapping[str, Any], data: DataModule, task: TaskModule) -> dict[str, Any]:
+    """The facts that two runs must share for their results to be comparable."""
     prints = data.fingerprint()
     limit_train, limit_eval = (config["data"].get(f"limit_{part}") for part in ("train", "eval"))
     return {
@@ -74,13 +78,13 @@ def protocol(config: Mapping[str, Any], data: Any, task: Any) -> dict[str, Any]:
     }
 
 
-def num_parameters(task: Any) -> int:
-    """How many numbers are trained."""
+def num_parameters(task: TaskModule) -> int:
+    """Number of trainable parameters."""
     return sum(p.numel() for p in task.parameters() if p.requires_grad)
 
 
-def cost_per_sample(task: Any) -> dict[str, int]:
-    """Multiply-adds, comparisons and moves of one sample's forward pass."""
+def cost_per_sample(task: TaskModule) -> dict[str, int]:
+    """Multiply-adds, comparisons and moves in the forward pass of one sample."""
     task.eval()
     with torch.no_grad():
         cost = count_cost(lambda: task(task.example()))

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as errors that a run can record."""
+"""Turns SIGINT and SIGTERM into errors that a run can record."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def interrupted(number: int, when: str = "") -> InterruptedRunError:
-    """The error of a run that a signal stopped; `when` is appended to the sentence."""
+    """The error for a run that a signal stopped; `when` is appended to its message."""
     return InterruptedRunError(f"stopped by {signal.Signals(number).name}{when}", number)
 
 
 @contextmanager
 def signals_as_errors() -> Iterator[None]:
-    """Raise InterruptedRunError in the main thread as soon as SIGINT or SIGTERM comes.
+    """Raises InterruptedRunError in the main thread when SIGINT or SIGTERM arrives.
 
-    Left to themselves, Python ends at SIGTERM without unwinding, and Lightning turns a KeyboardInterrupt into exit
-    code 1 and ignores Ctrl-C from then on. Loader workers inherit the handler by fork and leave it to this process.
+    By default SIGTERM ends Python without cleanup, and Lightning turns a KeyboardInterrupt into exit code 1 and then
+    ignores Ctrl-C. Loader workers inherit the handler when they are forked, so it ignores other processes.
     """
     owner = os.getpid()
 

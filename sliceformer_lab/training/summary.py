@@ -1,4 +1,4 @@
-"""summary.json: what a run was, what came out, and on which machine; and the table printed at its end."""
+"""Writes summary.json, the record of a run, and prints the table at its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.table import Table
 
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, read_summary
+from sliceformer_lab.runs.folder import SUMMARY, read_metrics, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.training.loggers import run_name
 
@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class Summary:
-    """The record of one run, written when it starts, when it fails and when it ends."""
+    """The record of one run: configuration, results and machine. Written when the run starts, fails or ends."""
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._folder = folder
         self._started = time.perf_counter()
-        self._earlier_seconds = _recorded_seconds(folder)  # of the starts before a resume
+        self._earlier_seconds = _recorded_seconds(folder)  # of earlier starts, if the run was resumed
         nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
         self.content: dict[str, Any] = {
             "name": run_name(config["names"], folder),
@@ -54,23 +54,23 @@ class Summary:
         }
 
     def update(self, **facts: object) -> None:
-        """Add facts and write the file."""
+        """Adds facts and writes the file."""
         self.content |= facts
         now = time.perf_counter() - self._started
         self.content["wall_seconds"] = round(self._earlier_seconds + now, 2)
         write_json(self._folder / SUMMARY, self.content)
 
     def fail(self, error: BaseException) -> None:
-        """Record how the run ended, if not well."""
+        """Records the error that ended the run."""
         status = error.status if isinstance(error, LabError) else "failed"
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
     def pictures(self) -> list[Path]:
-        """The figures in the run folder."""
+        """The pictures that exist in the run folder."""
         return [self._folder / name for name in PICTURES if (self._folder / name).is_file()]
 
-    def figures(self) -> dict[str, Any]:
-        """What a dashboard's table of runs shows: the scored metrics and what they cost."""
+    def dashboard_values(self) -> dict[str, Any]:
+        """Metrics, costs and times for a dashboard's table of runs."""
         names = ("status", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds")
         return {
             **self.content["metrics"],
@@ -80,8 +80,15 @@ class Summary:
         }
 
 
+def draw_curves(folder: Path) -> None:
+    """Draws curves.png from the metrics of a run folder."""
+    from sliceformer_lab.measures.plots import plot_curves
+
+    plot_curves(read_metrics(folder), folder / "curves.png")
+
+
 def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
-    """The table at the end of a run, notes on it, and where everything lies."""
+    """Prints a run's table, its comparison with a published number, a warning at chance level, and its files."""
     console = Console(highlight=False, soft_wrap=True)
     table = Table(title=summary["name"], show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -93,23 +100,23 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
         console.print(comparison)
     if warning := chance_warning(summary):
         log.warning(warning)
-    for path in (folder, *pictures):  # outside the table, which would break them
+    for path in (folder, *pictures):  # below the table, whose columns would wrap them
         console.print(str(path), markup=False)
 
 
 def chance_warning(summary: Mapping[str, Any]) -> str | None:
-    """What to say of a run that has learned nothing; None of any other, and where accuracy is not measured."""
+    """The warning for a run with accuracy at chance level; None for all others."""
     if not _is_at_chance(summary):
         return None
     return (
-        f"WARNING: test accuracy is at chance ({summary['chance']:.4f}, always the commonest class): this run has "
-        "learned nothing; what most often helps is a lower optim.lr or a longer optim.warmup_steps, then more epochs; "
-        "then look whether data.max_len cuts off what the class depends on, and whether padding is marked as such"
+        f"WARNING: test accuracy is at chance ({summary['chance']:.4f}, the most frequent class): the model has "
+        "learned nothing; try a lower optim.lr or a longer optim.warmup_steps first, then more epochs; then check "
+        "whether data.max_len truncates the tokens that decide the class, and whether padding is masked"
     )
 
 
 def _is_at_chance(summary: Mapping[str, Any]) -> bool:
-    """Whether test accuracy is within three standard errors above chance, which luck alone hardly ever exceeds."""
+    """Whether test accuracy is below chance plus three standard errors. False where accuracy is not measured."""
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
     chance = summary["chance"]
     if reached is None or chance is None:
@@ -118,7 +125,7 @@ def _is_at_chance(summary: Mapping[str, Any]) -> bool:
 
 
 def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
-    """Print recorded figures and those of a second scoring side by side."""
+    """Prints the recorded metrics next to those of a second scoring."""
     table = Table("metric", "recorded", "again")
     for name, value in again.items():
         table.add_row(name, f"{recorded[name]:.6f}" if name in recorded else "", f"{value:.6f}")
@@ -130,14 +137,14 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
     if _is_at_chance(summary):
-        rows.append(("at chance", f"{summary['chance']:.4f} is what the commonest class alone gives"))
+        rows.append(("at chance", f"always predicting the most frequent class gives {summary['chance']:.4f}"))
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
     if best["step"] is not None and protocol["steps"]:
         rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))
     elif best["epoch"] is not None:
         rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
     rows.append(("parameters", f"{summary['parameters']:,}"))
-    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} a sample, {cost['comparisons']:,} comparisons"))
+    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} per sample, {cost['comparisons']:,} comparisons"))
     if speed is not None:
         rows.append(("training speed", f"{speed:,.0f} samples/s"))
     if memory is not None:
@@ -154,7 +161,7 @@ def _recorded_seconds(folder: Path) -> float:
 
 
 def git_commit() -> str | None:
-    """The commit of this code, with -dirty where it was changed since; None outside a repository."""
+    """The commit of this code, with -dirty for uncommitted changes; None outside a repository."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     try:
         answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)

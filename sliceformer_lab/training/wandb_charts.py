@@ -1,4 +1,4 @@
-"""The spectra of a run as W&B charts and images. All charts are presets that every W&B server has."""
+"""Draws the spectra of a run as W&B charts and images. The charts are presets that every W&B server has."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from sliceformer_lab.measures.probe import ProbeRecord
 
 SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
 SPECTRUM_OVER_TRAINING = "charts/spectrum_over_training"
-BY_DEPTH = {  # key of a chart: measure, form and title
+BY_DEPTH = {  # chart key: measure, form and title
     f"charts/{measure}{'' if form == 'raw' else '_centred'}_by_depth": (measure, form, title)
     for measure, form, title in DEPTH_PANELS
 }
 HEATMAPS = "pictures/heatmaps"
-JOBS, ROWS = "comparison/jobs", "comparison/rows"  # tables of a sweep: every job, and the seeds of a row together
+JOBS, ROWS = (
+    "comparison/jobs",
+    "comparison/rows",
+)  # tables of a sweep: one line per job; one per row, averaged over seeds
 BY_ATTENTION = "comparison/metric_by_attention"
 LINE_SERIES = "wandb/lineseries/v0"
 LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
-MOST_MOMENTS = 6  # lines of a chart over training
+MOST_MOMENTS = 6  # lines in the chart over training
 SMALLEST_SIDE = 256  # pixels of a heatmap's longer side
 
 Lines = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # x and y by name
 
 
 def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
-    """Singular spectra by layer and over training, and every measure of DEPTH_PANELS against depth, by key.
+    """Charts by key: singular spectra by layer and over training, and the measures of DEPTH_PANELS by depth.
 
-    The preset has no logarithmic axis, so spectra are given as log10 of s_i / s_1. All are means over the samples.
+    The preset has no logarithmic axis, so spectra are log10 of s_i / s_1. All values are means over the samples.
     """
     samples = f"mean over {len(record.sample_ids)} samples"
     output = PLACES_SHOWN["output"].lower()
@@ -63,13 +66,13 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
 
 
 def heatmap_images(record: ProbeRecord) -> list[wandb.Image]:
-    """The operator's output of one sample, an image for each layer on one colour scale; [] of an older record."""
+    """The operator's output for one sample: an image per layer, all on one colour scale. [] for older records."""
     if record.heatmaps is None or not np.isfinite(record.heatmaps).any():
         return []
     low, high = np.nanmin(record.heatmaps), np.nanmax(record.heatmaps)
     images = []
     for layer, heatmap in enumerate(record.heatmaps, start=1):
-        shown = heatmap[:, ~np.isnan(heatmap).all(axis=0)]  # (N, D), not the columns that only wider layers have
+        shown = heatmap[:, ~np.isnan(heatmap).all(axis=0)]  # (N, D), without the columns that only wider layers have
         colours = LAYER_SCALE((shown - low) / max(high - low, np.finfo(np.float32).tiny))[..., :3]
         zoom = max(1, -(-SMALLEST_SIDE // max(shown.shape)))
         pixels = (255 * colours).round().astype(np.uint8).repeat(zoom, axis=0).repeat(zoom, axis=1)
@@ -82,13 +85,13 @@ def heatmap_images(record: ProbeRecord) -> list[wandb.Image]:
 
 
 def _log_spectrum(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Index and log10 of the singular values (R,) that are more than rounding."""
-    kept = values[values > FLOOR]  # not the NaN beyond the shorter matrices' end
+    """Index and log10 of the singular values (R,) above rounding error."""
+    kept = values[values > FLOOR]  # drops the NaN that pads shorter matrices
     return np.arange(1, len(kept) + 1, dtype=np.float64), np.log10(kept)
 
 
 def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
-    """A line for each name; points that are not finite are left out."""
+    """A line per name, without the points that are not finite."""
     known = {name: (x[np.isfinite(y)].tolist(), y[np.isfinite(y)].tolist()) for name, (x, y) in lines.items()}
     xs, ys = [x for x, _ in known.values()], [y for _, y in known.values()]
     return wandb.plot.line_series(xs, ys, keys=list(known), title=title, xname=xname)

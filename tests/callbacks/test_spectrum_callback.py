@@ -1,4 +1,4 @@
-"""The spectrum callback measures what it says, of real tokens only, and leaves training exactly as it was."""
+"""The spectrum callback measures real tokens only and does not change training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKENS = 1 + GRID[0] * GRID[1]  # a CLS token in front
 
 
 class Model(LightningModule):
-    """An encoder with everything a careless probe could disturb: dropout and running statistics."""
+    """An encoder with dropout and running statistics, which a probe must not disturb."""
 
     def __init__(self, attention: str = "mha", depth: int = DEPTH) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Model(LightningModule):
 
 
 class Data(LightningDataModule):
-    """24 random rows; with `lengths`, padded ones."""
+    """24 random rows, padded if `lengths` are given."""
 
     def __init__(self, lengths: tuple[int, ...] | None = None) -> None:
         super().__init__()
@@ -105,8 +105,8 @@ def train(folder: Path, model: Model, data: Data, *callbacks: Spectrum, epochs: 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No picture where a test does not look at it; the run of `trained` is made before and draws."""
-    monkeypatch.setattr("sliceformer_lab.callbacks.record_spectrum.plot_spectra", lambda record, path: None)
+    """Skips the picture, except in the module's fixture `trained`."""
+    monkeypatch.setattr("sliceformer_lab.measures.plots.plot_spectra", lambda record, path: None)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["identity", "mean", "csp", "sliceformer"])
-def test_controls_show_the_collapse_they_stand_for(tmp_path: Path, option: str) -> None:
+def test_controls_show_their_expected_collapse(tmp_path: Path, option: str) -> None:
     train(tmp_path, Model(option, depth=1), Data(), probe(tmp_path), epochs=1)
     record = ProbeRecord.load(tmp_path / "spectrum.npz")
     rank_in, rank_out = (record.at("stable_rank", place, "mean_removed")[0] for place in ("input", "output"))
@@ -198,7 +198,7 @@ def test_controls_show_the_collapse_they_stand_for(tmp_path: Path, option: str) 
     assert (record.at("stable_rank", "output", "mean_removed")[0] < 1.3) == (option in ("mean", "sliceformer"))
 
 
-def test_long_samples_are_measured_on_a_fixed_subset_and_said_so(
+def test_long_samples_are_measured_on_a_fixed_subset_and_the_note_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="sliceformer_lab.callbacks.record_spectrum"):
@@ -219,7 +219,7 @@ def test_record_of_an_older_version_has_no_heatmaps(trained: tuple[Path, Model],
     assert ProbeRecord.load(tmp_path / "again.npz").heatmaps is None
 
 
-def test_heads_of_different_widths_are_filled_up_with_nan() -> None:
+def test_heads_of_different_widths_are_padded_with_nan() -> None:
     wide, narrow = torch.randn(3, 8), torch.randn(3, 4)
     heads = first_heads([wide, narrow], [4, 2])
     np.testing.assert_array_equal(heads[0], wide[:, :4])
@@ -246,7 +246,7 @@ def test_scalars_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, 
     assert not list(folder.glob("*.unfinished"))
 
 
-def test_a_model_without_blocks_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_model_without_blocks_is_refused(tmp_path: Path) -> None:
     model = Model()
     model.encoder = nn.Linear(DIM, DIM)
     with pytest.raises(ValueError, match=r"Model has no encoder\.blocks"):

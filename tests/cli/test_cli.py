@@ -69,8 +69,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
     {
         "attention=cps": "attention=cps: there is no such option; did you mean csp? (there are bigbird, cosformer, csp",
         "attention=zzz": "attention=zzz: there is no such option; there are bigbird, cosformer, csp",
-        "experiment=table3_cifar10_csp": "did you mean csp/table3_cifar10_csp?",
-        "experiment=nope": "experiment=nope: there is no such option; --help lists them",
+        "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
+        "recipe=nope": "recipe=nope: there is no such option; --help lists them",
         "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
         "-m attention=mha,cps": "attention=cps: there is no such option; did you mean csp?",
         "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
@@ -153,11 +153,11 @@ def test_sizes_that_do_not_fit_are_refused_in_one_sentence(
 def test_code_named_by_a_file_is_refused_unless_the_command_line_allows_it(
     lab: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "mine.yaml").write_text(
         "# @package _global_\nallow_targets: [json.]\nattention:\n  _target_: json.loads\n"
     )
-    mine = ("--config-dir", str(tmp_path), "experiment=mine")
+    mine = ("--config-dir", str(tmp_path), "recipe=mine")
     assert "attention._target_: json.loads is code outside the allowed packages" in refusal(lab(*mine))
     allowed = refusal(lab(*mine, "allow_targets=[json.]"))  # found, and checked like any other target
     assert "outside" not in allowed and "attention.s: a value is needed" in allowed

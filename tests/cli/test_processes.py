@@ -19,7 +19,7 @@ SMALL = ("encoder=tiny", "data.limit_train=64", "callbacks=minimal", "attention=
 
 def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in `folder`."""
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_script_trains_from_any_folder_whatever_files_are_in_it(tmp_path: Path) -> None:
@@ -43,20 +43,12 @@ def test_module_refuses_a_wrong_option_and_writes_nothing(tmp_path: Path) -> Non
 def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int, code: int) -> None:
     command = (*MODULE, "-m", *SMALL, "optim.epochs=10000", "seed=0,1")
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not list(tmp_path.rglob("last.ckpt")) and time.monotonic() < deadline:
             time.sleep(0.1)
         os.kill(process.pid, number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == code, err
     assert "Traceback" not in out + err and "interrupted  stopped by SIG" in out
     (job,) = (path.parent for path in tmp_path.rglob("summary.json"))
     assert '"status": "interrupted"' in (job / "summary.json").read_text()
-
-
-@pytest.mark.slow
-def test_sweep_of_distributed_runs_has_one_folder_a_job(tmp_path: Path) -> None:
-    two_processes = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
-    done = call(tmp_path, *MODULE, "-m", *SMALL, *two_processes, "optim.epochs=1", "attention=mha,identity")
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.rglob("summary.json"))) == len(list(tmp_path.rglob("config.yaml"))) // 2 == 2

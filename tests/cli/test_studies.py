@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from omegaconf import OmegaConf
 from support.run_folders import write_run
 from support.runs import small_config
+from support.studies import rows_of_study
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report import write_report
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import InterruptedRunError, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
-from sliceformer_lab.runs.papers import find, obstacles
+from sliceformer_lab.runs.papers import find, obstacles, recipe_rows
 from sliceformer_lab.training import run
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.optim import OptimOptions
 
 TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
-TABLES["csp_table4"] = ("csp/table4", "csp/table7_")  # both halves, and MEGA with CSP
-BORROWED = {  # what SAMSA's Table 4 prints of its Table 1
+TABLES["csp_table4"] = ("csp/table4",)  # both halves
+ADDED = {  # MEGA with CSP, which CSP's Table 7 has, and what SAMSA's Table 4 prints of its Table 1
+    "csp_table4": {
+        *(f"recipe=csp/table4b_lra_{task} attention=csp_complete" for task in ("listops", "text", "retrieval")),
+        "recipe=csp/table4b_lra_image attention=csp_shift_only",
+        *(f"recipe=csp/table4b_lra_{task} attention=csp" for task in ("pathfinder", "pathx")),
+    },
     "samsa_table4": {
-        *("samsa/table1_modelnet40_hard_512", "samsa/table1_modelnet40_soft_256"),
-        "samsa/table1_shapenet_part_hard_256",
-    }
+        "recipe=samsa/table1_modelnet40 attention=samsa attention.sample_size=512",
+        "recipe=samsa/table1_modelnet40 attention=samsa_soft attention.sample_size=256",
+        "recipe=samsa/table1_shapenet_part attention=samsa attention.sample_size=256",
+    },
 }
 NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text
 TASKS = option_names("task")
@@ -54,28 +58,19 @@ NUM_TOKENS = {
     **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
     **{"modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
 }
-MHA = ("study=csp_table1", "experiment=csp/table1_mha")
+MHA = ("study=csp_table1", "attention=mha")
 Lab = Callable[..., int]
 
 
-@cache
-def small_file(task: str) -> dict[str, Any]:
-    text = (CONF_DIR / "scale" / "_of_task" / "small" / f"{task}.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
-
-
-def study_experiments(name: str) -> list[str]:
-    """The experiments that a study sweeps."""
-    content: Any = OmegaConf.load(CONF_DIR / "study" / f"{name}.yaml")
-    return [word.strip() for word in content.hydra.sweeper.params.experiment.split(",")]
+def commands(recipes: set[str]) -> set[str]:
+    return {f"recipe={recipe} {words}" for recipe in recipes for words in recipe_rows(recipe)}
 
 
 @pytest.mark.parametrize("study", TABLES)
-def test_study_is_every_experiment_of_its_table_and_says_so(study: str) -> None:
-    of_table = {name for name in option_names("experiment") if name.startswith(TABLES[study])}
-    listed = study_experiments(study)
-    assert of_table and set(listed) == of_table | BORROWED.get(study, set())
+def test_study_is_every_row_of_its_table_and_says_so(study: str) -> None:
+    of_table = {name for name in option_names("recipe") if name.startswith(TABLES[study])}
+    listed = rows_of_study(study)
+    assert of_table and set(listed) == commands(of_table) | ADDED.get(study, set())
     assert len(listed) == len(set(listed))
     text = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8")
     assert f"({len(listed)} runs)" in text.splitlines()[1] and "# Recipe: " in text and "Left out: " in text
@@ -83,38 +78,41 @@ def test_study_is_every_experiment_of_its_table_and_says_so(study: str) -> None:
 
 
 def test_every_published_setting_is_part_of_a_study() -> None:
-    listed = {name for study in TABLES for name in study_experiments(study)}
-    of_papers = {name for name in option_names("experiment") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
-    assert listed == of_papers - NO_TABLE
+    listed = {row for study in TABLES for row in rows_of_study(study)}
+    of_papers = {name for name in option_names("recipe") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
+    assert listed == commands(of_papers - NO_TABLE) | ADDED["csp_table4"]
 
 
-@pytest.mark.parametrize("study", ["sliceformer_table2", "csp_table4", "samsa_table3"])
-def test_a_small_study_composes_and_the_scale_wins_over_the_experiment(study: str) -> None:
-    config = compose_root([f"study={study}", "scale=small", f"experiment={study_experiments(study)[-1]}"])
-    choices = config["hydra"]["runtime"]["choices"]
-    small = small_file(choices["task"])
-    assert {**config["data"], **small["data"]} == config["data"]
-    assert {**config["optim"], **small["optim"]} == config["optim"]
-    assert (choices["study"], choices["scale"]) == (study, "small")
-    assert config["hydra"]["mode"].name == "MULTIRUN"
+def test_a_small_study_composes_and_the_scale_wins_over_the_recipe() -> None:
+    config = compose_job(["study=csp_table4", "scale=small", *rows_of_study("csp_table4")[-1].split()])
+    assert (config["data"]["batch_size"], config["data"]["max_len"], config["optim"]["max_steps"]) == (2, 2048, 20)
+    assert (config["names"]["study"], config["names"]["scale"]) == ("csp_table4", "small")
 
 
 def test_full_scale_changes_nothing_and_the_command_line_wins_over_any() -> None:
-    name = "csp/table4b_lra_image_mega"  # which sets data.batch_size, as the small scale does
-    plain, full = compose_root([f"experiment={name}"]), compose_root([f"experiment={name}", "scale=full"])
-    assert {**plain, "hydra": None} == {**full, "hydra": None}
-    small = compose_root([f"experiment={name}", "scale=small", "data.batch_size=3", "optim=fast", "encoder=tiny"])
-    assert plain["data"]["batch_size"] == 50 and small["data"]["batch_size"] == 3
+    words = ["recipe=csp/table4b_lra_image", "attention=mega"]  # which sets data.batch_size, as the small scale does
+    plain, full = compose_job(words), compose_job([*words, "scale=full"])
+    assert plain == full and plain["data"]["batch_size"] == 50
+    small = compose_job([*words, "scale=small", "data.batch_size=3", "optim.epochs=10", "encoder.dim=64"])
+    assert small["data"]["batch_size"] == 3
     assert (small["optim"]["epochs"], small["optim"]["max_steps"], small["encoder"]["dim"]) == (10, 100, 64)
+
+
+def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
+    """Where scale/small has no value and no default for a task, it takes the one of conf/data, not the recipe's."""
+    small = written_option("scale", "small")["data"]
+    for name in option_names("recipe"):
+        written = written_option("recipe", name)
+        task = next(word["override /task"] for word in written["defaults"] if "override /task" in word)
+        for key in set(written.get("data", {})) & set(small):
+            assert f"{task}:" in small[key] or not small[key].endswith("}}"), (name, key)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_small_run_of_every_task_builds_with_known_options_and_lengths(task: str) -> None:
     """Parameters on the meta device: a shape that does not fit, or an option that a task lacks, is an error."""
-    assert set(small_file(task)) == {"data", "optim"} and set(small_file(task)["optim"]) == {"max_steps"}
-    written = yaml.safe_load((CONF_DIR / "data" / f"{task}.yaml").read_text(encoding="utf-8"))
-    assert set(small_file(task)["data"]) <= set(written)
-    config = compose_root([f"task={task}", "scale=small", "attention=mha"])
+    config = compose_job([f"task={task}", "scale=small", "attention=mha"])
+    assert set(config["data"]) == set(written_option("data", task))
     config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
     data = build_data(config)
     with torch.device("meta"):
@@ -128,11 +126,16 @@ def test_a_task_without_sizes_at_a_scale_is_refused_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["scale=small", "data.limit_train=???"]) == 1
-    assert capsys.readouterr().err == (
-        "sliceformer-lab: scale=small: task=digits has no sizes at this scale; "
-        "write conf/scale/_of_task/small/digits.yaml\n"
-    )
+    task = tmp_path / "task" / "mine.yaml"
+    task.parent.mkdir()
+    task.write_text("# @package _global_\ndefaults:\n  - digits\n")
+    for words in (["--config-dir", str(tmp_path), "task=mine"], ["data.limit_train=???"]):
+        assert main(["scale=small", *words]) == 1
+        name = "mine" if "task=mine" in words else "digits"
+        assert capsys.readouterr().err == (
+            f"sliceformer-lab: scale=small: task={name} has no sizes at this scale; "
+            "write them in conf/scale/small.yaml\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -266,14 +269,14 @@ def test_a_killed_study_continues_with_the_missing_jobs_and_ends_with_a_report(
     found = collect(tmp_path / "sweep")
     assert {run.status for run in found.runs} == {"ok", "interrupted"}
     (missing,) = found.missing
-    assert missing.job == 2 and "experiment=csp/table1_unit_shift" in missing.overrides
+    assert missing.job == 2 and "attention=csp_unit_shift" in missing.overrides
     assert {run.summary["study"] for run in found.runs} == {"csp_table1"}
     out = capsys.readouterr().out
     assert "study csp_table1 at scale small: 3 jobs" in out and "hydra.sweep.dir=sweep continues it" in out
 
     assert lab(*words) == 1
-    experiments = [config["names"]["experiment"].partition("table1_")[2] for config in trained]
-    assert experiments == ["head_block_shift", "mha", "mha", "unit_shift"]
+    attentions = [config["names"]["attention"] for config in trained]
+    assert attentions == ["mha", "csp_head_block", "csp_head_block", "csp_unit_shift"]
     out = capsys.readouterr().out
     assert "1 of them have finished there" in out and "failed  RuntimeError: no data" in out
     assert str(tmp_path / "sweep" / "report" / "report.html") in out
@@ -296,7 +299,7 @@ def test_a_folder_with_other_runs_is_refused_job_by_job(
 def test_a_study_of_models_of_one_size_continues_with_the_widths_it_solved(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unit_shift = ("study=csp_table1", "experiment=csp/table1_unit_shift")
+    unit_shift = ("study=csp_table1", "attention=csp_unit_shift")
     words = (*unit_shift, "data.root=unused", "hydra.sweep.dir=sweep", "budget=params:mha")
     trained = train_in_turn(monkeypatch, None)
     assert lab(*words) == 0
@@ -304,17 +307,21 @@ def test_a_study_of_models_of_one_size_continues_with_the_widths_it_solved(
     assert lab(*words) == 0, "the saved width is the solved one"
 
 
-def test_the_command_line_replaces_what_a_study_sweeps(
+def test_the_command_line_replaces_what_a_study_sweeps_and_selects_rows(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = train_in_turn(monkeypatch, *[None] * 4)
+    trained = train_in_turn(monkeypatch, *[None] * 8)
     assert lab("study=controls_digits", "attention=csp", "seed=3,4") == 0
     assert [(config["names"]["attention"], config["seed"]) for config in trained] == [("csp", 3), ("csp", 4)]
-    experiments = ["csp/table3_cifar10_shift_only", "csp/table3_cifar10_sort_only"]
-    assert lab("study=csp_table3", f"experiment={','.join(experiments)}", "data.root=unused", "scale=small") == 0
-    assert [config["names"]["experiment"] for config in trained[2:]] == experiments
+    two = ("recipe=csp/table3_cifar10", "attention=csp_shift_only,csp_sort_only")
+    assert lab("study=csp_table3", *two, "data.root=unused", "scale=small") == 0
+    assert [config["names"]["attention"] for config in trained[2:]] == ["csp_shift_only", "csp_sort_only"]
+    four = ("recipe=csp/table3_cifar10,csp/table3_cifar100", "attention=csp", "seed=0,1", "data.root=unused")
+    assert lab("study=csp_table3", *four) == 0
+    jobs = [(config["names"]["recipe"], config["names"]["attention"], config["seed"]) for config in trained[4:]]
+    assert jobs == [(f"csp/table3_{task}", "csp", seed) for task in ("cifar10", "cifar100") for seed in (0, 1)]
     names = sorted(folder.name for folder in (tmp_path / "outputs" / "sweeps").iterdir())
-    assert [re.sub(r"-\d{4}-.*", "", name) for name in names] == ["controls_digits", "csp_table3"]
+    assert [re.sub(r"-\d{4}-.*", "", name) for name in names] == ["controls_digits", "csp_table3", "csp_table3"]
 
 
 def test_a_sweep_without_a_study_writes_no_report(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,6 +358,27 @@ def test_a_wrong_study_is_refused_in_one_sentence_with_the_valid_names(
     err = capsys.readouterr().err
     assert re.match(f"sliceformer-lab: {sentence}", err) and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attention_that_a_study_does_not_have_is_refused_in_one_sentence(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab("study=csp_table1", "attention=fnet", "data.root=unused") == 1
+    assert capsys.readouterr().err == (
+        "sliceformer-lab: the study has no row with this recipe and attention; its file in conf/study lists them\n"
+    )
+
+
+def test_rows_with_options_are_jobs_of_their_own_and_the_command_line_replaces_their_options(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = train_in_turn(monkeypatch, *[None] * 6)
+    words = ("study=samsa_table1", "recipe=samsa/table1_modelnet40", "attention=samsa", "data.root=unused")
+    assert lab(*words) == 0
+    assert [config["attention"]["sample_size"] for config in trained] == [128, 256, 512]
+    assert [config["published"]["variant"] for config in trained] == ["k=128,hard", "k=256,hard", "k=512,hard"]
+    assert lab(*words, "attention.sample_size=64") == 0
+    assert {(config["attention"]["sample_size"], config["published"]) for config in trained[3:]} == {(64, None)}
 
 
 def test_help_lists_studies_and_scales_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:

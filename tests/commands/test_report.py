@@ -104,7 +104,7 @@ def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: P
     assert "csp: planned, but left no readable run: sweeps/one, job 2: attention=csp seed=2" in page
     assert page.count("planned, but left no readable run: sweeps/one") == 4
     (sweep / "multirun.yaml").write_text("hydra: {}")
-    assert "what this sweep planned is unknown" in text(tmp_path)
+    assert "the jobs of this sweep cannot be read" in text(tmp_path)
 
 
 def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     assert len(found) == 5
     titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in found}
     assert titles["digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp", "mha"]
-    assert titles["mnist: no run has ended"] == ["mha"]
+    assert titles["mnist: no run has finished"] == ["mha"]
     assert sum("a trial of a few batches" in title for title in titles) == 1
     assert sum("not the official set" in title for title in titles) == 1
 
@@ -319,7 +319,7 @@ def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: P
     assert all(bool(line.command) != bool(line.reason) for line in covered)
     found: dict[str, Coverage] = {str(line.result.cell): line for line in covered}
     csp = found["csp, table3, cifar10, csp, test/accuracy"]
-    assert csp.command == "python -m sliceformer_lab experiment=csp/table3_cifar10_csp"
+    assert csp.command == "python -m sliceformer_lab recipe=csp/table3_cifar10 attention=csp"
     assert csp.status == "0.8500 (equal protocol); failed"
     assert found["csp, table3, cifar10, csp, params_millions"].status.startswith("6.3780 (equal protocol)")
     assert (

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from itertools import cycle
 from typing import Any
 
 import pytest
+import yaml
 from support.yaml_options import as_yaml, folded
 
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
 from sliceformer_lab.config.schema import check_options, locate, schema
 
-# conf/attention, encoder and block have tests of their own, conf/experiment too
+# conf/attention, encoder and block have tests of their own, conf/recipe too
 GROUPS = ("task", "data", "optim", "callbacks", "logger")
 OPTIONS = [(group, name) for group in GROUPS for name in option_names(group)]
 CHOICES = [
     f"{group.name}={name}"
     for group in sorted(CONF_DIR.iterdir())
-    if group.is_dir() and group.name not in ("attention", "task", "experiment", "analysis")
+    if group.is_dir() and group.name not in ("attention", "task", "recipe", "analysis")
     for name in option_names(group.name)
 ]
 PAIRS = list(zip(option_names("attention"), cycle(option_names("task")), strict=False))  # each of both once
+
+
+def test_the_configuration_stays_small_and_no_two_files_say_the_same() -> None:
+    contents: dict[str, list[str]] = {}
+    for file in CONF_DIR.rglob("*.yaml"):
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if content:  # scale/full is nothing but a comment
+            alike = contents.setdefault(json.dumps(content, sort_keys=True), [])
+            alike.append(file.relative_to(CONF_DIR).as_posix())
+    assert sum(map(len, contents.values())) < 250
+    assert [files for files in contents.values() if len(files) > 1] == []
 
 
 @cache

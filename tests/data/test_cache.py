@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.data import cache
-from sliceformer_lab.data.cache import cached, content_digest, is_whole, manifest
+from sliceformer_lab.data.cache import cached, content_digest, is_complete, manifest
 from sliceformer_lab.errors import DataError
 
 KEY = {"length": 3, "files": {"a.txt": [1, 2]}, "names": ("x", "y")}
@@ -105,7 +105,7 @@ def test_a_build_that_stops_leaves_no_folder_and_can_go_on(tmp_path: Path) -> No
     assert next(p.name for p in tmp_path.iterdir() if p.is_dir()).endswith(".unfinished")
     folder = cached(tmp_path, "set", KEY, goes_on)
     assert seen == [["part1"]]
-    assert set(manifest(folder)["files"]) == {"part1", "part2"} and is_whole(folder, manifest(folder)["key"])
+    assert set(manifest(folder)["files"]) == {"part1", "part2"} and is_complete(folder, manifest(folder)["key"])
     assert not [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")]
 
 

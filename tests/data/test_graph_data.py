@@ -10,9 +10,9 @@ import torch
 from support import golden_files
 from torch.testing import assert_close
 
-from sliceformer_lab.data.graphs.base import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.graphs.shortest_paths import LARGEST, UNREACHABLE, path_nodes, shortest_paths
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, molecule
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 
 SMILES = ("CC(=O)Oc1ccccc1C(=O)O", "C", "C/C=C\\C#N", "[Na+].[Cl-]", "C1CC1N")
 

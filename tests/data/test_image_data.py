@@ -13,11 +13,13 @@ from support.image_modules import module, node, ready
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import construct, schema
-from sliceformer_lab.data.images.augment import random_crop_flip
-from sliceformer_lab.data.images.base import ImageData, ImageSplit, carve
+from sliceformer_lab.data.images.base import ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
+from sliceformer_lab.data.images.crop_flip import random_crop_flip
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
+from sliceformer_lab.data.spec import LoadPlan
+from sliceformer_lab.data.splits import hold_out
 
 SETS = ["digits", *official_files.IMAGE_SETS]
 
@@ -63,15 +65,13 @@ def test_splits_share_no_picture(name: str, tmp_path: Path) -> None:
 def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
     data, same, other = (ready("cifar10", tmp_path, split_seed=s) for s in (3, 3, 4))
     assert members(data, "val")[1] == members(same, "val")[1] != members(other, "val")[1]
-    reseeded = module("cifar10", tmp_path, split_seed=3)
-    reseeded.seed = 99
-    reseeded.setup()
+    reseeded = ready("cifar10", tmp_path, LoadPlan(seed=99), split_seed=3)
     assert members(reseeded, "val")[1] == members(data, "val")[1]
 
 
 def test_held_out_part_has_the_same_share_of_every_class() -> None:
     targets = torch.tensor([0] * 40 + [1] * 20 + [2] * 10)[torch.randperm(70)]
-    kept, held = carve(targets, 0.2, seed=1)
+    kept, held = hold_out(targets, 0.2, 1, "set", "val")
     assert targets[held].bincount().tolist() == [8, 4, 2]
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(70))
     assert kept.tolist() != sorted(kept.tolist())

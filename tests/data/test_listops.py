@@ -25,6 +25,7 @@ from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.expressions import MAX_DEPTH, VOCABULARY, distinct, draw, ids_of, value_of
 from sliceformer_lab.data.sequences.listops import ListOps
+from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
 
 SMALL: dict[str, Any] = {"min_len": 10, "max_len": 60, "num_train": 300, "num_val": 40, "num_test": 50}
@@ -169,8 +170,7 @@ def test_set_of_other_options_is_another_set(tmp_path: Path, option: str) -> Non
 
 
 def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
-    data = listops(tmp_path)
-    data.seed = 7
+    data = listops(tmp_path, plan=LoadPlan(seed=7))
     assert data.folder() == listops(tmp_path).folder()
     assert not set(examples(data, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
 
@@ -235,10 +235,10 @@ def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> Non
     [
         (b"( ( ( [SM 3 ) 4 ) ] )", "has 1 columns separated by tabs, expected 2"),
         (b"( ( ( [SM 3 ) 4 ) ] )\t7\t7", "has 3 columns separated by tabs, expected 2"),
-        (b"( ( ( [SM 3 ) 4 ) ] )\t8", "the target is '8', but the expression comes to 7"),
-        (b"( ( ( [SM 3 ) 4 ) ] )\tseven", "the target is 'seven', but the expression comes to 7"),
-        (b"( ( ( [FIRST 3 ) 4 ) ] )\t3", r"the expression has '[FIRST', which is no symbol of ListOps"),
-        (b"( ( [SM 3 ) 4 )\t7", "the expression is not one whole expression"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\t8", "the target is '8', but the value of the expression is 7"),
+        (b"( ( ( [SM 3 ) 4 ) ] )\tseven", "the target is 'seven', but the value of the expression is 7"),
+        (b"( ( ( [FIRST 3 ) 4 ) ] )\t3", r"the expression has '[FIRST', which is not a symbol of ListOps"),
+        (b"( ( [SM 3 ) 4 )\t7", "the expression is not one complete expression"),
         (b"( ( ( [SM 3 ) \xe9 ) ] )\t7", "is not UTF-8"),
     ],
 )

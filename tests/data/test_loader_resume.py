@@ -19,6 +19,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.imagenet import ImageNet1k
 from sliceformer_lab.data.loader import PassSampler, SeededLoader
+from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.training.distributed import VARIABLES
 
 
@@ -50,8 +51,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def cifar(root: Path, **options: Any) -> CIFAR10:
-    return CIFAR10(root=str(root), verify=False, batch_size=16, **options)
+def cifar(root: Path, seed: int = 0, **options: Any) -> CIFAR10:
+    return CIFAR10(LoadPlan(seed=seed), root=str(root), verify=False, batch_size=16, **options)
 
 
 def trainer(root: Path, **options: Any) -> pl.Trainer:
@@ -69,9 +70,7 @@ def trainer(root: Path, **options: Any) -> pl.Trainer:
 def train(root: Path, epochs: int, resume: Path | None = None, **options: Any) -> tuple[Recorder, pl.Trainer]:
     torch.manual_seed(0)
     model, run = Recorder(), trainer(root, max_epochs=epochs)
-    data = cifar(root, **options)
-    data.seed = 5
-    run.fit(model, datamodule=data, ckpt_path=resume)
+    run.fit(model, datamodule=cifar(root, seed=5, **options), ckpt_path=resume)
     return model, run
 
 
@@ -112,8 +111,9 @@ def test_epochs_differ_in_order_and_augmentation(root: Path) -> None:
 
 
 def test_the_same_pictures_are_augmented_anew_in_every_pass(root: Path) -> None:
-    data, seen = cifar(root), []
-    for data.seed in (0, 0, 1):
+    seen = []
+    for seed in (0, 0, 1):
+        data = cifar(root, seed)
         passes(data)
         seen.append(data.splits["train"].__getitems__([0, 1, 2]).inputs)
     assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
@@ -141,15 +141,12 @@ def test_seed_changes_batches_and_loading_leaves_the_run_s_generators_alone(root
     first = passes(data)
     assert torch.equal(before[0], torch.get_rng_state())
     assert str(before[1:]) == str((random.getstate(), np.random.get_state(legacy=False)))
-    data.seed = 1
-    assert not torch.equal(first[0].ids, passes(data)[0].ids)
+    assert not torch.equal(first[0].ids, passes(cifar(root, seed=1))[0].ids)
 
 
 def test_evaluation_keeps_order_and_pictures(root: Path) -> None:
-    data = cifar(root)
-    first = passes(data, "test")
-    data.seed = 1
-    assert_same([(b.ids, b.inputs) for b in first], [(b.ids, b.inputs) for b in passes(data, "test")])
+    first, other = (passes(cifar(root, seed), "test") for seed in (0, 1))
+    assert_same([(b.ids, b.inputs) for b in first], [(b.ids, b.inputs) for b in other])
     assert torch.cat([b.ids for b in first]).tolist() == list(range(20))
 
 

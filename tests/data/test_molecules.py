@@ -15,8 +15,9 @@ from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.data.graphs.base import GraphSplit
-from sliceformer_lab.data.graphs.molecule import HARTREE, MoleculeTable
+from sliceformer_lab.data.graphs.molecule import MoleculeTable
+from sliceformer_lab.data.graphs.qm9 import HARTREE
+from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.graph import GraphRegression
 from sliceformer_lab.training.build import build_data, build_task
@@ -63,7 +64,7 @@ def test_a_split_of_another_set_is_refused(tmp_path: Path) -> None:
     official_graphs.pcqm4m(tmp_path)
     file = tmp_path / "pcqm4m-v2" / "split_dict.pt"
     torch.save({"train": np.arange(10), "valid": np.array([99])}, file)
-    with pytest.raises(DataError, match=r"names molecule 99, but .* has 40; they are not of one set"):
+    with pytest.raises(DataError, match=r"names molecule 99, but .* has 40; use files of one set"):
         task_modules.ready("pcqm4m", tmp_path)
 
 
@@ -112,11 +113,11 @@ def test_what_does_not_parse_stops_by_option(tmp_path: Path, row: str, message: 
     [
         (["CCO,x"], {}, "line 2: target is 'x', not a number"),
         (["CCO,inf"], {}, "target is infinite"),
-        (["CCO,1"], {"targets": ("gap",)}, "no column 'gap' but smiles, target; choose one by data.targets"),
-        (["CCO,1"], {"smiles_column": "SMILES"}, "choose one by data.smiles_column"),
+        (["CCO,1"], {"targets": ("gap",)}, "no column 'gap'; data.targets can be one of smiles, target"),
+        (["CCO,1"], {"smiles_column": "SMILES"}, "data.smiles_column can be one of"),
         (["C1CC,1"], {}, "none of 1 graphs can be used"),
-        (["CCO,1"], {"val_fraction": 0.3}, "holding out 0.3 of 1 graphs for val takes none"),
-        (["CCO,1", "CC,2"], {"split_column": "target"}, "target is '1', which names no part"),
+        (["CCO,1"], {"val_fraction": 0.3}, "holding out 0.3 of 1 examples for val takes none"),
+        (["CCO,1", "CC,2"], {"split_column": "target"}, "target is '1'; use one of train"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_told_in_one_sentence(

@@ -17,7 +17,8 @@ from sliceformer_lab.data.cache import content_digest, manifest
 from sliceformer_lab.data.images.contact_sheet import COLOURS
 from sliceformer_lab.data.sequences import pathfinder_files
 from sliceformer_lab.data.sequences.pathfinder import LRAPathfinder, LRAPathX
-from sliceformer_lab.data.sequences.snakes import SnakeOptions, Snakes
+from sliceformer_lab.data.sequences.snake_board import SnakeOptions
+from sliceformer_lab.data.sequences.snakes import Snakes
 from sliceformer_lab.errors import DataError
 
 SMALL: dict[str, Any] = {"difficulty": "easy", "num_examples": 40, "processes": 1, "batch_size": 4}
@@ -58,7 +59,7 @@ def test_splits_are_80_10_10_percent_of_the_seeds_pictures_in_their_order(drawn:
 
 @pytest.mark.parametrize(("count", "sizes"), [(10, (8, 1, 1)), (19, (15, 1, 3)), (200_000, (160_000, 20_000, 20_000))])
 def test_every_picture_is_in_one_split(count: int, sizes: tuple[int, int, int]) -> None:
-    assert tuple(pathfinder_files.divided(count).values()) == sizes
+    assert tuple(pathfinder_files.split_sizes(count).values()) == sizes
 
 
 def test_spec_carries_difficulty_distractors_and_length_and_reads_nothing() -> None:
@@ -119,7 +120,7 @@ def test_a_pixel_file_that_cannot_be_written_is_one_sentence(tmp_path: Path, mon
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pathfinder_files, "put_pixels", full)
+    monkeypatch.setattr(pathfinder_files, "write_pixels", full)
     with pytest.raises(DataError, match=r"cannot be written .*No space left.*data\.root"):
         pathfinder(tmp_path)
 
@@ -131,7 +132,7 @@ def test_no_picture_is_in_two_splits(drawn: LRAPathfinder) -> None:
 def test_pictures_that_turn_up_twice_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Snakes.draw
     monkeypatch.setattr(Snakes, "draw", lambda self, seed, index: draw(self, seed, 0 if index == 39 else index))
-    with pytest.raises(DataError, match=r"1 pictures turned up twice; choose another data\.generator_seed"):
+    with pytest.raises(DataError, match=r"1 images were drawn twice; choose another data\.generator_seed"):
         pathfinder(tmp_path)
 
 
@@ -201,7 +202,7 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     official(tmp_path)
     with caplog.at_level(logging.INFO):
         data = pathfinder(tmp_path, source="official")
-    assert "1 of 24 pictures are empty files, left out" in caplog.text
+    assert "1 of 24 images are empty files, left out" in caplog.text
     pixels, labels = everything(data)
     kept = [index for index in range(24) if index != 8 + 3]
     assert pixels.shape == (23, 1024) and (pixels == pixels[:, :1]).all()
@@ -210,7 +211,7 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     assert data.sizes() == {"num_train": 18, "num_val": 2, "num_test": 3}
     assert (data.folder() / "contact_sheet.png").is_file()
     found = data.fingerprint()
-    assert not found["official"] and "23 pictures in the published layout" in found["note"]
+    assert not found["official"] and "23 images in the published layout" in found["note"]
 
 
 def test_official_path_x_is_read_too(tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ def _row(text: str) -> Any:
 
 
 BROKEN = [
-    (_no_lists, r"metadata holds no lists of pictures .*pathfinder32.*data\.source=generated"),
+    (_no_lists, r"metadata holds no lists of images .*pathfinder32.*data\.source=generated"),
     (_row("imgs/2 sample_1.png 1"), r"2\.npy, line 2: given 'imgs/2 sample_1\.png 1', expected"),
     (_row("imgs/2 sample_1.png 1 2"), r"2\.npy, line 2: given .* with label 0 or 1"),
     (_row("imgs/2 sample_99.png 1 1"), r"2\.npy, line 2: .*sample_99\.png is missing"),
@@ -261,5 +262,5 @@ def test_too_few_official_pictures_are_refused(tmp_path: Path) -> None:
     official(tmp_path, count=6 + 6)
     for path in (tmp_path / "pathfinder32/curv_baseline/imgs/0").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(DataError, match="lists 7 pictures, too few"):
+    with pytest.raises(DataError, match="lists 7 images, expected at least 10"):
         pathfinder(tmp_path, source="official")

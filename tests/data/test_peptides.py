@@ -17,10 +17,10 @@ from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.data.graphs.base import GraphSplit
 from sliceformer_lab.data.graphs.lrgb import with_positions
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import molecule
+from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.peptides import MeanAveragePrecision
 from sliceformer_lab.training.build import build_task
@@ -65,9 +65,12 @@ def test_numbers_are_read_in_the_published_order(root: Path) -> None:
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ({"train": np.arange(30), "val": np.arange(30, 35), "test": np.arange(35, 41)}, "41 rows .* the table has 40"),
-        ({"train": np.arange(30), "val": np.arange(29, 35), "test": np.arange(35, 40)}, "each to be in one part"),
-        ({"train": np.arange(40)}, "holds no split: expected arrays of rows named train, val, test"),
+        (
+            {"train": np.arange(30), "val": np.arange(30, 35), "test": np.arange(35, 41)},
+            "41 rows .* expected each of the 40 rows",
+        ),
+        ({"train": np.arange(30), "val": np.arange(29, 35), "test": np.arange(35, 40)}, "rows of the table once"),
+        ({"train": np.arange(40)}, "is not a file of splits: expected arrays of rows named train, val, test"),
         ({"train": Foreign()}, "which no data file needs; nothing of it was run"),
     ],
 )

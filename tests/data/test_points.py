@@ -19,8 +19,9 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import build_attention
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
-from sliceformer_lab.data.points.base import CloudOptions, PointFolder
+from sliceformer_lab.data.points.base import CloudOptions
 from sliceformer_lab.data.points.clouds import curve_order, farthest_points, read_cloud
+from sliceformer_lab.data.points.point_folder import PointFolder
 from sliceformer_lab.data.points.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.points import PartIoU, PointSegmentation
@@ -41,7 +42,7 @@ def test_farthest_points_are_those_of_a_search() -> None:
     points = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     assert farthest_points(points, 12).tolist() == brute_force_farthest(points, 12)
     assert sorted(farthest_points(points, 40).tolist()) == list(range(40))
-    with pytest.raises(ValueError, match="41 points are more than the 40"):
+    with pytest.raises(ValueError, match="given 40 points, expected at least 41"):
         farthest_points(points, 41)
 
 
@@ -123,7 +124,7 @@ def test_clouds_with_too_few_points_repeat_some_and_are_counted(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "1,2,3\n1,nan,3\n", "not a number in point 2"),
+        ("a.txt", "1,2,3\n1,nan,3\n", "contains NaN or infinity in point 2"),
         ("a.txt", "1,2\n3,4\n", "expected rows of x y z"),
         ("a.txt", "", "cannot be read as a point cloud"),
         ("a.txt", "1,2,3\n1,2\n", "cannot be read as a point cloud"),
@@ -164,7 +165,7 @@ def test_a_folder_of_ones_own_needs_no_lists(tmp_path: Path) -> None:
     ("spoil", "message"),
     [
         (lambda root: (root / "empty").mkdir(), "empty holds no clouds"),
-        (lambda root: (root / "flat" / "x.txt").write_text("1,2,3,0,0,1\n" * 20), "differ in having normals"),
+        (lambda root: (root / "flat" / "x.txt").write_text("1,2,3,0,0,1\n" * 20), "only one of .* has normals"),
         (lambda root: (root / "train" / "only").mkdir(parents=True), "only holds no clouds"),
     ],
 )
@@ -182,8 +183,11 @@ def test_a_folder_that_cannot_be_used_is_told_in_one_sentence(
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: (f / "airplane" / "airplane_0003.txt").unlink(), r"airplane_0003.txt is missing \(1 of 20 clouds"),
-        (lambda f: (f / "modelnet40_train.txt").write_text("chair_0001\n"), "chair_0001, which is of no class"),
+        (
+            lambda f: (f / "airplane" / "airplane_0003.txt").unlink(),
+            r"airplane_0003.txt is missing, as are 1 of the 20 clouds",
+        ),
+        (lambda f: (f / "modelnet40_train.txt").write_text("chair_0001\n"), "chair_0001, which belongs to no class"),
         (lambda f: (f / "modelnet40_test.txt").unlink(), "modelnet40_test.txt is missing"),
         (lambda f: (f / "airplane" / "airplane_0003.txt").write_text("1,2,x\n"), "airplane_0003.txt cannot be read"),
     ],
@@ -214,7 +218,7 @@ def test_a_shape_with_parts_of_another_category_is_named(tmp_path: Path) -> None
     name = json.loads((folder / "train_test_split" / "shuffled_val_file_list.json").read_text())[0]
     file = folder / (name.removeprefix("shape_data/") + ".txt")
     file.write_text("0 0 0 0 0 1 3\n" * 20)
-    with pytest.raises(DataError, match=r"has parts that are not 36\.\.37 of its category"):
+    with pytest.raises(DataError, match=r"has parts outside 36\.\.37, the parts of its category"):
         task_modules.ready("shapenet_part", tmp_path, num_points=16)
     file.write_text("0 0 0 1\n" * 20)
     with pytest.raises(DataError, match="has 4 columns, expected 7"):

@@ -12,7 +12,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from support.pathfinder_tracer import find_markers, trace
 
-from sliceformer_lab.data.sequences.snakes import Difficulty, Drawing, SnakeOptions, Snakes
+from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
+from sliceformer_lab.data.sequences.snakes import Drawing, Snakes
 
 PUBLISHED = [  # size, difficulty, paddles of a contour, distractors, paddles of one: 14 and 4, 20 // 4 and 35 // 4, ...
     (32, "easy", 6, 10, 2),
@@ -36,7 +37,7 @@ def many(matched: bool = True) -> list[Drawing]:
     """Easy pictures, whose snakes are as far from end to end as they are long."""
     snakes = Snakes(SnakeOptions.published(32, "easy"))
     if not matched:
-        snakes._alike = lambda marks, others: np.ones((len(marks), len(others)), bool)  # type: ignore[method-assign]
+        snakes._agree = lambda marks, others: np.ones((len(marks), len(others)), bool)  # type: ignore[method-assign]
     return [snakes.draw(0, index) for index in range(1600)]
 
 

@@ -88,7 +88,7 @@ def test_bytes_are_their_value_and_one(tmp_path: Path) -> None:
 
 def test_pieces_spell_every_text_and_names_of_special_tokens_are_text(tmp_path: Path) -> None:
     tokenizer = PieceTokenizer(300)
-    tokenizer.learn(TEXTS[:2], tmp_path)
+    tokenizer.train(TEXTS[:2], tmp_path)
     pieces = load_pieces(tmp_path)
     for text, ids in zip(TEXTS, tokenizer.encode(TEXTS, tmp_path), strict=True):
         assert pieces.decode(ids.tolist()) == text
@@ -100,7 +100,7 @@ def test_pieces_are_as_many_as_asked_and_the_same_every_time(tmp_path: Path) -> 
     texts = [f"{i} films of {i * i} minutes, {'very ' * (i % 7)}long" for i in range(300)]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        PieceTokenizer(400).learn(texts, tmp_path / name)
+        PieceTokenizer(400).train(texts, tmp_path / name)
     assert load_pieces(tmp_path / "a").get_vocab_size() == 400
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "b" / "tokenizer.json").read_bytes()
 
@@ -301,7 +301,7 @@ def test_fractions_of_every_class_are_held_out_where_nothing_else_says_which(tmp
     texts = [members(data, stage) for stage in ("train", "val", "test")]
     everything = pd.read_csv(path)
     assert sorted(t for part in texts for t, _ in part) == sorted(everything["text"])
-    assert "takes none of 60 texts" in complaint(path, test_fraction=0.01)
+    assert "of 60 examples for test takes none" in complaint(path, test_fraction=0.01)
 
 
 def test_files_of_their_own(tmp_path: Path) -> None:
@@ -321,15 +321,15 @@ GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
 @pytest.mark.parametrize(
     ("content", "options", "told"),
     [
-        (GOOD, {"label_column": "class"}, "no column 'class' but text, label; choose one by data.label_column"),
-        (GOOD, {"text_column": "body"}, "no column 'body' but text, label; choose one by data.text_column"),
-        (GOOD, {"split_column": "part"}, "no column 'part' but text, label; choose one by data.split_column"),
-        (GOOD, {"split_column": "label"}, "label is '0', which names no part; use train"),
-        (GOOD + '"x,1\n', {}, "line 42: quotes are not closed"),
+        (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
+        (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
+        (GOOD, {"split_column": "part"}, "no column 'part'; data.split_column can be one of text, label"),
+        (GOOD, {"split_column": "label"}, "label is '0'; use one of train"),
+        (GOOD + '"x,1\n', {}, "line 42: a quote is not closed"),
         (GOOD + "x,1,2\n", {}, "line 42 has 3 fields, but line 1 names 2 columns"),
         (GOOD + "x\n", {}, "line 42 has 1 fields"),
         (GOOD + " ,1\n", {}, "line 42 has an empty text"),
-        (GOOD + "x,\n", {}, "line 42: the label in label is ''"),
+        (GOOD + "x,\n", {}, "line 42: label is '', expected"),
         (HEADER, {}, "has no rows"),
         ("", {}, "has no rows"),
         (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
@@ -351,10 +351,10 @@ def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) ->
     ("line", "told"),
     [
         ('{"text": "a"', "line 2 is not JSON"),
-        ("[1, 2]", "line 2 holds no object"),
-        ('{"text": "a"}', "line 2 has no column 'label' but text"),
+        ("[1, 2]", "line 2 is not an object"),
+        ('{"text": "a"}', "line 2 has no column 'label'; data.label_column can be one of text"),
         ('{"text": 7, "label": 1}', "line 2: text is 7, not a text"),
-        ('{"text": "a", "label": 0.5}', "line 2: the label in label is 0.5"),
+        ('{"text": "a", "label": 0.5}', "line 2: label is 0.5, expected"),
     ],
 )
 def test_a_wrong_line_of_json_is_refused(line: str, told: str, tmp_path: Path) -> None:
@@ -364,11 +364,11 @@ def test_a_wrong_line_of_json_is_refused(line: str, told: str, tmp_path: Path) -
 def test_a_class_that_training_lacks_is_named(tmp_path: Path) -> None:
     test = table(tmp_path / "test", HEADER + "x,1\ny,7\n")
     message = complaint(table(tmp_path, GOOD), test_file=str(test))
-    assert f"{test}, line 3 is of the class '7', which only the test part has" in message
+    assert f"{test}, line 3 has the class '7', which only the test split has" in message
 
 
 def test_a_missing_table_and_an_unknown_ending_say_what_to_do(tmp_path: Path) -> None:
-    assert "data.file=FILE" in complaint(tmp_path / "nothing.csv")
+    assert "set data.file to a table" in complaint(tmp_path / "nothing.csv")
     assert "ends in none of .csv, .tsv, .jsonl, .parquet" in complaint(table(tmp_path, GOOD, "texts.xlsx"))
 
 

@@ -1,4 +1,4 @@
-"""The Long-Range Arena's models, built from their experiments as in a run: their parameters, to the integer."""
+"""The Long-Range Arena's models, built from their recipes as in a run: their parameters, to the integer."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.training.build import build_data, build_task
 
 # closed-form sums over the published shapes (operators spec, section 2)
 TABLE2 = {
-    "lra_listops_ascend": 6_851_594,
-    "lra_listops_mha": 8_948_746,
-    "lra_text_ascend": 2_962_434,
-    "lra_text_mha": 3_486_722,
-    "lra_retrieval_ascend": 956_546 + 128,  # ours reads a CLS token, the published code the first byte
-    "lra_retrieval_mha": 1_087_618 + 128,
-    "lra_image_ascend": 343_370,
-    "lra_image_mha": 248_458,
-    "lra_pathfinder_ascend": 2_160_322,
-    "lra_pathfinder_mha": 26_530,
+    "lra_listops sliceformer": 6_851_594,
+    "lra_listops mha": 8_948_746,
+    "lra_text sliceformer": 2_962_434,
+    "lra_text mha": 3_486_722,
+    "lra_retrieval sliceformer": 956_546 + 128,  # ours reads a CLS token, the published code the first byte
+    "lra_retrieval mha": 1_087_618 + 128,
+    "lra_image sliceformer": 343_370,
+    "lra_image mha": 248_458,
+    "lra_pathfinder sliceformer": 2_160_322,
+    "lra_pathfinder mha": 26_530,
 }
-SAME_SIZES_WITH_QUERIES_AND_KEYS = {"lra_image_ascend": 398_666, "lra_pathfinder_ascend": 2_979_522}
+SAME_SIZES_WITH_QUERIES_AND_KEYS = {"lra_image": 398_666, "lra_pathfinder": 2_979_522}
 
 
-def parameters(experiment: str, *overrides: str) -> int:
-    config = compose_root([f"experiment={experiment}", *overrides])
+def parameters(recipe: str, attention: str, *overrides: str) -> int:
+    config = compose_job([f"recipe={recipe}", f"attention={attention}", *overrides])
     config["data"]["root"] = "unused"
     with torch.device("meta"):
         model = build_task(config, build_data(config).spec)
@@ -36,13 +36,18 @@ def parameters(experiment: str, *overrides: str) -> int:
 
 @pytest.mark.parametrize("name", TABLE2)
 def test_parameters_are_those_of_sliceformer_s_code(name: str) -> None:
-    assert parameters(f"sliceformer/table2_{name}") == TABLE2[name]
+    assert parameters(*f"sliceformer/table2_{name}".split()) == TABLE2[name]
 
 
-@pytest.mark.parametrize("name", SAME_SIZES_WITH_QUERIES_AND_KEYS)
-def test_softmax_attention_of_sliceformer_s_sizes_has_the_published_parameters(name: str) -> None:
-    ours = parameters(f"sliceformer/table2_{name}", "attention=mha")
-    assert ours == SAME_SIZES_WITH_QUERIES_AND_KEYS[name]
+@pytest.mark.parametrize("task", SAME_SIZES_WITH_QUERIES_AND_KEYS)
+def test_softmax_attention_of_sliceformer_s_sizes_has_the_published_parameters(task: str) -> None:
+    recipe = f"sliceformer/table2_{task}"
+    encoder = compose_job([f"recipe={recipe}", "attention=sliceformer"])["encoder"]
+    sizes = [
+        f"encoder.{key}={'null' if value is None else value}" for key, value in encoder.items() if key != "_target_"
+    ]
+    pool = "task.pool=cls"
+    assert parameters(recipe, "mha", *sizes, pool) == SAME_SIZES_WITH_QUERIES_AND_KEYS[task]
 
 
 class Mega(NamedTuple):
@@ -66,9 +71,13 @@ MEGA = {
 }
 
 
+MEGA_WITH_CSP = {"image": "csp_shift_only", "pathfinder": "csp", "pathx": "csp"}  # CSP Table 7
+
+
 @pytest.mark.parametrize("task", MEGA)
 def test_parameters_are_those_of_mega_s_code(task: str) -> None:
     model = MEGA[task]
     table, unused = model.vocabulary * model.dim, 2 * model.unused_positions * model.depth
-    assert parameters(f"csp/table4b_lra_{task}_mega") == model.mega + table - unused
-    assert parameters(f"csp/table7_lra_{task}_mega_csp") == model.csp + table
+    recipe = f"csp/table4b_lra_{task}"
+    assert parameters(recipe, "mega") == model.mega + table - unused
+    assert parameters(recipe, MEGA_WITH_CSP.get(task, "csp_complete")) == model.csp + table

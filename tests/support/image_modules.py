@@ -11,6 +11,7 @@ from support import official_files
 from sliceformer_lab.config.compose import CONF_DIR
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.data.images.base import ImageData
+from sliceformer_lab.data.spec import LoadPlan
 
 
 def node(name: str, root: Path) -> dict[str, Any]:
@@ -18,19 +19,19 @@ def node(name: str, root: Path) -> dict[str, Any]:
     return options | {key: str(root) for key in options if key == "root"}
 
 
-def module(name: str, root: Path, **options: Any) -> ImageData:
+def module(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
     """The data module of a YAML on files in `root`, whose checksums are not the official ones."""
     defaults = {"root": str(root), "download": False, "verify": False, "num_workers": 0, "image_size": 32}
     known = node(name, root)
     fitting = {key: value for key, value in (defaults | options).items() if key in known}
-    return cast(ImageData, construct(known | fitting, where="data"))
+    return cast(ImageData, construct(known | fitting, *([plan] if plan else []), where="data"))
 
 
-def ready(name: str, root: Path, **options: Any) -> ImageData:
+def ready(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
     """The data module on freshly written miniature files, set up."""
     if name != "digits" and not any(root.iterdir()):
         official_files.IMAGE_SETS[name](root)
-    data = module(name, root, **options)
+    data = module(name, root, plan, **options)
     data.prepare_data()
     data.setup()
     return data

@@ -1,4 +1,4 @@
-"""Run folders as runs leave them, with figures that a test chooses: what a report is made from."""
+"""Run folders with metrics that a test chooses, for tests of reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES: dict[str, dict[str, Any]] = {
     "optim": {"lr": 0.002, "epochs": 12},
     "trainer": {"accelerator": "cpu", "devices": 1, "fast_dev_run": False, "limit_val_batches": None},
 }
-CONTENT: dict[str, Any] = {  # what a summary gains when its run ends well
+CONTENT: dict[str, Any] = {  # the facts that a summary gains when its run finishes
     "status": "ok",
     "protocol": {
         "data": "digits",
@@ -47,11 +47,11 @@ CONTENT: dict[str, Any] = {  # what a summary gains when its run ends well
 
 @cache
 def written_at_the_start() -> dict[str, Any]:
-    """summary.json of a run that has only begun, as `Summary` writes it."""
+    """The summary.json of a run that has just started, as `Summary` writes it."""
     config = {
         **NODES,
         **{"seed": 0, "tags": [], "published": None},
-        "names": {"task": "digits", "attention": "csp", "experiment": None},
+        "names": {"task": "digits", "attention": "csp", "recipe": None},
     }
     with TemporaryDirectory() as folder:
         Summary(config, Path(folder)).update()
@@ -61,9 +61,9 @@ def written_at_the_start() -> dict[str, Any]:
 def write_run(
     folder: Path, attention: str = "csp", seed: int = 0, accuracy: float | None = 0.9, **changes: Any
 ) -> Path:
-    """A run folder: one that ended well with this test accuracy, or with None one that did not (`status`).
+    """Writes the folder of a finished run with this test accuracy, or of a failed run for None.
 
-    `changes` are to the summary, options by `options={"encoder.depth": 2}`, `protocol={...}` key by key.
+    `changes` replace keys of the summary; `options={"encoder.depth": 2}` and `protocol={...}` change single entries.
     """
     content = deepcopy(written_at_the_start())
     content |= {"attention": attention, "seed": seed, "name": f"digits/{attention}/{folder.name}"}
@@ -83,7 +83,7 @@ def write_run(
 
 
 def write_runs(folder: Path, attention: str, *accuracies: float | None, **changes: Any) -> list[Path]:
-    """A run folder for each accuracy, seeds counted from 0."""
+    """Writes a run folder for each accuracy, with seeds from 0."""
     return [
         write_run(folder / f"{attention}-{folder.name}-{seed}", attention, seed, accuracy, **deepcopy(changes))
         for seed, accuracy in enumerate(accuracies)
@@ -91,7 +91,7 @@ def write_runs(folder: Path, attention: str, *accuracies: float | None, **change
 
 
 def write_predictions(folder: Path, correct: np.ndarray, first_id: int = 0) -> None:
-    """predictions.npz of a two-class test set on which the run is right where `correct` (E,) says so."""
+    """Writes predictions.npz of a two-class test set; `correct` (E,) says which predictions are right."""
     targets = np.arange(len(correct)) % 2
     logits = np.eye(2, dtype=np.float16)[np.where(correct, targets, 1 - targets)]
     ids = np.arange(len(correct)) + first_id

@@ -1,4 +1,4 @@
-"""Small runs for tests: their configuration as the command line composes it, and whether two of them are equal."""
+"""Small runs for tests: their configuration, and a comparison of two runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 
-from sliceformer_lab.config.compose import CONF_DIR
+from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved_run import load_run
 
@@ -21,18 +18,11 @@ SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train
 
 def small_config(*overrides: str) -> dict[str, Any]:
     """The resolved configuration of a run of a second: two epochs of digits, unless `overrides` say otherwise."""
-    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
-        composed = compose("config", overrides=[*SMALL, *overrides], return_hydra_config=True)
-    HydraConfig.instance().set_config(composed)
-    try:
-        ours = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-        return OmegaConf.to_container(ours, resolve=True)
-    finally:
-        HydraConfig.instance().cfg = None
+    return compose_job([*SMALL, *overrides])
 
 
 def assert_equal_runs(first: Path, second: Path) -> None:
-    """Weights, optimiser, schedule, predictions, history and metrics of two runs are the same to the last bit."""
+    """Weights, optimizer, schedule, predictions, history and metrics of two runs are bit-equal."""
     one, other = load_run(first), load_run(second)
     for name in ("best", "last"):
         checkpoints = [read_checkpoint(folder / "checkpoints" / f"{name}.ckpt") for folder in (first, second)]

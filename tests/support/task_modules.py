@@ -11,6 +11,7 @@ from support import image_modules, official_files, official_graphs, official_poi
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.spec import LoadPlan
 
 
 class Small(NamedTuple):
@@ -48,17 +49,18 @@ SMALL = {
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}
 
 
-def ready(task: str, root: Path, **options: Any) -> DataModule:
+def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> DataModule:
     """The data module of a task, set up on freshly written files in `root`."""
     if task == "digits" or task in official_files.IMAGE_SETS:
-        return image_modules.ready(task, root, **options)
+        return image_modules.ready(task, root, plan, **options)
     write, small = SMALL[task]
     if write is not None and not any(root.iterdir()):
         write(root)
     places = {"root": str(root)} | ({"file": str(root / small["file"])} if "file" in small else {})
     node = compose_root([f"task={task}"])["data"]
     wanted = EVERYWHERE | small | options | places
-    data: DataModule = construct(node | {key: value for key, value in wanted.items() if key in node}, where="data")
+    known = {key: value for key, value in wanted.items() if key in node}
+    data: DataModule = construct(node | known, *([plan] if plan else []), where="data")
     data.prepare_data()
     data.setup()
     return data

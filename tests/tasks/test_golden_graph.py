@@ -13,8 +13,8 @@ from torch.testing import assert_close
 
 from sliceformer_lab.batch import Graphs, Padding
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.data.graphs.base import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.graphs.shortest_paths import shortest_paths
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.pool import Pool
 from sliceformer_lab.encoder.structure import GraphBias, GraphEmbedding

@@ -1,4 +1,4 @@
-"""A budget of parameters or multiply-adds picks a width, says so, and is refused where no width meets it."""
+"""A budget of parameters or multiply-adds changes one width, logs it, and is refused if no width meets it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def option(group: str, name: str) -> dict[str, Any]:
 
 @cache
 def root_of(task: str) -> dict[str, Any]:
-    """Composed once: of every test that would take most of the time."""
+    """The composed configuration of a task; composing it in every test would be slow."""
     config = compose_root([f"task={task}", "encoder=tiny", "encoder.depth=1"])
     config["data"] |= {"root": "unused"} if "root" in config["data"] else {}
     return config
 
 
 def configured(attention: str, task: str = "digits", block: str | None = None, **changes: Any) -> dict[str, Any]:
-    """A configuration with some options changed, a dot written as two underscores."""
+    """A configuration with changed options; two underscores stand for a dot."""
     config = deepcopy(root_of(task)) | {"attention": dict(option("attention", attention))}
     if block is not None:
         config["block"] = option("block", block)
@@ -65,7 +65,7 @@ def multiply_adds(config: dict[str, Any]) -> int:
 
 
 def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
-    config = compose_root(["experiment=csp/table3_cifar10_csp", "budget=params:mha"])
+    config = compose_root(["recipe=csp/table3_cifar10", "attention=csp", "budget=params:mha"])
     config["data"]["root"] = "unused"
     solved = within_budget(config)
     assert solved == {**config, "attention": option("attention", "csp_wide")}
@@ -87,13 +87,13 @@ SOLVED: list[tuple[dict[str, Any], str]] = [
     ({"attention": "identity"}, "encoder.mlp_dim"),
     ({"attention": "csp", "budget_by": "encoder.mlp_dim"}, "encoder.mlp_dim"),
     ({"attention": "csp", "budget_by": "encoder.dim"}, "encoder.dim"),
-    ({"attention": "csp", "budget": "params:10K"}, "encoder.dim"),  # no inner width makes the model so small
-    ({"attention": "sliceformer", "block": "set"}, "encoder.dim"),  # which reads no other width
+    ({"attention": "csp", "budget": "params:10K"}, "encoder.dim"),  # no inner width makes the model small enough
+    ({"attention": "sliceformer", "block": "set"}, "encoder.dim"),  # it has no other width
 ]
 
 
 @pytest.mark.parametrize(("changes", "solved"), SOLVED)
-def test_the_first_width_that_can_meet_the_budget_changes(
+def test_the_first_width_that_meets_the_budget_changes(
     changes: dict[str, Any], solved: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = configured(**({"budget": "params:50K"} | changes))
@@ -105,8 +105,8 @@ def test_the_first_width_that_can_meet_the_budget_changes(
     parameters = num_parameters(built(found))
     asked = config["budget"]
     assert parameters == pytest.approx(1000 * int(asked[len("params:") : -1]), rel=0.05)
-    told = f"budget={asked}: {solved} {config[node][name]} -> {found[node][name]}: {parameters:,} parameters"
-    assert [record.message.startswith(told) for record in caplog.records] == [True]
+    expected = f"budget={asked}: {solved} {config[node][name]} -> {found[node][name]}: {parameters:,} parameters"
+    assert [record.message.startswith(expected) for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("target", [20_000, 31_234])
@@ -141,7 +141,7 @@ def test_a_model_that_meets_its_budget_keeps_its_width(off: float, caplog: pytes
 @pytest.mark.parametrize(
     "changes",
     [
-        {"task": "zinc", "attention": "csp"},  # its structure is read on the way
+        {"task": "zinc", "attention": "csp"},  # its forward pass reads the edges
         {"task": "peptides_func", "attention": "csp", "task__tokens": "nodes_edges", "encoder__position": "none"},
         {"task": "modelnet40", "attention": "mean", "data__num_points": 16},
         {"task": "lra_text", "attention": "hybrid", "data__max_len": 64},
@@ -155,8 +155,8 @@ def test_budgets_work_for_every_kind_of_task(changes: dict[str, Any]) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"budget": "watts:3"}, r"^budget=watts:3: say params: or flops: and a number or an attention, as in params:6"),
-    ({"budget": "params"}, r"^budget=params: say params: or flops: and a number"),
+    ({"budget": "watts:3"}, r"^budget=watts:3: give params: or flops: and a number or an attention, as in params:6"),
+    ({"budget": "params"}, r"^budget=params: give params: or flops: and a number"),
     ({"budget": "params:-3"}, r"^budget=params:-3: should be between 1 and 1e\+15$"),
     ({"budget": "params:0K"}, r"^budget=params:0K: should be between 1"),
     ({"budget": "params:1e16"}, r"^budget=params:1e16: should be between 1"),
@@ -180,21 +180,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "told"), REFUSED)
-def test_a_budget_that_cannot_be_met_is_told_in_a_sentence(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_a_budget_that_cannot_be_met_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         within_budget(configured(**({"attention": "csp", "budget": "params:80K"} | changes)))
 
 
-def test_a_reference_that_cannot_take_the_data_is_told_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "option_names", lambda group: ["mha"])  # what the sentence lists takes long to find
+def test_a_reference_attention_that_cannot_take_the_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "option_names", lambda group: ["mha"])  # listing all attentions that can takes long
     with pytest.raises(ConfigError, match=r"^budget=params:fnet: zinc passes a pairwise bias, which FNet cannot take"):
         within_budget(configured("csp", task="zinc", budget="params:fnet"))
 
 
 @pytest.mark.parametrize("position", ["sincos", "sincos2d", "rope"])
 @pytest.mark.parametrize("head_dim", [None, 8])
-def test_a_solved_model_width_suits_its_positions(position: str, head_dim: int | None) -> None:
+def test_a_solved_width_fits_its_positions(position: str, head_dim: int | None) -> None:
     sizes = {"encoder__position": position, "encoder__num_heads": 2, "encoder__head_dim": head_dim}
     built(within_budget(configured("mha", budget="params:101K", budget_by="encoder.dim", **sizes)))
 
@@ -240,7 +240,7 @@ def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypa
     assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)
 
 
-def test_a_configuration_saved_before_there_were_budgets_is_still_one() -> None:
+def test_a_configuration_of_an_older_version_without_budgets_is_valid() -> None:
     config = {key: value for key, value in root_of("digits").items() if key not in ("hydra", "budget", "budget_by")}
     config |= {"names": {}, "paths": {}}
     check_config(config)
@@ -248,7 +248,7 @@ def test_a_configuration_saved_before_there_were_budgets_is_still_one() -> None:
         check_config(config | {"budget_by": "encoder.depth"})
 
 
-def test_report_says_what_a_width_was_solved_for(tmp_path: Path) -> None:
+def test_report_shows_the_budget_of_a_row(tmp_path: Path) -> None:
     write_runs(tmp_path, "mha", 0.9, 0.9)
     write_runs(tmp_path, "csp", 0.9, 0.9, budget="params:mha", parameters=101_000, options={"attention.inner_mult": 2})
     report = ReportOptions(folder=str(tmp_path), resamples=200)

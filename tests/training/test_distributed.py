@@ -1,4 +1,4 @@
-"""Two processes train one model into one run folder."""
+"""Two processes train one model and write one run folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved_run import load_run
 
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
+LONGEST = 280  # seconds that a process may take on a busy machine
 pytestmark = pytest.mark.slow
 
 
@@ -25,28 +27,52 @@ def start(outputs: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def only_run(outputs: Path) -> Path:
-    (folder,) = {file.parent for file in outputs.rglob("summary.json")}
-    return folder
+class Sweep(NamedTuple):
+    """A finished sweep."""
+
+    code: int
+    printed: str
+    errors: str
+    jobs: list[Path]  # its run folders
 
 
-def test_two_processes_share_a_run(tmp_path: Path) -> None:
-    process = start(tmp_path / "with spaces, and = signs", "callbacks=default", "attention=csp")
-    printed, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
-    folder = only_run(tmp_path)
-    (record,) = folder.parent.iterdir()
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """A sweep of two distributed jobs; the second one diverges."""
+    outputs = tmp_path_factory.mktemp("distributed") / "with spaces, and = signs"
+    rates = ("-m", "optim.lr=0.002,1e30", "optim.warmup_steps=0", "optim.epochs=3")
+    process = start(outputs, *rates, "callbacks=default", "attention=csp")
+    printed, errors = process.communicate(timeout=LONGEST)
+    return Sweep(process.returncode, printed, errors, sorted(file.parent for file in outputs.rglob("summary.json")))
+
+
+def test_each_job_of_a_sweep_has_one_folder(sweep: Sweep) -> None:
+    first, second = sweep.jobs
+    assert [job.name[:2] for job in sweep.jobs] == ["0-", "1-"]
+    assert {place for place in first.parent.iterdir() if place.is_dir()} == {first, second}
+    for job in sweep.jobs:
+        assert [(job / name).is_file() for name in ("config.yaml", ".hydra/config.yaml")] == [True, True]
+        assert {file.name for file in job.glob("*.log")} == {"sliceformer_lab.log"}
+
+
+def test_two_processes_share_a_run(sweep: Sweep) -> None:
+    folder = sweep.jobs[0]
     found = load_run(folder)
-    assert record == folder and found.summary["status"] == "ok"
-    assert {file.name for file in folder.glob("*.log")} == {"sliceformer_lab.log"}
+    assert found.summary["status"] == "ok", sweep.errors
     assert [len(list((folder / name).iterdir())) for name in ("csv", "checkpoints")] == [1, 2]
-    assert printed.count("test/accuracy_top5") == 1 and "unused" not in errors
-    assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == 2  # 2 x 64 examples, 2 epochs
+    assert sweep.printed.count("test/accuracy_top5") == 1 and "unused" not in sweep.errors
+    assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == 3  # 2 x 64 examples, 3 epochs
     for split in ("val", "test"):
         np.testing.assert_array_equal(found.predictions[f"{split}_ids"], np.arange(299))
     assert main(["mode=eval", f"resume='{folder}'", "trainer=cpu"]) == 0
     again = json.loads((folder / "eval.json").read_text())["metrics"]
     assert again == pytest.approx(found.summary["metrics"], abs=1e-6)
+
+
+def test_all_processes_stop_at_a_bad_loss(sweep: Sweep) -> None:
+    assert sweep.code == 1 and "Traceback" not in sweep.printed + sweep.errors
+    assert sweep.printed.count("this job diverged: the training loss became nan") == 1
+    assert read_summary(sweep.jobs[1])["status"] == "diverged"
 
 
 def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
@@ -55,15 +81,8 @@ def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
         if line.startswith("epoch 1/"):
             break
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=200)  # ends only when the other process has closed its output, too
+    _, errors = process.communicate(timeout=LONGEST)  # ends only when the other process has closed its output, too
     assert process.returncode == 143 and "Traceback" not in errors
     assert errors.count("stopped by SIGTERM") == 1
-    assert read_summary(only_run(tmp_path))["status"] == "interrupted"
-
-
-def test_all_processes_stop_at_a_bad_loss(tmp_path: Path) -> None:
-    process = start(tmp_path, "optim.lr=1e30", "optim.warmup_steps=0", "optim.epochs=20")
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 1 and "Traceback" not in errors
-    assert errors.count("the training loss became nan") == 1
-    assert read_summary(only_run(tmp_path))["status"] == "diverged"
+    (summary,) = tmp_path.rglob("summary.json")
+    assert read_summary(summary.parent)["status"] == "interrupted"

@@ -1,4 +1,4 @@
-"""How a run ends when it does not end well: what is told, what is kept, and with which exit code."""
+"""How runs end on errors and signals: message, exit code and kept files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DivergedError, InterruptedRunError, RunFolderError
-from sliceformer_lab.runs.folder import claimed, read_checkpoint, read_summary
+from sliceformer_lab.runs.folder import lock_folder, read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.run import run
@@ -29,8 +29,8 @@ def send(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def test_a_held_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
+def test_a_folder_of_a_live_process_is_refused(tmp_path: Path) -> None:
+    with lock_folder(tmp_path), pytest.raises(RunFolderError, match="held by another live process"):
         run(small_config(), tmp_path)
     assert not (tmp_path / "summary.json").exists()
 
@@ -100,7 +100,7 @@ def test_signal_ends_a_run_in_every_phase(
     assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
 
 
-def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_in_training_stops_after_the_batch_and_saves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = ImageClassification.training_step
 
     def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
@@ -109,7 +109,7 @@ def test_signal_in_training_lets_the_batch_finish_and_keeps_it(tmp_path: Path, m
         return step(self, batch, batch_idx)
 
     monkeypatch.setattr(ImageClassification, "training_step", signalling)
-    with pytest.raises(InterruptedRunError, match=r"in epoch 1; go on from the last finished epoch with resume="):
+    with pytest.raises(InterruptedRunError, match=r"in epoch 1; continue from the last finished epoch with resume="):
         run(small_config(), tmp_path)
     assert read_checkpoint(tmp_path / "checkpoints" / "interrupted.ckpt")["global_step"] == 4
     assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2

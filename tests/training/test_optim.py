@@ -1,4 +1,4 @@
-"""Recipes: which parameters decay, and the learning rate at every step."""
+"""Training recipes: optimizer, weight decay of each parameter, and learning rate at every step."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from support.runs import small_config
 from torch import nn, optim
 
-from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.compose import compose_job, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.run import run
 
-STEPS, EPOCHS = 60, 12  # five steps an epoch
+STEPS, EPOCHS = 60, 12  # five steps per epoch
 
 
 def rates(count: int = STEPS, **options: Any) -> list[float]:
-    """The rate of each of `count` steps, as the optimiser sees it, relative to its highest."""
+    """The optimizer's learning rate at each of `count` steps, divided by `lr`."""
     recipe = OptimOptions(**({"lr": 0.5, "epochs": EPOCHS, "interval": "step"} | options))
     optimizer = recipe.build_optimizer(nn.Linear(2, 2))
     schedule = recipe.build_schedule(optimizer, count)
@@ -47,7 +47,7 @@ def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formu
     assert seen[10:] == pytest.approx([formula(t) for t in range(50)])
 
 
-def test_cosine_per_epoch_is_that_of_torch_stepped_each_epoch() -> None:
+def test_cosine_per_epoch_equals_torch_stepped_each_epoch() -> None:
     optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
     theirs = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
     expected = []
@@ -69,7 +69,7 @@ def test_warmup_may_end_within_an_epoch() -> None:
     assert seen[7:15] == pytest.approx([1.0] * 3 + [1 - 3 / 53] * 5)
 
 
-def test_inverse_sqrt_is_that_of_long_range_arena() -> None:
+def test_inverse_sqrt_equals_long_range_arena() -> None:
     base, w = 0.05, 7
     recipe = OptimOptions(lr=base / math.sqrt(w), schedule="inverse_sqrt", interval="step", warmup_steps=w)
     theirs = [base * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, 101)]
@@ -78,7 +78,7 @@ def test_inverse_sqrt_is_that_of_long_range_arena() -> None:
 
 
 @pytest.mark.parametrize("horizon", [30, 60, 90])
-def test_official_cosine_ends_at_its_horizon_and_starts_again(horizon: int) -> None:
+def test_official_cosine_ends_at_its_horizon_and_restarts(horizon: int) -> None:
     w, cycle = 10, horizon - 10
     seen = rates(schedule="cosine", warmup_steps=w, cycle="official", horizon=horizon)
     theirs = [0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in range(w, STEPS)]
@@ -86,13 +86,13 @@ def test_official_cosine_ends_at_its_horizon_and_starts_again(horizon: int) -> N
     assert (max(seen[w + 1 :]) == 1.0) == (horizon == 30)
 
 
-def test_a_horizon_is_only_read_by_the_official_cycle() -> None:
+def test_a_horizon_changes_the_official_cycle_only() -> None:
     for schedule in ("cosine", "linear"):
         assert rates(schedule=schedule, horizon=30) == rates(schedule=schedule)
 
 
-def test_linear_decay_is_that_of_mega() -> None:
-    """Twenty steps of a decay over ninety, from a warm-up that starts above zero and bends."""
+def test_linear_decay_equals_mega() -> None:
+    """The first steps of a linear decay after a quadratic warm-up that starts above zero."""
     lr, start, w, total = 0.5, 0.1, 8, 90
     seen = rates(
         20,
@@ -104,7 +104,7 @@ def test_linear_decay_is_that_of_mega() -> None:
         cycle="official",
         horizon=total,
     )
-    theirs = [start + (lr - start) / w**2 * t**2 for t in range(1, w + 1)]  # t steps were made
+    theirs = [start + (lr - start) / w**2 * t**2 for t in range(1, w + 1)]  # after t steps
     theirs += [lr / (total - w) * (total - t) for t in range(w, 20)]
     assert [lr * rate for rate in seen] == pytest.approx(theirs)
 
@@ -114,7 +114,7 @@ def test_linear_decay_stays_at_its_end() -> None:
     assert seen[39] > 0.1 and seen[40:] == pytest.approx([0.1] * 20)
 
 
-def test_polynomial_decay_is_that_of_torch() -> None:
+def test_polynomial_decay_equals_torch() -> None:
     optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
     theirs = optim.lr_scheduler.PolynomialLR(optimizer, total_iters=STEPS, power=1.7)
     expected = []
@@ -132,20 +132,20 @@ def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ({"steps": 10}, "epochs=100 and steps=10: one of the two"),
+        ({"steps": 10}, "epochs=100 and steps=10: set one of them"),
         ({"epochs": None}, "epochs=None and steps=None"),
-        ({"val_every": 5}, "val_every=5 counts steps"),
+        ({"val_every": 5}, "val_every=5 counts optimizer steps"),
         ({"epochs": None, "steps": 5}, "set interval=step"),
-        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "no multistep"),
+        ({"epochs": None, "steps": 5, "interval": "step", "schedule": "multistep"}, "another schedule than multistep"),
         ({"cycle": "official"}, "cycle=official needs a horizon"),
-        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must lie behind the 5 steps"),
-        ({"warmup_lr": 1.0}, "warmup_lr=1.0, where the warm-up starts, is above"),
+        ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must be greater than warmup_steps=5"),
+        ({"warmup_lr": 1.0}, "warmup_lr=1.0, the rate of the first step, exceeds"),
     ],
 )
-def test_options_that_contradict_each_other_are_told(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         OptimOptions(**options)
 
 
@@ -164,8 +164,12 @@ STRIDE = 25
 
 
 def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
-    """A recipe of conf/optim, and its rate at every STRIDE-th of its steps."""
-    recipe: OptimOptions = construct(load_option("optim", name, overrides))
+    """An option of conf/optim or a recipe with its attention, and its rate at every STRIDE-th of its steps."""
+    if "/" in name:
+        words = ["recipe=" + name.split()[0], f"attention={name.split()[1]}", *(f"optim.{word}" for word in overrides)]
+        recipe: OptimOptions = construct(compose_job(words)["optim"])
+    else:
+        recipe = construct(load_option("optim", name, overrides))
     factor = recipe.rate_factor(recipe.steps or 0)
     return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
 
@@ -187,11 +191,11 @@ def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: in
     ("name", "lr", "w", "cycle", "steps"),
     [
         ("lra_image", 5e-4, 175, 35_000, 35_000),
-        ("lra_image_sliceformer", 5e-3, 175, 35_000, 46_800),
-        ("lra_image_csp", 8e-3, 175, 35_000, 35_156),
+        ("sliceformer/table2_lra_image sliceformer", 5e-3, 175, 35_000, 46_800),
+        ("csp/table4a_lra_image csp_complete", 8e-3, 175, 35_000, 35_156),
         ("lra_pathfinder", 1e-3, 312, 62_400, 62_400),
-        ("lra_pathfinder_sliceformer", 5e-4, 312, 62_400, 50_000),
-        ("lra_pathfinder_csp", 1e-3, 312, 62_400, 125_000),
+        ("sliceformer/table2_lra_pathfinder sliceformer", 5e-4, 312, 62_400, 50_000),
+        ("csp/table4a_lra_pathfinder csp_complete", 1e-3, 312, 62_400, 125_000),
     ],
 )
 def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_else(
@@ -209,21 +213,21 @@ def test_cosine_recipes_are_long_range_arena_s_if_official_and_end_with_the_run_
 @pytest.mark.parametrize(
     ("name", "lr", "decay", "w", "steps", "accumulate"),
     [
-        ("mega_listops", 1e-3, 0.01, 3000, 90_000, 1),
-        ("mega_text", 4e-3, 0.01, 10_000, 25_000, 2),
-        ("mega_retrieval", 3e-3, 0.04, 10_000, 91_960, 8),
-        ("mega_retrieval_csp", 6e-3, 0.04, 10_000, 20_000, 8),
-        ("mega_image", 1e-2, 0.02, 9000, 180_000, 1),
-        ("mega_pathfinder", 1e-2, 0.01, 50_000, 250_000, 1),
-        ("mega_pathfinder_csp", 3e-2, 0.01, 50_000, 250_000, 1),
-        ("mega_pathx", 1e-2, 0.01, 25_000, 125_000, 8),
+        ("mega", 1e-3, 0.01, 3000, 90_000, 1),
+        ("csp/table4b_lra_text mega", 4e-3, 0.01, 10_000, 25_000, 2),
+        ("csp/table4b_lra_retrieval mega", 3e-3, 0.04, 10_000, 91_960, 8),
+        ("csp/table4b_lra_retrieval csp_complete", 6e-3, 0.04, 10_000, 20_000, 8),
+        ("csp/table4b_lra_image mega", 1e-2, 0.02, 9000, 180_000, 1),
+        ("csp/table4b_lra_pathfinder mega", 1e-2, 0.01, 50_000, 250_000, 1),
+        ("csp/table4b_lra_pathfinder csp", 3e-2, 0.01, 50_000, 250_000, 1),
+        ("csp/table4b_lra_pathx mega", 1e-2, 0.01, 25_000, 125_000, 8),
     ],
 )
 def test_recipes_of_mega_are_its_code_s(
     name: str, lr: float, decay: float, w: int, steps: int, accumulate: int
 ) -> None:
     recipe, seen = preset(name)
-    power, total = 2 if name == "mega_pathx" else 1, 91_960 if name == "mega_retrieval_csp" else steps
+    power, total = 2 if "pathx" in name else 1, 91_960 if name.endswith("retrieval csp_complete") else steps
     theirs = [1e-7 + (lr - 1e-7) * (t / w) ** power for t in range(1, w + 1, STRIDE)]
     theirs += [lr * (total - t) / (total - w) for t in range(w, steps, STRIDE)]
     assert recipe.steps == steps and seen == pytest.approx(theirs)
@@ -302,7 +306,7 @@ def test_adam_cosine_holds_the_defaults() -> None:
     assert construct(load_option("optim", "adam_cosine")) == OptimOptions()
 
 
-def test_value_out_of_range_is_told() -> None:
+def test_value_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"optim\.epochs: given 0"):
         construct(load_option("optim", "fast", ["epochs=0"]), where="optim")
 

@@ -1,4 +1,4 @@
-"""A stopped run goes on as if it had never stopped; its folder can be scored and opened again."""
+"""A resumed run equals an uninterrupted one; its folder can be scored and opened again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
-NOISY = (  # everything that draws random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
+NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
     *("task=cifar10", "data.verify=false", "data.limit_train=null", "data.num_workers=2", "data.batch_size=16"),
     *("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4"),
     *("optim.epochs=4", "optim.lr=0.001", "optim.interval=step", "optim.warmup_steps=3", "trainer.log_every_n_steps=1"),
@@ -31,7 +31,7 @@ NOISY = (  # everything that draws random numbers: dropout, drop path, Mixup, au
 
 
 class StoppedError(Exception):
-    """What the tests stop a run with."""
+    """The error with which the tests stop a run."""
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def never_stopped(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "never_stopped"
+def uninterrupted(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
     run(small_config(*NOISY, f"data.root={pictures}"), folder)
     return folder
 
@@ -56,13 +56,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file of a run but Hydra's own and the log."""
+    """All files of a run except Hydra's and the log."""
     files = [file for file in folder.rglob("*") if file.is_file() and ".hydra" not in file.parts]
     return {file: file.read_bytes() for file in files if file.suffix != ".log"}
 
 
 def unfinished_copy(folder: Path, place: Path) -> Path:
-    """A copy of a run that does not know that it has finished."""
+    """A copy of a finished run, marked as interrupted."""
     copy = shutil.copytree(folder, place / "copy")
     summary = read_summary(copy) | {"status": "interrupted"}
     (copy / "summary.json").write_text(json.dumps(summary))
@@ -70,7 +70,7 @@ def unfinished_copy(folder: Path, place: Path) -> Path:
 
 
 def stop_in(monkeypatch: pytest.MonkeyPatch, hook: str, when: Callable[[Trainer, tuple[Any, ...]], bool]) -> None:
-    """Make a run raise StoppedError in a hook of its Guard."""
+    """Makes a run raise StoppedError in a hook of its Guard."""
 
     def stopping(self: Guard, trainer: Trainer, module: LightningModule, *args: Any) -> None:
         if when(trainer, args):
@@ -80,10 +80,10 @@ def stop_in(monkeypatch: pytest.MonkeyPatch, hook: str, when: Callable[[Trainer,
 
 
 @pytest.mark.parametrize("batch", [0, 2])
-def test_resumed_run_equals_one_never_stopped(
-    batch: int, never_stopped: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_resumed_run_equals_an_uninterrupted_one(
+    batch: int, uninterrupted: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped at an epoch's start or within it, then moved to another place."""
+    """The run stops at an epoch's start or within it; then its folder is moved."""
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_in(patch, "on_train_batch_start", lambda t, args: t.current_epoch == 2 and args[1] == batch)
@@ -92,18 +92,18 @@ def test_resumed_run_equals_one_never_stopped(
     assert read_summary(folder)["status"] == "failed"
     folder = folder.rename(tmp_path / "moved")
     assert main([f"resume={folder}"]) == 0
-    assert_equal_runs(never_stopped, folder)
+    assert_equal_runs(uninterrupted, folder)
 
 
 def test_run_stopped_before_its_first_checkpoint_starts_again(
-    never_stopped: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uninterrupted: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         stop_in(patch, "on_train_batch_start", lambda t, args: args[1] == 3)
         with pytest.raises(StoppedError):
             run(small_config(*NOISY, f"data.root={pictures}"), tmp_path)
     assert main([f"resume={tmp_path}"]) == 0
-    assert_equal_runs(never_stopped, tmp_path)
+    assert_equal_runs(uninterrupted, tmp_path)
 
 
 def test_run_stopped_while_scoring_is_scored_again(
@@ -132,14 +132,14 @@ def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path, mon
     assert read_checkpoint(file)["epoch"] == 1
 
 
-def test_time_of_all_starts_is_counted(digits: Path, tmp_path: Path) -> None:
+def test_time_of_all_starts_is_summed(digits: Path, tmp_path: Path) -> None:
     folder = unfinished_copy(digits, tmp_path)
     before = read_summary(folder)["wall_seconds"]
     assert main([f"resume={folder}"]) == 0
     assert read_summary(folder)["wall_seconds"] > before + 0.1
 
 
-def test_finished_run_is_left_alone(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_run_does_not_change(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(digits)
     assert main([f"resume={digits}"]) == 0
     assert contents(digits) == before
@@ -158,7 +158,7 @@ def test_evaluation_reproduces_the_metrics_and_changes_nothing(
 
 
 class Hostile:
-    """Unpickling it would run a command."""
+    """An object whose unpickling runs code."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace
@@ -200,7 +200,7 @@ def drop_the_model(file: Path, trace: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(("mode", "name"), [("train", "last"), ("eval", "best")])
-def test_useless_checkpoint_is_told_in_a_sentence_and_never_run(
+def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
     damage: Callable[[Path, Path], None],
     sentence: str,
     mode: str,

@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The files of a finished run: summary, metrics, predictions, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sliceformer_lab.training.summary import print_summary
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A default run, spectra included, on few examples; the warm-up of the clock is over after two batches."""
+    """A run of three epochs with all default callbacks, on few examples."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
     options = ("callbacks=default", "callbacks.throughput.warmup_batches=1", "trainer.log_every_n_steps=1")
     run(small_config(*options, "optim.epochs=3", "data.split_seed=4", "tags=[a, b]"), folder)
@@ -35,7 +35,7 @@ def accuracy(predictions: Mapping[str, Any], split: str) -> float:
     return float(np.mean(predictions[f"{split}_logits"].argmax(1) == predictions[f"{split}_targets"]))
 
 
-def test_folder_holds_everything(finished: Path) -> None:
+def test_folder_holds_all_files(finished: Path) -> None:
     pictures = {"curves.png", "spectrum.png"}
     files = {"summary.json", "config.yaml", "predictions.npz", "spectrum.npz", *pictures}
     assert files <= {file.name for file in finished.iterdir()}
@@ -44,7 +44,7 @@ def test_folder_holds_everything(finished: Path) -> None:
         assert (finished / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_summary_says_what_ran_and_what_came_out(finished: Path) -> None:
+def test_summary_records_configuration_and_results(finished: Path) -> None:
     summary = read_summary(finished)
     assert (summary["status"], summary["task"], summary["attention"]) == ("ok", "digits", "mha")
     assert (summary["seed"], summary["split_seed"], summary["tags"]) == (0, 4, ["a", "b"])
@@ -91,7 +91,7 @@ def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
 
 
 def test_metrics_are_those_of_predictions_rounded_to_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits that differ by less than half precision resolves: ties, broken alike in metric and file."""
+    """Logits closer than half precision are ties; metric and file must break them in the same way."""
     forward = ImageClassification.forward
     monkeypatch.setattr(ImageClassification, "forward", lambda self, batch: 1000 + 0.2 * forward(self, batch))
     run(small_config(), tmp_path)
@@ -123,7 +123,7 @@ def test_load_run_refuses_another_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_an_epoch_has_a_line_with_what_is_left(
+def test_an_epoch_prints_a_line_with_the_remaining_time(
     terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
@@ -166,7 +166,7 @@ def test_best_test_epoch_is_named_so_and_has_a_curve(tmp_path: Path) -> None:
     assert set(found.predictions) == {"test_ids", "test_targets", "test_logits"}
 
 
-def test_best_test_epoch_beside_validation(tmp_path: Path) -> None:
+def test_best_test_epoch_with_validation(tmp_path: Path) -> None:
     run(small_config("selection=best_test"), tmp_path)
     assert {"val/accuracy", "test_curve/accuracy"} <= set(load_run(tmp_path).metrics)
     metrics = read_summary(tmp_path)["metrics"]
@@ -185,7 +185,7 @@ def test_dry_run_keeps_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reached", "warned"), [(0.02, True), (0.11, True), (0.30, False), (None, False)])
-def test_a_run_at_chance_is_warned_of(
+def test_a_run_at_chance_prints_a_warning(
     finished: Path,
     reached: float | None,
     warned: bool,
@@ -202,7 +202,7 @@ def test_a_run_at_chance_is_warned_of(
     assert len(advice) == (4 if warned else 0)
 
 
-def test_published_figure_stands_beside_ours(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_number_is_printed_next_to_ours(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"paper": "sliceformer", "table": "table4", "task": "cifar10", "attention": "mha", "variant": ""}
     summary = read_summary(finished) | {"published": names | {"metric": "test/accuracy"}}
     ours = summary["metrics"]["test/accuracy"]

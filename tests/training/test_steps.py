@@ -1,4 +1,4 @@
-"""Runs that last exactly so many optimiser steps: when they validate, what they see, and how they go on."""
+"""Runs that last `steps`: when they validate, which examples they see, and how they resume."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def by_stretches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def validated_after(folder: Path) -> list[int]:
-    """Steps that had been made at each validation."""
+    """The number of steps before each validation."""
     metrics = load_run(folder).metrics
     return [int(step) + 1 for step in metrics["step"][metrics["val/accuracy"].notna()]]
 
 
-def test_run_validates_every_so_many_steps_and_after_the_last(by_stretches: Path) -> None:
+def test_run_validates_every_val_every_steps_and_after_the_last(by_stretches: Path) -> None:
     assert validated_after(by_stretches) == [9, 18, 22]
     last = read_checkpoint(by_stretches / "checkpoints" / "last.ckpt")
     assert last["global_step"] == 22
@@ -66,7 +66,7 @@ def test_best_weights_of_a_run_s_last_steps_were_scored_with_them(by_stretches: 
 
 
 @pytest.mark.parametrize("step", [9, 19])
-def test_resumed_run_equals_one_never_stopped(
+def test_resumed_run_equals_an_uninterrupted_one(
     step: int, by_stretches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StoppedError(Exception):
@@ -102,7 +102,7 @@ def weights(folder: Path) -> dict[str, Tensor]:
     ids=["steps", "epochs"],
 )
 def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...], tmp_path: Path) -> None:
-    """Steps of 32 examples, in one piece or in two of 16. Of 120 examples each pass leaves 24 out."""
+    """One batch of 32 or two of 16 give the same step. A pass over 120 examples drops the last 24."""
     common = ("data.limit_train=120", "optim.optimizer=sgd", "optim.lr=0.1", "optim.warmup_steps=0", *length)
     pieces, whole = tmp_path / "pieces", tmp_path / "whole"
     run(small_config(*common, "data.batch_size=16", "optim.accumulate=2"), pieces)
@@ -114,7 +114,7 @@ def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...],
 
 
 class Numbers(Split):
-    """Examples that are their own number."""
+    """Examples that are numbers."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -133,7 +133,7 @@ class Numbers(Split):
 
 
 def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: int = 1, start: int = 0) -> list[int]:
-    """The examples of so many stretches, in batches of 4, from the step `start` on."""
+    """The examples of a number of stretches, in batches of 4, from the step `start`."""
     steps = iter(range(start, 10_000, stretch // accumulate))
     sampler = PassSampler(
         Numbers(22),
@@ -143,7 +143,7 @@ def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: 
         batch_size=4,
         bucket=bucket,
         accumulate=accumulate,
-        stretch=stretch,
+        steps_per_epoch=stretch // accumulate,
     )
     rows: list[int] = []
     for _ in range(stretches):
@@ -156,7 +156,7 @@ def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: 
 
 @pytest.mark.parametrize("bucket", [False, True])
 @pytest.mark.parametrize(("stretch", "accumulate", "pass_len"), [(3, 1, 20), (7, 1, 20), (4, 2, 16), (12, 2, 16)])
-def test_passes_go_on_across_stretches(bucket: bool, stretch: int, accumulate: int, pass_len: int) -> None:
+def test_passes_continue_across_stretches(bucket: bool, stretch: int, accumulate: int, pass_len: int) -> None:
     rows = seen(10, bucket=bucket, stretch=stretch, accumulate=accumulate)
     passes = [rows[i : i + pass_len] for i in range(0, len(rows) - pass_len + 1, pass_len)]
     assert len(passes) >= 5
@@ -164,7 +164,7 @@ def test_passes_go_on_across_stretches(bucket: bool, stretch: int, accumulate: i
     assert len({tuple(part) for part in passes}) == len(passes)
 
 
-def test_a_stretch_depends_on_nothing_but_its_first_step() -> None:
+def test_a_stretch_depends_only_on_its_first_step() -> None:
     assert seen(5)[3 * 12 :] == seen(2, start=9)
 
 

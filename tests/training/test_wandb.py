@@ -1,4 +1,4 @@
-"""Offline W&B runs hold what a dashboard needs, read back from their files; a workspace reads only what they hold."""
+"""Offline W&B runs, read from their files, contain everything that a dashboard and a workspace read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SECRET = "0123456789abcdef0123456789abcdef01234567"
 
 
 def log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB log in blocks of 32 KiB, behind W&B's own seven bytes."""
+    """The records of a LevelDB log in blocks of 32 KiB, after a header of seven bytes."""
     position, record = 7, b""
     while position + 7 <= len(content):
         if (left := 32768 - position % 32768) < 7:
@@ -104,7 +104,7 @@ class Offline:
 
 
 def _values(items: Any) -> dict[str, Any]:
-    """Key and value, the parts of a nested one put together."""
+    """Items as a dictionary, with nested keys as nested dictionaries."""
     found: dict[str, Any] = {}
     for item in items:
         *parts, last = [item.key] if item.key else item.nested_key
@@ -117,7 +117,7 @@ def _values(items: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
-    """Two jobs of one multirun, the second of which fails, and their comparison; a key is set, there is no network."""
+    """A sweep of two jobs, the second one fails, and their comparison. There is a key, but no network."""
     outputs = tmp_path_factory.mktemp("outputs")
     options = ("logger=wandb", "callbacks=default", "tags=[trial]", "optim.epochs=2", "trainer.log_every_n_steps=1")
     with pytest.MonkeyPatch.context() as patch:
@@ -130,8 +130,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
 
 
 def closed(file: Path) -> Offline:
-    """An offline run with its last record, which W&B's own process may write a moment after the run has ended."""
-    for _ in range(120):
+    """An offline run, read once its last record is there; W&B's process may write it after the run has ended."""
+    for _ in range(240):
         if (one := Offline(file)).exit_code is not None:
             return one
         time.sleep(0.5)
@@ -163,14 +163,14 @@ def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
         assert job.run.run_group == job.folder.parent.name and list(job.run.tags) == ["digits", "mha", "trial"]
 
 
-def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_experiment(tmp_path: Path) -> None:
+def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         opened: dict[str, Any] = {}
         patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
         patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
-        names = {"task": "imdb", "attention": "csp", "experiment": "sequences/imdb_quick"}
+        names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
         loggers.wandb_logger(context, {"names": names, "tags": ["imdb", "mine"]})
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
@@ -209,7 +209,7 @@ def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offl
     assert not [key for key in scalars - {"epoch", "trainer/global_step"} if not key.startswith(tuple(globs))]
 
 
-def test_pictures_and_figures_are_there(jobs: list[Offline]) -> None:
+def test_pictures_and_summary_values_are_logged(jobs: list[Offline]) -> None:
     assert {"pictures/curves", "pictures/spectrum", "pictures/heatmaps"} <= jobs[0].logged
     images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
     names = [file.name.split("_")[0] for file in images.glob("*.png")]
@@ -221,7 +221,7 @@ def test_pictures_and_figures_are_there(jobs: list[Offline]) -> None:
     assert jobs[0].summary["samples_per_second"] == recorded["samples_per_second"] > 0
 
 
-def test_spectra_are_charts_of_what_the_run_folder_holds(jobs: list[Offline]) -> None:
+def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[Offline]) -> None:
     job = jobs[0]
     assert len(job.charts) == 6 and {f"{key}_table" for key in job.charts} <= job.logged
     for key, chart in job.charts.items():
@@ -239,7 +239,7 @@ def test_spectra_are_charts_of_what_the_run_folder_holds(jobs: list[Offline]) ->
     }
 
 
-def test_charts_leave_out_what_is_not_a_number_and_thin_long_runs(jobs: list[Offline]) -> None:
+def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
     record = ProbeRecord.load(jobs[0].folder / "spectrum.npz")
     for _ in range(3):
         record = record.followed_by(record)

@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from sliceformer_lab.config.compose import CONF_DIR, option_names
+from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.papers import Cell, PublishedResult, find, obstacles, published_results
+from sliceformer_lab.runs.papers import (
+    Cell,
+    PublishedResult,
+    find,
+    obstacles,
+    published_results,
+    recipe_rows,
+)
 
 SPEED_SUITES = {"sliceformer": "lra_speed", "samsa": "samsa_speed"}  # of the benchmark
 QUOTED_FROM = {("samsa", "table2"): "sliceformer"}  # figures that a paper took over from another
@@ -38,7 +43,7 @@ class Coverage:
 class Here:
     """What this package and a folder have to offer."""
 
-    experiments: Mapping[Cell, list[str]]  # by what they repeat
+    commands: Mapping[Cell, list[str]]  # their words, by what they repeat
     tasks: set[str]
     attentions: set[str]
     measured: Mapping[tuple[str, str, int], str]  # benchmark folders by suite, attention and number of tokens
@@ -46,7 +51,7 @@ class Here:
 
 def coverage(runs: Iterable[RunRecord], folder: Path) -> list[Coverage]:
     """A line for each printed number, in the order of the papers' tables."""
-    here = Here(experiments_by_system(), set(option_names("task")), set(option_names("attention")), _measured(folder))
+    here = Here(commands_by_system(), set(option_names("task")), set(option_names("attention")), _measured(folder))
     by_system: dict[Cell, list[RunRecord]] = defaultdict(list)
     for run in runs:
         if (named := _named(run)) is not None:
@@ -59,13 +64,12 @@ def system(cell: Cell) -> Cell:
     return replace(cell, metric="")
 
 
-def experiments_by_system() -> dict[Cell, list[str]]:
-    """The experiments of conf/experiment by what they repeat."""
+def commands_by_system() -> dict[Cell, list[str]]:
+    """The words of the commands that the recipes give, by what they repeat."""
     found: dict[Cell, list[str]] = defaultdict(list)
-    for name in option_names("experiment"):
-        content: Any = OmegaConf.to_container(OmegaConf.load(CONF_DIR / "experiment" / f"{name}.yaml"))
-        if content.get("published"):
-            found[system(find(content["published"]).cell)].append(name)
+    for recipe in option_names("recipe"):
+        for words, cell in recipe_rows(recipe).items():
+            found[system(cell)].append(f"recipe={recipe} {words}")
     return found
 
 
@@ -83,17 +87,17 @@ def _covered(result: PublishedResult, here: Here, runs: Mapping[Cell, list[RunRe
             f"measured in {place}, on another machine than the paper's" if place else "not run",
         )
     origin = replace(cell, paper=QUOTED_FROM.get((cell.paper, cell.table), cell.paper))
-    names = here.experiments.get(system(cell)) or here.experiments.get(system(origin)) or []
+    commands = here.commands.get(system(cell)) or here.commands.get(system(origin)) or []
     return Coverage(
         result,
-        " or ".join(f"python -m sliceformer_lab experiment={name}" for name in names),
-        "" if names else _reason(result, here),
+        " or ".join(f"python -m sliceformer_lab {words}" for words in commands),
+        "" if commands else _reason(result, here),
         _status(result, runs.get(system(cell)) or runs.get(system(origin)) or []),
     )
 
 
 def _reason(result: PublishedResult, here: Here) -> str:
-    """Why no experiment repeats a cell."""
+    """Why no recipe repeats a cell."""
     cell = result.cell
     if result.value is None:
         return f"the paper prints {result.printed}"
@@ -101,7 +105,7 @@ def _reason(result: PublishedResult, here: Here) -> str:
         return f"there is no task {cell.task} here"
     if cell.attention not in here.attentions:
         return f"{cell.attention} is a system that this package does not have"
-    return "no experiment repeats it yet"
+    return "no recipe repeats it yet"
 
 
 def _status(result: PublishedResult, runs: Iterable[RunRecord]) -> str:

@@ -47,7 +47,8 @@ PROGRAM = "python -m sliceformer_lab"
 FACTS = (  # of a summary, shown next to the options
     "task",
     "attention",
-    "experiment",
+    "recipe",
+    "experiment",  # the recipe of a run of an earlier version
     "seed",
     "git_commit",
     "versions",

@@ -1,163 +1,190 @@
-"""Graphs of many sizes: kept in memory-mapped files, padded batch by batch."""
+"""The bases of graph data: sets of graphs, and sets of molecules that come as SMILES."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.batch import Batch, Graphs, Padding
-from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.base import CachedData
+from sliceformer_lab.data.cache import cached
+from sliceformer_lab.data.graphs.smiles import Molecule, molecule
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.splits import STAGES, Stage, split_rows
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import write_json
+
+log = logging.getLogger(__name__)
+
+CHUNK = 500  # molecules that a process converts at a time
+FACTS = "graphs.json"  # in the cache folder: counts of graphs that were left out, and bytes per graph
+TOO_LARGE = "has more nodes than data.max_nodes"
 
 
 @dataclass(frozen=True)
-class Graph:
-    """One graph and what was worked out about it."""
+class Sample:
+    """The entry of a graph in its file."""
 
-    nodes: np.ndarray  # (n, F) uint8 features
-    edges: np.ndarray  # (2, e) int16, source and target
-    edge_features: np.ndarray  # (e, G) uint8
-    pairs: np.ndarray | None = None  # (n, n, 2) uint8, distance and middle node of `shortest_paths`
-    positions: np.ndarray | None = None  # (n, P) float32, encodings of each node's place
-
-    def __len__(self) -> int:
-        return len(self.nodes)
+    place: str  # in the file, for messages
+    name: str  # its SMILES, or empty
+    targets: tuple[float, ...]  # NaN for missing ones
+    stage: Stage | None = None  # None: `split_seed` chooses
 
 
-@dataclass(frozen=True)
-class GraphStore:
-    """Graphs in files of one folder that all processes map into memory: opening takes no time."""
+Result = tuple[Sample, Graph | str]  # a graph, or the reason why there is none
 
-    parts: dict[str, np.ndarray]  # of Graph, all graphs one after the other
-    node_offsets: np.ndarray  # (n + 1,) int64
-    edge_offsets: np.ndarray  # (n + 1,) int64
-    pair_offsets: np.ndarray  # (n + 1,) int64
-    targets: np.ndarray  # (n, T) float32, NaN where one is missing, or (n,) int64 classes
 
-    def __len__(self) -> int:
-        return len(self.targets)
+@dataclass(kw_only=True, eq=False, repr=False)
+class GraphData(CachedData):
+    """Graphs with numbers or labels to predict, which a subclass makes.
 
-    def __getitem__(self, row: int) -> Graph:
-        nodes = slice(*self.node_offsets[row : row + 2])
-        edges = slice(*self.edge_offsets[row : row + 2])
-        pairs, positions = self.parts.get("pairs"), self.parts.get("positions")
-        size = nodes.stop - nodes.start
-        return Graph(
-            nodes=self.parts["nodes"][nodes],
-            edges=self.parts["edges"][edges].T,
-            edge_features=self.parts["edge_features"][edges],
-            pairs=None if pairs is None else pairs[slice(*self.pair_offsets[row : row + 2])].reshape(size, size, 2),
-            positions=None if positions is None else positions[nodes],
-        )
+    Graphs with more than `max_nodes` nodes are left out and counted. So are graphs that cannot be read, unless
+    `invalid=error`, which raises an error at the first of these.
+    """
+
+    max_nodes: Count = 128
+    invalid: Literal["skip", "error"] = "skip"
+    bucket: bool = True
 
     @property
-    def sizes(self) -> np.ndarray:
-        """Nodes of every graph (n,)."""
-        return np.diff(self.node_offsets)
+    def bucketed(self) -> bool:  # type: ignore[override]
+        return self.bucket
 
-    @property
-    def num_edges(self) -> np.ndarray:
-        """Directed edges of every graph (n,)."""
-        return np.diff(self.edge_offsets)
+    @abstractmethod
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the numbers or labels to predict."""
 
-    @classmethod
-    def open(cls, folder: Path) -> Self:
-        """What `write` left in the folder."""
-        names = ("nodes", "edges", "edge_features", "pairs", "positions")
-        files = {name: folder / f"{name}.npy" for name in names}
-        parts = {name: np.load(file, mmap_mode="r") for name, file in files.items() if file.is_file()}
-        nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
-        pairs = np.cumsum([0, *np.diff(nodes) ** 2], dtype=np.int64)
-        return cls(parts, nodes, edges, pairs, np.load(folder / "targets.npy", mmap_mode="r"))
+    @abstractmethod
+    def source(self) -> dict[str, Any]:
+        """Everything that decides the graphs, files as stamps. Raises DataError if a file is missing."""
 
-    @staticmethod
-    def write(folder: Path, graphs: Sequence[Graph], targets: np.ndarray) -> None:
-        """Write graphs, all with pairs or none, all with positions or none, and their targets."""
-        parts = {
-            "nodes": [graph.nodes for graph in graphs],
-            "edges": [graph.edges.T for graph in graphs],
-            "edge_features": [graph.edge_features for graph in graphs],
-            "pairs": [graph.pairs.reshape(-1, 2) for graph in graphs if graph.pairs is not None],
-            "positions": [graph.positions for graph in graphs if graph.positions is not None],
+    @abstractmethod
+    def make(self) -> Iterator[Result]:
+        """The graphs in the order of the files. Raises DataError."""
+
+    def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
+        """A split with some rows of a store."""
+        return GraphSplit(store, rows)
+
+    def prepare(self) -> Path:
+        key = {"title": self.title, "max_nodes": self.max_nodes, "invalid": self.invalid, **self.source()}
+        return cached(self.path, self.title, key, self._build)
+
+    def _build(self, folder: Path) -> None:
+        graphs: list[Graph] = []
+        kept: list[Sample] = []
+        left_out: Counter[str] = Counter()
+        for sample, graph in self.make():
+            reason = graph if isinstance(graph, str) else TOO_LARGE if len(graph) > self.max_nodes else None
+            if isinstance(graph, Graph) and reason is None:
+                kept.append(sample)
+                graphs.append(graph)
+            elif self.invalid == "error" and reason != TOO_LARGE:
+                raise DataError(f"{sample.place}: {sample.name!r} {reason}; data.invalid=skip leaves it out")
+            else:
+                left_out[str(reason)] += 1
+        if not kept:
+            raise DataError(f"{self.title}: none of {left_out.total()} graphs can be used ({_list_counts(left_out)})")
+        GraphStore.write(folder, graphs, np.array([sample.targets for sample in kept], dtype=np.float32))
+        stages = np.array([-1 if sample.stage is None else STAGES.index(sample.stage) for sample in kept])
+        np.save(folder / "stages.npy", stages.astype(np.int8))
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        facts = {
+            "read": len(kept) + left_out.total(),
+            "left_out": dict(left_out),
+            "bytes_per_graph": round(size / len(kept), 1),
         }
-        for name, arrays in parts.items():
-            if arrays:
-                np.save(folder / f"{name}.npy", np.concatenate(arrays))
-        np.save(folder / "node_offsets.npy", np.cumsum([0, *map(len, graphs)], dtype=np.int64))
-        np.save(
-            folder / "edge_offsets.npy", np.cumsum([0, *(graph.edges.shape[1] for graph in graphs)], dtype=np.int64)
-        )
-        np.save(folder / "targets.npy", targets)
+        write_json(folder / FACTS, facts)
+        log.info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
+        if left_out:
+            log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
+
+    def make_splits(self) -> dict[Stage, Split]:
+        store = GraphStore.open(self.folder())
+        shares = self.held_out_shares(())
+        rows = split_rows(np.load(self.folder() / "stages.npy"), shares, self.split_seed, self.title)
+        return {stage: self.split(store, part) for stage, part in rows.items()}
+
+    def target_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation (T,) of the known training targets. Raises DataError if none is known."""
+        self.setup()
+        split = self.splits["train"]
+        if not isinstance(split, GraphSplit):
+            raise TypeError(f"{self.title} splits into {type(split).__name__}, expected GraphSplit")
+        targets = split.store.targets[split.rows].astype(np.float64)
+        if unknown := [
+            name for name, column in zip(self.target_names(), targets.T, strict=True) if np.isnan(column).all()
+        ]:
+            raise DataError(f"{self.title}: no training graph has {', '.join(unknown)}; choose other targets")
+        mean, std = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
+        return torch.from_numpy(mean).float(), torch.from_numpy(np.where(std > 0, std, 1)).float()
+
+    def num_read(self) -> int:
+        """Number of graphs in the files, including those that are left out."""
+        return int(self._facts()["read"])
+
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
+        return facts
+
+    def fingerprint(self) -> dict[str, Any]:
+        found = super().fingerprint()
+        if left_out := self._facts()["left_out"]:
+            found["note"] += f"; left out: {_list_counts(left_out)}"
+        return found
 
 
-@dataclass
-class GraphSplit(Split):
-    """Some graphs of a store. Inputs are the nodes' features (B, N, F) int64, 0 on padding."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class SmilesData(GraphData):
+    """Molecules that come as SMILES, which several processes convert to graphs. A subclass reads the samples."""
 
-    store: GraphStore
-    rows: np.ndarray  # (n,) positions in the store
-    num_hops: int = 0  # edges of every shortest path whose features are given
+    processes: Count | None = None
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @abstractmethod
+    def samples(self) -> Iterable[Sample]:
+        """The molecules in the order of the files. Raises DataError."""
 
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
+    @property
+    @abstractmethod
+    def annotate(self) -> Callable[[Molecule], Graph]:
+        """Makes the graph of a molecule; a function of a module, so that other processes can run it."""
 
-    def lengths(self) -> np.ndarray:
-        sizes: np.ndarray = self.store.sizes[self.rows]
-        return sizes
-
-    def batch(self, rows: list[int]) -> Batch:
-        places = self.rows[rows]
-        graphs = [self.store[place] for place in places]
-        lengths = torch.tensor([len(graph) for graph in graphs])
-        width = int(lengths.max())
-        inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
-        target = torch.from_numpy(np.array(self.store.targets[places]))
-        structure = self.structure(graphs, width)
-        return Batch(inputs, target, torch.tensor(rows), Padding.from_lengths(lengths, width), structure)
-
-    def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
-        """What the nodes of some graphs, padded to `width`, have to do with each other."""
-        index = np.concatenate([graph.edges + np.int64(row * width) for row, graph in enumerate(graphs)], axis=1)
-        features = np.concatenate([graph.edge_features for graph in graphs])
-        edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
-        positions = distances = path_features = None
-        if graphs[0].positions is not None:
-            positions = torch.from_numpy(_padded([g.positions for g in graphs if g.positions is not None], width))
-        if graphs[0].pairs is not None:
-            pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
-            for row, graph in enumerate(graphs):
-                if graph.pairs is not None:
-                    pairs[row, : len(graph), : len(graph)] = graph.pairs
-            distances = torch.from_numpy(pairs[..., 0].astype(np.int64))
-            distances[distances == UNREACHABLE] = -1
-            if self.num_hops:
-                path_features = _along_paths(pairs, index, features, self.num_hops)
-        return Graphs(edge_index, edge_features, distances, path_features, positions)
+    def make(self) -> Iterator[Result]:
+        samples = list(self.samples())
+        chunks = [samples[i : i + CHUNK] for i in range(0, len(samples), CHUNK)]
+        work = [[sample.name for sample in chunk] for chunk in chunks]
+        build = partial(_make_graphs, annotate=self.annotate, largest=self.max_nodes)
+        pace = Pace("molecules", len(samples))
+        done = 0
+        for chunk, graphs in zip(chunks, in_order(build, work, self.processes), strict=True):
+            yield from zip(chunk, graphs, strict=True)
+            done += len(chunk)
+            pace.update(done)
 
 
-def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
-    """Arrays (n_i, F) -> (B, width, F), 0 on padding."""
-    padded = np.zeros((len(parts), width, parts[0].shape[1]), dtype=parts[0].dtype)
-    for row, part in zip(padded, parts, strict=True):
-        row[: len(part)] = part
-    return padded
+def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph], largest: int) -> list[Graph | str]:
+    return [_make_graph(text, annotate, largest) for text in smiles]
 
 
-def _along_paths(pairs: np.ndarray, index: np.ndarray, features: np.ndarray, num_hops: int) -> Tensor:
-    """Features of the first edges of every shortest path: (B, N, N, 2) -> (B, N, N, K, G) int64, -1 beyond its end."""
-    size = pairs.shape[1]
-    dense = np.full((*pairs.shape[:3], features.shape[1]), -1, dtype=np.int64)
-    graph, source = np.divmod(index[0], size)
-    dense[graph, source, index[1] % size] = features
-    nodes = path_nodes(pairs[..., 0], pairs[..., 1], num_hops)  # (B, N, N, K + 1)
-    start, end = nodes[..., :-1], nodes[..., 1:]
-    along: Any = dense[np.arange(len(pairs))[:, None, None, None], start, end]
-    along[end < 0] = -1
-    return torch.from_numpy(along)
+def _make_graph(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
+    parsed = molecule(smiles)
+    if parsed is None:
+        return "does not parse as SMILES"
+    if not len(parsed):
+        return "has no atoms"
+    return TOO_LARGE if len(parsed) > largest else annotate(parsed)
+
+
+def _list_counts(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())

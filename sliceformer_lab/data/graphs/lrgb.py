@@ -1,4 +1,4 @@
-"""Peptides of the Long Range Graph Benchmark: what they do (10 labels) and how they fold (11 numbers)."""
+"""Peptides of the Long Range Graph Benchmark: their functions (10 labels) and their structure (11 numbers)."""
 
 import json
 from abc import abstractmethod
@@ -12,23 +12,26 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from sliceformer_lab.data.base import STAGES, NonNegative, Positive, Stage
-from sliceformer_lab.data.download import OfficialFile, fetch, md5_of, preparing
-from sliceformer_lab.data.graphs.base import Graph, GraphSplit
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder, md5_of
+from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, values_of
-from sliceformer_lab.data.graphs.store import Sample, SmilesData
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import field_of, number_of, stamps, table_rows
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 from sliceformer_lab.errors import DataError
 
-LARGEST = 2**15 - 1  # nodes, whose numbers are kept in 16 bits
+LARGEST = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
 
 
 def with_positions(molecule: Molecule, *, laplacian: int, random_walk: int) -> Graph:
-    """The graph of a molecule and its atoms' encodings (n, laplacian + random_walk)."""
+    """The graph of a molecule with encodings of its atoms (n, laplacian + random_walk)."""
     if not laplacian + random_walk:
         return Graph(molecule.atoms, molecule.edges, molecule.bonds)
     values, vectors = spectrum(molecule.edges, len(molecule))
@@ -39,11 +42,11 @@ def with_positions(molecule: Molecule, *, laplacian: int, random_walk: int) -> G
 
 @dataclass
 class FlippedSplit(GraphSplit):
-    """Graphs whose first `num_flipped` encodings, eigenvectors without a sign of their own, get a random one."""
+    """Graphs whose first `num_flipped` encodings get random signs, because eigenvectors have no sign of their own."""
 
     num_flipped: int = 0
 
-    def batch(self, rows: list[int]) -> Any:
+    def batch(self, rows: list[int]) -> Batch:
         batch = super().batch(rows)
         if batch.structure is None or batch.structure.positions is None:
             return batch
@@ -55,11 +58,11 @@ class FlippedSplit(GraphSplit):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Peptides(SmilesData):
-    """15,535 peptides as graphs of their atoms, in the published parts of 70, 15 and 15 %.
+    """15,535 peptides as graphs of their atoms, in the published splits of 70, 15 and 15 %.
 
-    Read are the table and the split in the layout of the official code, fetched if missing. Each atom is told apart by
-    `laplacian` eigenvectors and `random_walk` return probabilities, worked out once; with `flip_signs` the eigenvectors
-    have random signs in training. A subclass says what is predicted.
+    Reads the table and the splits in the layout of the official code and downloads them if missing. Atoms have the
+    first `laplacian` eigenvectors and `random_walk` return probabilities as encodings; with `flip_signs` the
+    eigenvectors have random signs in training. A subclass defines the targets.
     Source: Dwivedi et al. 2022, Long Range Graph Benchmark, section 4.
     """
 
@@ -68,11 +71,11 @@ class Peptides(SmilesData):
     parts: ClassVar[OfficialFile]
 
     max_nodes: Annotated[int, Field(ge=1, le=LARGEST)] = 512
-    laplacian: NonNegative = 10
-    random_walk: NonNegative = 20
+    laplacian: Natural = 10
+    random_walk: Natural = 20
     flip_signs: bool = True
-    batch_size: Positive = 32
-    eval_batch_size: Positive = 128
+    batch_size: Count = 32
+    eval_batch_size: Count = 128
     download: bool = True
     verify: bool = True
 
@@ -97,9 +100,9 @@ class Peptides(SmilesData):
 
     @cached_property
     def _files(self) -> tuple[Path, Path]:
-        """The table and the split."""
+        """The table and the file of splits."""
         folder = self.path / "lrgb" / self.folder_name
-        with preparing(folder / "raw"):
+        with lock_folder(folder / "raw"):
             table = fetch(self.table, folder / "raw", download=self.download, check=self.verify)
             return table, fetch(self.parts, folder, download=self.download, check=self.verify)
 
@@ -115,19 +118,19 @@ class Peptides(SmilesData):
 
     @abstractmethod
     def targets_of(self, place: str, row: Any) -> tuple[float, ...]:
-        """What a row says of its peptide. Raises DataError."""
+        """The targets of a row. Raises DataError."""
 
     def _stages(self, file: Path, count: int) -> list[Stage]:
-        """The part of each row of the table. Raises DataError unless the split has every row once."""
+        """The split of each row of the table. Raises DataError unless the file names each row once."""
         split = load_arrays(file)
         if not isinstance(split, dict) or set(split) != set(STAGES):
-            raise DataError(f"{file} holds no split: expected arrays of rows named {', '.join(STAGES)}")
+            raise DataError(f"{file} is not a file of splits: expected arrays of rows named {', '.join(STAGES)}")
         rows = {stage: np.asarray(split[stage]).ravel() for stage in STAGES}
         order = np.concatenate([rows[stage] for stage in STAGES])
         if not np.array_equal(np.sort(order), np.arange(count)):
             raise DataError(
-                f"{file} splits {len(order):,} rows up to number {order.max(initial=0):,}, but the table has {count:,} "
-                "of them, each to be in one part; they are not of one set"
+                f"{file} splits {len(order):,} rows up to number {order.max(initial=0):,}, expected each of the "
+                f"{count:,} rows of the table once; use files of one set"
             )
         of_row: dict[int, Stage] = {int(row): stage for stage in STAGES for row in rows[stage]}
         return [of_row[row] for row in range(count)]
@@ -143,12 +146,12 @@ class Peptides(SmilesData):
         official = all(
             md5_of(path) == file.md5 for path, file in zip(self._files, (self.table, self.parts), strict=True)
         )
-        return official, "md5 sums of the official files" if official else "md5 sums differ from the official files'"
+        return official, f"md5 sums {'agree' if official else 'disagree'} with the official files"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PeptidesFunc(Peptides):
-    """What peptides do: ten labels, several of which may hold."""
+    """Functions of peptides: ten labels, of which several can be true."""
 
     title = "peptides_func"
     folder_name = "peptides-functional"
@@ -174,13 +177,13 @@ class PeptidesFunc(Peptides):
         except ValueError:
             labels = None
         if not isinstance(labels, list) or len(labels) != self.num_labels or not set(labels) <= {0, 1}:
-            raise DataError(f"{place}: labels is {text!r}, not a list of {self.num_labels} zeros and ones")
+            raise DataError(f"{place}: labels is {text!r}, expected a list of {self.num_labels} zeros and ones")
         return tuple(map(float, labels))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PeptidesStruct(Peptides):
-    """How peptides fold: eleven numbers, in the published table already of mean 0 and deviation 1."""
+    """Structure of peptides: eleven numbers, which are standardised in the published table."""
 
     title = "peptides_struct"
     folder_name = "peptides-structural"

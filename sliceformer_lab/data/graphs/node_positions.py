@@ -1,12 +1,12 @@
-"""Where a node is in its graph, as numbers: eigenvectors of the Laplacian, and how often a random walk returns."""
+"""Encodings of a node's place in its graph: Laplacian eigenvectors and return probabilities of random walks."""
 
 import numpy as np
 
 
 def spectrum(edges: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues of D^-1/2 A D^-1/2, the largest first, and its eigenvectors as columns. -> (size,), (size, size).
+    """Eigenvalues (size,) of D^-1/2 A D^-1/2 in descending order, and its eigenvectors as columns (size, size).
 
-    Edges (2, e) are given in both directions. A lone node has a row of zeros in the matrix.
+    Edges (2, e) contain both directions. A node without edges has a row of zeros in the matrix.
     """
     adjacency = np.zeros((size, size))
     adjacency[edges[0], edges[1]] = 1
@@ -16,10 +16,10 @@ def spectrum(edges: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def laplacian_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
-    """Eigenvectors of the Laplacian's `count` smallest eigenvalues but the first. (n, n) -> (n, count) float32.
+    """Laplacian eigenvectors of the `count` smallest eigenvalues after the first: (n, n) -> (n, count) float32.
 
-    The Laplacian is I - D^-1/2 A D^-1/2, so its vectors are those of `spectrum`, in the same order. They are scaled to
-    a mean square of 1, their signs are arbitrary, and columns that a small graph lacks are 0.
+    The Laplacian is I - D^-1/2 A D^-1/2, so its eigenvectors are those of `spectrum` in the same order. They are scaled
+    to a mean square of 1, their signs are arbitrary, and a small graph has columns of 0.
     Source: Dwivedi & Bresson 2021 (A Generalization of Transformer Networks to Graphs), section 2.1.
     """
     size = len(vectors)
@@ -28,9 +28,9 @@ def laplacian_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
 
 
 def return_probabilities(values: np.ndarray, vectors: np.ndarray, steps: int) -> np.ndarray:
-    """How likely a random walk is back at its node after 1 to `steps` steps. (n,), (n, n) -> (n, steps) float32.
+    """Probability that a random walk is back at its node after 1 to `steps` steps: (n,), (n, n) -> (n, steps) float32.
 
-    Powers of D^-1 A have the diagonals of those of D^-1/2 A D^-1/2, whose `spectrum` is given.
+    Takes the `spectrum` of D^-1/2 A D^-1/2, whose powers have the same diagonals as those of D^-1 A.
     Source: Dwivedi et al. 2022 (Graph Neural Networks with Learnable Structural and Positional Representations),
     equation (8).
     """

@@ -2,21 +2,21 @@
 
 import numpy as np
 
-UNREACHABLE = 255  # as a distance
-DIRECT = 255  # as a middle node: the path is one edge, or there is none
-LARGEST = 254  # nodes of a graph that fits
+UNREACHABLE = 255  # distance of nodes without a path
+DIRECT = 255  # middle node of a path with one edge, and of nodes without a path
+LARGEST = 254  # number of nodes of a graph
 
 
 def shortest_paths(edges: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and middle nodes of every pair of nodes: edges (2, e) -> (n, n) uint8, (n, n) uint8.
+    """Distances and middle nodes of all pairs of nodes: edges (2, e) -> (n, n) uint8, (n, n) uint8.
 
-    A distance counts edges; UNREACHABLE where there is no path. The middle node splits a path in two, DIRECT where it
-    is a single edge. Of equally short paths the one that Graphormer's published code finds: middle nodes are tried in
-    ascending order, and only a strictly shorter path replaces the one known.
-    Raises ValueError for more than LARGEST nodes.
+    A distance is a number of edges, or UNREACHABLE. The middle node splits a path in two; it is DIRECT for a single
+    edge. Among equally short paths, the one of Graphormer's published code is taken: middle nodes are tried in
+    ascending order, and only a strictly shorter path replaces a known one. Raises ValueError for more than LARGEST
+    nodes.
     """
     if num_nodes > LARGEST:
-        raise ValueError(f"{num_nodes} nodes are more than the {LARGEST} whose distances fit into a byte")
+        raise ValueError(f"given {num_nodes} nodes, expected at most {LARGEST}, whose distances fit into a byte")
     distances = np.full((num_nodes, num_nodes), 2 * UNREACHABLE, dtype=np.int16)
     distances[edges[0], edges[1]] = 1
     np.fill_diagonal(distances, 0)
@@ -30,9 +30,9 @@ def shortest_paths(edges: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.nd
 
 
 def path_nodes(distances: np.ndarray, middle: np.ndarray, num_edges: int) -> np.ndarray:
-    """The first num_edges + 1 nodes of every shortest path, both ends included: (B, N, N) -> (B, N, N, K + 1) int16.
+    """The first num_edges + 1 nodes of each shortest path, both ends included: (B, N, N) -> (B, N, N, K + 1) int16.
 
-    Takes a batch of graphs as `shortest_paths` describes them; -1 beyond a path's end and in pairs without one.
+    Takes the results of `shortest_paths` for a batch of graphs; gives -1 beyond the end of a path and without a path.
     """
     size = distances.shape[-1]
     nodes = np.full((*distances.shape, num_edges + 1), -1, dtype=np.int16)
@@ -44,7 +44,7 @@ def path_nodes(distances: np.ndarray, middle: np.ndarray, num_edges: int) -> np.
         nodes[..., 1] = np.where(direct, here[None, :], -1)
     longest = int(distances[reached].max(initial=0))
     places = np.arange(num_edges + 1)
-    for length in range(2, longest + 1):  # both halves of a path are shorter than it
+    for length in range(2, longest + 1):  # from shorter paths to longer ones, which consist of two shorter ones
         b, i, j = np.nonzero(distances == length)
         k = middle[b, i, j]
         first = distances[b, i, k].astype(np.int16)[:, None]

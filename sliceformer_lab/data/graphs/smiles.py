@@ -1,4 +1,4 @@
-"""From SMILES to graphs, with the atom and bond features of the Open Graph Benchmark."""
+"""Graphs of SMILES strings, with the atom and bond features of the Open Graph Benchmark."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,11 +9,11 @@ import numpy as np
 
 from sliceformer_lab.errors import DataError
 
-# What the columns of a feature row can be, in OGB's order; anything else is 'misc', numbered after the last.
+# Values of each feature in OGB's order; any other value is 'misc', numbered after the last one.
 ATOM_FEATURES: dict[str, tuple[Any, ...]] = {
     "atomic_number": tuple(range(1, 119)),
     "chirality": ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER"),
-    "degree": tuple(range(11)),  # bonds, hydrogens included where they are explicit atoms or counts
+    "degree": tuple(range(11)),  # bonds, including those to explicit hydrogens
     "formal_charge": tuple(range(-5, 6)),
     "hydrogens": tuple(range(9)),
     "radical_electrons": tuple(range(5)),
@@ -30,23 +30,23 @@ BOND_FEATURES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Molecule:
-    """The graph of a molecule: every bond is two directed edges, one after the other."""
+    """The graph of a molecule: each bond is two consecutive directed edges."""
 
-    atoms: np.ndarray  # (n, 9) uint8, places in ATOM_FEATURES
+    atoms: np.ndarray  # (n, 9) uint8, positions in the values of ATOM_FEATURES
     edges: np.ndarray  # (2, e) int16, source and target
-    bonds: np.ndarray  # (e, 3) uint8, places in BOND_FEATURES
+    bonds: np.ndarray  # (e, 3) uint8, positions in the values of BOND_FEATURES
 
     def __len__(self) -> int:
         return len(self.atoms)
 
 
 def values_of(features: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
-    """How many values the columns of a feature row have, 'misc' included."""
+    """Number of values of each feature, including 'misc'."""
     return tuple(len(values) + 1 for values in features.values())
 
 
 def molecule(smiles: str) -> Molecule | None:
-    """The graph of a SMILES string, hydrogens left out as it leaves them; None if it does not parse.
+    """The graph of a SMILES string with only the hydrogens that it writes as atoms; None if it does not parse.
 
     Raises DataError if RDKit is not installed.
     """
@@ -54,11 +54,11 @@ def molecule(smiles: str) -> Molecule | None:
     parsed = chem.MolFromSmiles(smiles)
     if parsed is None:
         return None
-    atoms = [_places(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
+    atoms = [_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
     ends, bonds = [], []
     for bond in parsed.GetBonds():
         i, j = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        row = _places(BOND_FEATURES, (str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()))
+        row = _positions(BOND_FEATURES, (str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()))
         ends += [(i, j), (j, i)]
         bonds += [row, row]
     return Molecule(
@@ -82,7 +82,7 @@ def _atom_row(atom: Any) -> tuple[Any, ...]:
     )
 
 
-def _places(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[int]:
+def _positions(features: dict[str, tuple[Any, ...]], row: tuple[Any, ...]) -> list[int]:
     return [
         values.index(value) if value in values else len(values)
         for values, value in zip(features.values(), row, strict=True)
@@ -95,6 +95,6 @@ def _rdkit() -> ModuleType:
         from rdkit import Chem, rdBase
     except ImportError as error:
         raise DataError("reading SMILES needs RDKit: pip install 'sliceformer-lab[graph]'") from error
-    rdBase.DisableLog("rdApp.*")  # a SMILES that does not parse is told by the caller
+    rdBase.DisableLog("rdApp.*")  # the caller reports a SMILES that does not parse
     chem: ModuleType = Chem
     return chem

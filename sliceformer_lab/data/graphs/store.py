@@ -1,232 +1,163 @@
-"""Graph data: what every set of graphs shares, and those that come as SMILES."""
+"""Graphs of different sizes: kept in memory-mapped files, padded batch by batch."""
 
-import json
-import logging
-from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.base import STAGES, DataModule, Positive, Stage
-from sliceformer_lab.data.cache import cached, content_digest
-from sliceformer_lab.data.graphs.base import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.graphs.smiles import Molecule, molecule
+from sliceformer_lab.batch import Batch, Graphs, Padding
+from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.parallel import Pace, in_order
-from sliceformer_lab.errors import DataError
-
-log = logging.getLogger(__name__)
-
-CHUNK = 500  # molecules that a process makes at a time
-FACTS = "graphs.json"  # in the cache folder: how many were left out and why, and bytes a graph
-TOO_LARGE = "has more nodes than data.max_nodes"
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A graph as its file names it."""
+class Graph:
+    """One graph with precomputed paths or positions."""
 
-    place: str  # for messages
-    name: str  # its SMILES, where it has one
-    targets: tuple[float, ...]  # NaN where one is missing
-    stage: Stage | None = None  # None: whichever part `split_seed` puts it in
+    nodes: np.ndarray  # (n, F) uint8 features
+    edges: np.ndarray  # (2, e) int16, source and target
+    edge_features: np.ndarray  # (e, G) uint8
+    pairs: np.ndarray | None = None  # (n, n, 2) uint8, distances and middle nodes of `shortest_paths`
+    positions: np.ndarray | None = None  # (n, P) float32, encodings of each node's place
+
+    def __len__(self) -> int:
+        return len(self.nodes)
 
 
-Made = tuple[Sample, Graph | str]  # a graph, or why there is none
+@dataclass(frozen=True)
+class GraphStore:
+    """Graphs in files of one folder that all processes map into memory, so that opening takes no time."""
 
+    parts: dict[str, np.ndarray]  # arrays of Graph by field, concatenated over all graphs
+    node_offsets: np.ndarray  # (n + 1,) int64
+    edge_offsets: np.ndarray  # (n + 1,) int64
+    pair_offsets: np.ndarray  # (n + 1,) int64
+    targets: np.ndarray  # (n, T) float32 with NaN for missing ones, or (n,) int64 classes
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class GraphData(DataModule):
-    """Graphs with numbers or labels to predict. A subclass yields them; they are kept in a cache of mapped files.
+    def __len__(self) -> int:
+        return len(self.targets)
 
-    Graphs of more than `max_nodes` nodes are left out and counted, as those that cannot be read; `invalid=error` stops
-    at the first of the latter.
-    """
-
-    title: ClassVar[str]
-
-    root: str
-    max_nodes: Positive = 128
-    invalid: Literal["skip", "error"] = "skip"
-    bucket: bool = True
+    def __getitem__(self, row: int) -> Graph:
+        nodes = slice(*self.node_offsets[row : row + 2])
+        edges = slice(*self.edge_offsets[row : row + 2])
+        pairs, positions = self.parts.get("pairs"), self.parts.get("positions")
+        size = nodes.stop - nodes.start
+        return Graph(
+            nodes=self.parts["nodes"][nodes],
+            edges=self.parts["edges"][edges].T,
+            edge_features=self.parts["edge_features"][edges],
+            pairs=None if pairs is None else pairs[slice(*self.pair_offsets[row : row + 2])].reshape(size, size, 2),
+            positions=None if positions is None else positions[nodes],
+        )
 
     @property
-    def bucketed(self) -> bool:  # type: ignore[override]
-        return self.bucket
+    def sizes(self) -> np.ndarray:
+        """Number of nodes of each graph (n,)."""
+        return np.diff(self.node_offsets)
 
     @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
+    def num_edges(self) -> np.ndarray:
+        """Number of directed edges of each graph (n,)."""
+        return np.diff(self.edge_offsets)
 
-    @property
-    def test_share(self) -> float:
-        """How many of the graphs without a part of their own are held out to test on."""
-        return 0.0
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The graphs that `write` stored in the folder."""
+        names = ("nodes", "edges", "edge_features", "pairs", "positions")
+        files = {name: folder / f"{name}.npy" for name in names}
+        parts = {name: np.load(file, mmap_mode="r") for name, file in files.items() if file.is_file()}
+        nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
+        pairs = np.cumsum([0, *np.diff(nodes) ** 2], dtype=np.int64)
+        return cls(parts, nodes, edges, pairs, np.load(folder / "targets.npy", mmap_mode="r"))
 
-    @abstractmethod
-    def target_names(self) -> tuple[str, ...]:
-        """What is predicted of a graph."""
-
-    @abstractmethod
-    def source(self) -> dict[str, Any]:
-        """What the graphs follow from, files by their stamps. Raises DataError if a file is not there."""
-
-    @abstractmethod
-    def make(self) -> Iterator[Made]:
-        """The graphs in the order of the files. Raises DataError."""
-
-    @abstractmethod
-    def is_official(self) -> tuple[bool, str]:
-        """Whether what was read is the published set, and how that was found out."""
-
-    def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        """Rows of a store as a split."""
-        return GraphSplit(store, rows)
-
-    def prepare_data(self) -> None:
-        """Make the graphs, unless an earlier run has. Raises DataError."""
-        self.folder()
-
-    def folder(self) -> Path:
-        """The cache folder of the graphs."""
-        return self._folder
-
-    @cached_property
-    def _folder(self) -> Path:
-        key = {"title": self.title, "max_nodes": self.max_nodes, "invalid": self.invalid, **self.source()}
-        return cached(self.path, self.title, key, self._build)
-
-    def _build(self, folder: Path) -> None:
-        graphs: list[Graph] = []
-        kept: list[Sample] = []
-        left_out: Counter[str] = Counter()
-        for sample, graph in self.make():
-            reason = graph if isinstance(graph, str) else TOO_LARGE if len(graph) > self.max_nodes else None
-            if isinstance(graph, Graph) and reason is None:
-                kept.append(sample)
-                graphs.append(graph)
-            elif self.invalid == "error" and reason != TOO_LARGE:
-                raise DataError(f"{sample.place}: {sample.name!r} {reason}; data.invalid=skip leaves it out")
-            else:
-                left_out[str(reason)] += 1
-        if not kept:
-            raise DataError(f"{self.title}: none of {left_out.total()} graphs can be used ({_counted(left_out)})")
-        GraphStore.write(folder, graphs, np.array([sample.targets for sample in kept], dtype=np.float32))
-        stages = np.array([-1 if sample.stage is None else STAGES.index(sample.stage) for sample in kept])
-        np.save(folder / "stages.npy", stages.astype(np.int8))
-        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-        facts = {
-            "read": len(kept) + left_out.total(),
-            "left_out": dict(left_out),
-            "bytes_per_graph": round(size / len(kept), 1),
+    @staticmethod
+    def write(folder: Path, graphs: Sequence[Graph], targets: np.ndarray) -> None:
+        """Write graphs and their targets. All graphs have pairs or none has; the same holds for positions."""
+        parts = {
+            "nodes": [graph.nodes for graph in graphs],
+            "edges": [graph.edges.T for graph in graphs],
+            "edge_features": [graph.edge_features for graph in graphs],
+            "pairs": [graph.pairs.reshape(-1, 2) for graph in graphs if graph.pairs is not None],
+            "positions": [graph.positions for graph in graphs if graph.positions is not None],
         }
-        (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-        log.info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
-        if left_out:
-            log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_counted(left_out)})")
-
-    def make_splits(self) -> dict[Stage, Split]:
-        store = GraphStore.open(self.folder())
-        order = torch.randperm(len(store), generator=torch.Generator().manual_seed(self.split_seed)).numpy()
-        stages = np.load(self.folder() / "stages.npy")[order]
-        free = order[stages == -1]
-        test, free = np.split(free, [round(self.test_share * len(free))])
-        rows = {stage: order[stages == number] for number, stage in enumerate(STAGES)}
-        rows["test"] = np.concatenate([rows["test"], test])
-        rows["train"] = np.concatenate([rows["train"], free])
-        if not len(rows["val"]):
-            rows["val"], rows["train"] = np.split(rows["train"], [round(self.val_fraction * len(rows["train"]))])
-        shares: dict[Stage, float] = {"val": self.val_fraction, "test": self.test_share}
-        for stage, share in shares.items():
-            if share and not len(rows[stage]):
-                raise DataError(
-                    f"{self.title}: holding out {share} of {len(store)} graphs for {stage} takes none; add graphs or "
-                    f"change data.{stage}_fraction"
-                )
-        if not len(rows["train"]):
-            raise DataError(f"{self.title}: no graph is left to train on; hold out fewer")
-        return {stage: self.split(store, part) for stage, part in rows.items()}
-
-    def target_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation (T,) of the training targets that are known. Raises DataError if one never is."""
-        self.setup()
-        split = self.splits["train"]
-        if not isinstance(split, GraphSplit):
-            raise TypeError(f"{self.title} splits into {type(split).__name__}, not into graphs")
-        targets = split.store.targets[split.rows].astype(np.float64)
-        if unknown := [
-            name for name, column in zip(self.target_names(), targets.T, strict=True) if np.isnan(column).all()
-        ]:
-            raise DataError(f"{self.title}: no training graph has {', '.join(unknown)}; predict something else")
-        std = np.nanstd(targets, axis=0)
-        return torch.from_numpy(np.nanmean(targets, axis=0)).float(), torch.from_numpy(
-            np.where(std > 0, std, 1)
-        ).float()
-
-    def num_read(self) -> int:
-        """How many graphs the files hold, those left out included."""
-        return int(self._facts()["read"])
-
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
-        return facts
-
-    def fingerprint(self) -> dict[str, Any]:
-        sha256 = content_digest(self.folder())
-        official, note = self.is_official()
-        left_out = self._facts()["left_out"]
-        if left_out:
-            note = f"{note}; left out: {_counted(left_out)}"
-        return self.identified(sha256, official, note)
+        for name, arrays in parts.items():
+            if arrays:
+                np.save(folder / f"{name}.npy", np.concatenate(arrays))
+        np.save(folder / "node_offsets.npy", np.cumsum([0, *map(len, graphs)], dtype=np.int64))
+        np.save(
+            folder / "edge_offsets.npy", np.cumsum([0, *(graph.edges.shape[1] for graph in graphs)], dtype=np.int64)
+        )
+        np.save(folder / "targets.npy", targets)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class SmilesData(GraphData):
-    """Molecules that come as SMILES; many processes make their graphs. A subclass reads the samples."""
+@dataclass
+class GraphSplit(Split):
+    """Graphs of a store. Inputs are the features of the nodes (B, N, F) int64, 0 on padding."""
 
-    processes: Positive | None = None
+    store: GraphStore
+    rows: np.ndarray  # (n,) positions in the store
+    num_hops: int = 0  # batches have the features of the first num_hops edges of each shortest path
 
-    @abstractmethod
-    def samples(self) -> Iterable[Sample]:
-        """The molecules in the order of the files. Raises DataError."""
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    @property
-    @abstractmethod
-    def annotate(self) -> Callable[[Molecule], Graph]:
-        """What is worked out of a molecule: a function of a module, so that other processes can run it."""
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[rows])
 
-    def make(self) -> Iterator[Made]:
-        samples = list(self.samples())
-        chunks = [samples[i : i + CHUNK] for i in range(0, len(samples), CHUNK)]
-        work = [[sample.name for sample in chunk] for chunk in chunks]
-        build = partial(_graphs, annotate=self.annotate, largest=self.max_nodes)
-        pace = Pace("molecules", len(samples))
-        done = 0
-        for chunk, graphs in zip(chunks, in_order(build, work, self.processes), strict=True):
-            yield from zip(chunk, graphs, strict=True)
-            done += len(chunk)
-            pace.update(done)
+    def lengths(self) -> np.ndarray:
+        sizes: np.ndarray = self.store.sizes[self.rows]
+        return sizes
+
+    def batch(self, rows: list[int]) -> Batch:
+        places = self.rows[rows]
+        graphs = [self.store[place] for place in places]
+        lengths = torch.tensor([len(graph) for graph in graphs])
+        width = int(lengths.max())
+        inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
+        target = torch.from_numpy(np.array(self.store.targets[places]))
+        structure = self.structure(graphs, width)
+        return Batch(inputs, target, torch.tensor(rows), Padding.from_lengths(lengths, width), structure)
+
+    def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
+        """Edges, paths and positions of graphs whose nodes are padded to `width`."""
+        index = np.concatenate([graph.edges + np.int64(row * width) for row, graph in enumerate(graphs)], axis=1)
+        features = np.concatenate([graph.edge_features for graph in graphs])
+        edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
+        positions = distances = path_features = None
+        if graphs[0].positions is not None:
+            positions = torch.from_numpy(_padded([g.positions for g in graphs if g.positions is not None], width))
+        if graphs[0].pairs is not None:
+            pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
+            for row, graph in enumerate(graphs):
+                if graph.pairs is not None:
+                    pairs[row, : len(graph), : len(graph)] = graph.pairs
+            distances = torch.from_numpy(pairs[..., 0].astype(np.int64))
+            distances[distances == UNREACHABLE] = -1
+            if self.num_hops:
+                path_features = _path_features(pairs, index, features, self.num_hops)
+        return Graphs(edge_index, edge_features, distances, path_features, positions)
 
 
-def _graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph], largest: int) -> list[Graph | str]:
-    return [_graph(text, annotate, largest) for text in smiles]
+def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
+    """Arrays (n_i, F) -> (B, width, F), 0 on padding."""
+    padded = np.zeros((len(parts), width, parts[0].shape[1]), dtype=parts[0].dtype)
+    for row, part in zip(padded, parts, strict=True):
+        row[: len(part)] = part
+    return padded
 
 
-def _graph(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
-    made = molecule(smiles)
-    if made is None:
-        return "does not parse as SMILES"
-    if not len(made):
-        return "has no atoms"
-    return TOO_LARGE if len(made) > largest else annotate(made)
-
-
-def _counted(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+def _path_features(pairs: np.ndarray, index: np.ndarray, features: np.ndarray, num_hops: int) -> Tensor:
+    """Features of the first K edges of each shortest path: (B, N, N, 2) -> (B, N, N, K, G) int64, -1 beyond its end."""
+    size = pairs.shape[1]
+    dense = np.full((*pairs.shape[:3], features.shape[1]), -1, dtype=np.int64)
+    graph, source = np.divmod(index[0], size)
+    dense[graph, source, index[1] % size] = features
+    nodes = path_nodes(pairs[..., 0], pairs[..., 1], num_hops)  # (B, N, N, K + 1)
+    start, end = nodes[..., :-1], nodes[..., 1:]
+    along: Any = dense[np.arange(len(pairs))[:, None, None, None], start, end]
+    along[end < 0] = -1
+    return torch.from_numpy(along)

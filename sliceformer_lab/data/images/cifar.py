@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import torch
 
-from sliceformer_lab.data.base import Stage
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.images.base import ArrayImages, Images
 from sliceformer_lab.data.images.small_images import OfficialImages
 from sliceformer_lab.data.pickles import load_arrays
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
@@ -18,7 +18,7 @@ _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CIFAR10(OfficialImages):
-    """Colour photographs, 32 x 32, of 10 classes: 50,000 and 10,000, in root/cifar-10-batches-py."""
+    """Colour photographs, 32 x 32, of 10 classes in root/cifar-10-batches-py: 50,000 to train on, 10,000 to test on."""
 
     title = "cifar10"
     num_classes = 10
@@ -45,7 +45,7 @@ class CIFAR10(OfficialImages):
         return {self.path / self.inner / name: md5 for name, md5 in self.published.items()}
 
     def read(self) -> dict[Stage, Images]:
-        *training, test = [self._batch(path) for path in self.checksums()]  # the last file is the test part
+        *training, test = [self._batch(path) for path in self.checksums()]  # the last file is the test split
         pixels, targets = torch.cat([b.pixels for b in training]), torch.cat([b.targets for b in training])
         return {"train": ArrayImages(pixels, targets), "test": test}
 
@@ -55,12 +55,12 @@ class CIFAR10(OfficialImages):
             pixels, targets = torch.from_numpy(content["data"]), torch.tensor(content[self.labels], dtype=torch.int64)
             return self.labelled(pixels.view(-1, 3, 32, 32), targets, path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"{path} holds no CIFAR batch ({error!r}); delete it and fetch it again") from error
+            raise DataError(f"{path} is not a CIFAR batch ({error!r}); delete it to download it again") from error
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CIFAR100(CIFAR10):
-    """Colour photographs, 32 x 32, of 100 classes: 50,000 and 10,000, in root/cifar-100-python."""
+    """Colour photographs, 32 x 32, of 100 classes in root/cifar-100-python: 50,000 to train on, 10,000 to test on."""
 
     title = "cifar100"
     num_classes = 100

@@ -1,4 +1,4 @@
-"""A picture of Pathfinder's pictures, with the snakes that their markers are on where they are known."""
+"""Contact sheet of Pathfinder images, with the marked snakes if they are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 TITLES = {1: "label 1: one curve", 0: "label 0: two curves"}
 COLOURS = ((255, 160, 40), (70, 170, 255))  # of the targets
 GREY, PAPER, INK = (120, 120, 120), (255, 255, 255), (30, 30, 30)
-ROWS, GAP, HEAD = 4, 8, 28  # pictures, pixels, pixels
+ROWS, GAP, HEAD = 4, 8, 28  # images, pixels, pixels
 
 Paddles = Mapping[str, np.ndarray]
 
@@ -20,14 +20,14 @@ Paddles = Mapping[str, np.ndarray]
 def contact_sheet(
     path: Path, pixels: np.ndarray, labels: np.ndarray, paddles: Paddles | None, snakes: np.ndarray | None
 ) -> None:
-    """Write a PNG of examples of both labels, side by side.
+    """Write a PNG with examples of both labels side by side.
 
-    pixels (n, S, S) uint8, labels (n,); paddles has markers (n, 2, 2), centres (n, P, 2) and orientations (n, P), and
-    snakes (P,) the snake of each: with them every picture has its solution beside it.
+    pixels (n, S, S) uint8, labels (n,). With `paddles`, each example is shown next to its solution: markers
+    (n, 2, 2), centres (n, P, 2) and orientations (n, P) of all paddles, and `snakes` (P,), the snake of each paddle.
     """
     scale = max(1, 192 // pixels.shape[1])
     side = pixels.shape[1] * scale
-    per_row = 2 if paddles is not None else 4  # pictures of a label
+    per_row = 2 if paddles is not None else 4  # images of a label
     columns = 4  # cells of a label
     width, height = 2 * (columns * (side + GAP) + GAP), HEAD + ROWS * (side + GAP) + GAP
     sheet = Image.new("RGB", (width, height), PAPER)
@@ -49,7 +49,7 @@ def contact_sheet(
 
 
 def _solution(paddles: Paddles, snakes: np.ndarray, side: int, scale: int) -> Image.Image:
-    """The chains of one picture as lines, the targets in colour, rings where the markers are."""
+    """The snakes of one image as lines, the targets in colour, with rings at the markers."""
     picture = Image.new("RGB", (side, side))
     draw = ImageDraw.Draw(picture)
     for snake in np.unique(snakes)[::-1]:

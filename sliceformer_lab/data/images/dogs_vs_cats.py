@@ -1,23 +1,24 @@
-"""Kaggle's Dogs-vs-Cats pictures."""
+"""Kaggle's Dogs-vs-Cats images."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 
-from sliceformer_lab.data.base import Positive, Stage
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.images.augment import dogs_vs_cats_transform
-from sliceformer_lab.data.images.base import FileImages, Images, Transform
-from sliceformer_lab.data.images.folders import FileImageData
+from sliceformer_lab.data.images.base import Images, Transform
+from sliceformer_lab.data.images.folders import FileImageData, FileImages
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DogsVsCats(FileImageData):
-    """Kaggle's 25,000 labelled pictures, root/train/cat.0.jpg ..., of which 20 % of each class are the test set.
+    """Kaggle's 25,000 labelled images, root/train/cat.0.jpg ...; 20 % of each class are the test set.
 
-    Kaggle's own test part has no labels. The paper selects on those 20 %, and scores them with random crops
-    (`eval_crop="random"`); here they are scored once, and plain.
+    Kaggle's own test images have no labels. The paper selects the epoch on the test set and scores it with random crops
+    (`eval_crop="random"`); the default scores the selected epoch once, without crops.
     """
 
     title = "dogs_vs_cats"
@@ -25,7 +26,7 @@ class DogsVsCats(FileImageData):
     published_sizes: ClassVar[dict[Stage, int]] = {"train": 25_000}
     classes: ClassVar[tuple[str, ...]] = ("cat", "dog")
 
-    batch_size: Positive = 64
+    batch_size: Count = 64
     augment: Literal["none", "paper"] = "paper"
     eval_crop: Literal["none", "random"] = "none"
 
@@ -36,7 +37,7 @@ class DogsVsCats(FileImageData):
     def prepare_data(self) -> None:
         if not (self.path / "train").is_dir():
             raise DataError(
-                f"{self.path / 'train'} is missing; get the Dogs vs. Cats competition's train.zip from kaggle.com "
+                f"{self.path / 'train'} is missing; get train.zip of Kaggle's Dogs vs. Cats competition "
                 f"and unpack it in {self.path}"
             )
 

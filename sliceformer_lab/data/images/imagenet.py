@@ -1,24 +1,24 @@
-"""Tiny-ImageNet and ImageNet-1k as their owners lay them out."""
+"""Tiny-ImageNet and ImageNet-1k in the layout of their owners."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field
 
-from sliceformer_lab.data.base import Fraction, Stage
+from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
-from sliceformer_lab.data.images.base import FileImages, Images
-from sliceformer_lab.data.images.folders import ImageNetLike, class_names, list_images
+from sliceformer_lab.data.images.base import Images
+from sliceformer_lab.data.images.folders import CropPercent, FileImages, ImageNetLike, class_names, list_images
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TinyImageNet(ImageNetLike):
-    """100,000 and 10,000 pictures of 200 classes, 64 x 64, in root/tiny-imagenet-200.
+    """Images of 200 classes, 64 x 64, in root/tiny-imagenet-200: 100,000 to train on, 10,000 to test on.
 
-    The labels of its test part were never published: its validation part is the test set here, as in the papers.
+    The labels of its test images were never published: its validation images are the test set, as in the papers.
     """
 
     title = "tiny_imagenet"
@@ -30,7 +30,7 @@ class TinyImageNet(ImageNetLike):
 
     download: bool = True
     verify: bool = True
-    crop_pct: Annotated[float, Field(gt=0, le=1)] = 1.0
+    crop_pct: CropPercent = 1.0
 
     def prepare_data(self) -> None:
         fetch_unpacked(self.archive, self.path, "tiny-imagenet-200", download=self.download, check=self.verify)
@@ -47,16 +47,16 @@ class TinyImageNet(ImageNetLike):
         rows = [line.split("\t")[:2] for line in table.read_text().splitlines()]
         for _, name in rows:
             if name not in classes:
-                raise DataError(f"{table} names the class {name}, which {root / 'train'} lacks")
+                raise DataError(f"{table} names the class {name}, for which {root / 'train'} has no folder")
         targets = torch.tensor([classes.index(name) for _, name in rows])
         return FileImages(root, [f"val/images/{file}" for file, _ in rows], targets)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImageNet1k(ImageNetLike):
-    """ILSVRC 2012: root/train/CLASS and root/val/CLASS. It may not be passed on, so nothing downloads it.
+    """ILSVRC 2012 in root/train/CLASS and root/val/CLASS. Its licence forbids handing it on, so nothing downloads it.
 
-    The published validation part is the test set here; validation examples are taken from training.
+    The published validation images are the test set; validation examples are held out from training.
     """
 
     title = "imagenet1k"

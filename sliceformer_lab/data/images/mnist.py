@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.data.base import Stage
-from sliceformer_lab.data.download import OfficialFile, fetch, preparing
+from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder
 from sliceformer_lab.data.images.base import ArrayImages, Images
 from sliceformer_lab.data.images.small_images import OfficialImages
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -22,9 +22,9 @@ _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MNIST(OfficialImages):
-    """Handwritten digits, 28 x 28: 60,000 and 10,000, in the files of root/MNIST/raw, packed (.gz) or not.
+    """Handwritten digits, 28 x 28: 60,000 for training and 10,000 for testing, in root/MNIST/raw, gzipped or not.
 
-    The published recipe mirrors them as if they were photographs; augment=crop does not.
+    The published recipe mirrors the digits; augment=crop does not.
     """
 
     title = "mnist"
@@ -37,7 +37,7 @@ class MNIST(OfficialImages):
         OfficialFile(_MNIST_URL + "t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
         OfficialFile(_MNIST_URL + "t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
     )
-    unpacked: ClassVar[tuple[str, ...]] = (  # md5 sums of the same files unpacked
+    unpacked: ClassVar[tuple[str, ...]] = (  # md5 sums of the unpacked files
         "6bbc9ace898e44ae57da46a324031adb",
         "a25bea736e30d166cdddb491f175f624",
         "2646ac647ad5339dbf082846283269ea",
@@ -47,7 +47,7 @@ class MNIST(OfficialImages):
     def obtain(self) -> None:
         missing = [archive for archive in self.archives if not self._file(archive).is_file()]
         if missing:
-            with preparing(self._folder):
+            with lock_folder(self._folder):
                 for archive in missing:
                     fetch(archive, self._folder, download=self.download, check=self.verify)
 
@@ -66,7 +66,7 @@ class MNIST(OfficialImages):
         return self.path / "MNIST" / "raw"
 
     def _file(self, archive: OfficialFile) -> Path:
-        """Where one of the files is read from: packed unless only the unpacked one is there."""
+        """The path of one of the files: the packed file unless only the unpacked one is there."""
         packed = self._folder / archive.name
         return packed.with_suffix("") if packed.with_suffix("").is_file() and not packed.is_file() else packed
 
@@ -75,13 +75,13 @@ class MNIST(OfficialImages):
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """The uint8 array of an IDX file, packed or not. Raises DataError if it is cut off or something else."""
+    """The uint8 array of an IDX file, gzipped or not. Raises DataError if the file is damaged."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged ({error}); delete it and start again") from error
+        raise DataError(f"{path} is damaged ({error}); delete it to download it again") from error
     header = 4 + 4 * dimensions  # two zero bytes, type 8 (uint8), number of dimensions, then each size
     shape = np.frombuffer(content[4:header], dtype=">u4").tolist()
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) != header + math.prod(shape):
-        raise DataError(f"{path} is damaged (not a whole IDX file); delete it and start again")
+        raise DataError(f"{path} is damaged (not a complete IDX file); delete it to download it again")
     return torch.from_numpy(np.frombuffer(content, np.uint8, offset=header).copy()).view(shape)

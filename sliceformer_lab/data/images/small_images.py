@@ -1,26 +1,27 @@
-"""Sets of small pictures that fit in memory: what they share, and the digits of scikit-learn."""
+"""Sets of small images that fit in memory, and the digits of scikit-learn."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
-from sliceformer_lab.data.base import Fraction, Stage
+from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.download import md5_of, verify
-from sliceformer_lab.data.images.augment import ArrayTransform
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, Images, Transform
+from sliceformer_lab.data.images.crop_flip import ArrayTransform
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SmallImages(ImageData):
-    """Pictures held in memory as uint8, so that one core augments tens of thousands a second."""
+    """Images held in memory as uint8, so that one core augments tens of thousands per second."""
 
     image_size: ClassVar[int]
     mean: ClassVar[tuple[float, ...]]
@@ -41,7 +42,7 @@ class SmallImages(ImageData):
         return training, ArrayTransform(self.mean, self.std, self.white)
 
     def labelled(self, pixels: Tensor, targets: Tensor, path: Path) -> ArrayImages:
-        """Pixels (n, c, H, W) and labels (n,) read from `path`. Raises DataError if they are not of this set."""
+        """Images from pixels (n, c, H, W) and labels (n,) of `path`. Raises DataError if they do not fit this set."""
         shape = (len(targets), len(self.mean), self.image_size, self.image_size)
         if pixels.dtype != torch.uint8 or pixels.shape != shape or not len(targets):
             raise DataError(f"{path} holds {pixels.dtype} {tuple(pixels.shape)}, expected torch.uint8 {shape}")
@@ -54,7 +55,8 @@ class SmallImages(ImageData):
 class Digits(SmallImages):
     """The 1,797 scans of handwritten digits, 8 x 8, that come with scikit-learn.
 
-    They have no test part: `split_seed` holds out a sixth of every class for it, then `val_fraction` of the rest.
+    The set has no test split: `split_seed` picks a sixth of every class for it, then `val_fraction` of the rest.
+    Source: Alpaydin and Kaynak 1998, UCI repository.
     """
 
     title = "digits"
@@ -72,9 +74,13 @@ class Digits(SmallImages):
         return 1 / 6
 
     def read(self) -> dict[Stage, Images]:
-        scans = load_digits()
-        pixels = torch.from_numpy(scans.images.astype(np.uint8)).unsqueeze(1)
-        return {"train": ArrayImages(pixels, torch.from_numpy(scans.target.astype(np.int64)))}
+        """Reads the file directly, because importing scikit-learn takes seconds. Raises DataError if it is missing."""
+        path = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
+        if not path.is_file():
+            raise DataError(f"{path} is missing; install scikit-learn again")
+        rows = torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.uint8))  # 64 pixels and a label
+        size = self.image_size
+        return {"train": self.labelled(rows[:, :-1].reshape(-1, 1, size, size), rows[:, -1].long(), path)}
 
     def is_official(self) -> tuple[bool, str]:
         return True, "as installed with scikit-learn"
@@ -82,7 +88,7 @@ class Digits(SmallImages):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OfficialImages(SmallImages):
-    """A published set that is downloaded into `root` and known by the md5 sums of its files."""
+    """A published set that is downloaded into `root` and identified by the md5 sums of its files."""
 
     root: str
     download: bool = True
@@ -94,19 +100,17 @@ class OfficialImages(SmallImages):
 
     @abstractmethod
     def obtain(self) -> None:
-        """Put the files in place if they are not there. Raises DataError."""
+        """Download the files that are missing. Raises DataError."""
 
     @abstractmethod
     def checksums(self) -> dict[Path, str]:
-        """The files that are read, with the md5 sums that the published ones have."""
+        """The files that are read, with the md5 sums of the published ones."""
 
     def prepare_data(self) -> None:
-        """Download what is missing and check what is there. Raises DataError."""
+        """Download the files that are missing and verify all. Raises DataError."""
         self.obtain()
         for path, md5 in self.checksums().items():
-            if not path.is_file():
-                raise DataError(f"{path} is missing; put it there, or delete {path.parent} to fetch the set again")
-            if self.verify:
+            if self.verify or not path.is_file():
                 verify(path, md5)
 
     def is_official(self) -> tuple[bool, str]:

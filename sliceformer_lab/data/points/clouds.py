@@ -1,4 +1,4 @@
-"""Point clouds in files, and the choice and order of their points."""
+"""Reading, subsampling and ordering of point clouds."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
-SURFACE_POINTS = 10_000  # drawn from a mesh, as many as ModelNet40's clouds have
+SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
-_BITS = 10  # of each coordinate on a space-filling curve
+_BITS = 10  # per coordinate on a space-filling curve
 
 
 def read_cloud(path: Path) -> np.ndarray:
-    """The points of a file, (n, 3), or (n, 6) where it has normals, float32; surface points of a mesh, drawn by seed 0.
+    """The points of a file, (n, 3) float32, or (n, 6) with normals; of a mesh, surface points sampled with seed 0.
 
-    Text files and .npy hold x y z or x y z nx ny nz in a row, other columns behind. Raises DataError naming the file.
+    A row of a text file or .npy starts with x y z or x y z nx ny nz. Raises DataError naming the file.
     """
     try:
         points = _read(path)
     except (OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise DataError(f"{path} cannot be read as a point cloud ({error}); replace or delete it") from error
     if points.ndim != 2 or points.shape[1] < 3 or not len(points):
-        raise DataError(f"{path} holds {points.shape} numbers, expected rows of x y z or x y z nx ny nz")
+        raise DataError(f"{path} has the shape {points.shape}, expected rows of x y z or x y z nx ny nz")
     points = points[:, : 6 if points.shape[1] >= 6 else 3]
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise DataError(f"{path} has a coordinate that is not a number in point {row + 1}; mend or delete it")
+        raise DataError(f"{path} contains NaN or infinity in point {row + 1}; correct or delete the file")
     return points.astype(np.float32)
 
 
@@ -48,11 +48,11 @@ def _read(path: Path) -> np.ndarray:
 
 
 def read_rows(path: Path) -> np.ndarray:
-    """The numbers of a text file, (n, columns), separated by commas or blanks. Raises ValueError, OSError."""
+    """The numbers of a text file, (n, columns), separated by commas or spaces. Raises ValueError or OSError."""
     text = path.read_text(encoding="ascii")
     first = text.partition("\n")[0]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # numpy only warns of an empty file
+        warnings.simplefilter("error")  # numpy only warns about an empty file
         try:
             rows: np.ndarray = np.loadtxt(
                 text.splitlines(), delimiter="," if "," in first else None, ndmin=2, dtype=np.float32
@@ -72,19 +72,19 @@ def _read_shape(path: Path) -> np.ndarray:
         points, faces = trimesh.sample.sample_surface(shape, SURFACE_POINTS, seed=0)
         return np.concatenate([points, shape.face_normals[faces]], axis=1)
     if not isinstance(shape, trimesh.Trimesh | trimesh.PointCloud):
-        raise ValueError("it holds neither a mesh nor points")
+        raise ValueError("it contains neither a mesh nor points")
     return np.asarray(shape.vertices)
 
 
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Positions of `count` points of a cloud, each farthest from those before: (P, 3) -> (count,) int64.
+    """Positions of `count` points of a cloud, each farthest from all points before it: (P, 3) -> (count,) int64.
 
-    Starts with point 0. Source: Eldar et al. 1997; PointNet++ (Qi et al. 2017), section 3.2.
-    Raises ValueError for more points than there are.
+    Starts with point 0. Raises ValueError if the cloud has fewer than `count` points.
+    Source: Eldar et al. 1997; PointNet++ (Qi et al. 2017), section 3.2.
     """
     if count > len(points):
-        raise ValueError(f"{count} points are more than the {len(points)} of a cloud")
-    axes = points.T.contiguous()  # (3, P): whole rows are subtracted
+        raise ValueError(f"given {len(points)} points, expected at least {count}")
+    axes = points.T.contiguous()  # (3, P): subtracting contiguous rows is faster
     chosen = torch.zeros(count, dtype=torch.int64)
     nearest = torch.full((len(points),), torch.inf)
     for i in range(1, count):
@@ -94,8 +94,11 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     return chosen
 
 
-def thinned(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
-    """The farthest `count` points of a cloud (P, 3 or 6), and whether it has fewer, and some are repeated by `seed`."""
+def subsample(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
+    """`count` points of a cloud (P, 3 or 6) by farthest-point sampling, and whether it has too few.
+
+    A cloud with too few points repeats random ones, chosen by `seed`.
+    """
     few = len(points) < count
     if few:
         repeated = np.random.default_rng(seed).integers(len(points), size=count - len(points))
@@ -104,9 +107,9 @@ def thinned(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool
 
 
 def curve_order(points: Tensor, order: Order) -> Tensor:
-    """Positions of the points along a space-filling curve: (B, N, 3) -> (B, N) int64; `none` leaves them.
+    """Positions of the points along a space-filling curve: (B, N, 3) -> (B, N) int64; `none` keeps their order.
 
-    Coordinates are taken in 2^10 cells of each cloud's own bounding cube.
+    Coordinates are rounded to 2^10 cells of each cloud's bounding cube.
     """
     if order == "none":
         return torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sliceformer_lab.data.base import Stage
+from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.points.base import Clouds, PointData
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 NUM_CLASSES = 40
@@ -20,10 +20,10 @@ NUM_CLASSES = 40
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ModelNet40(PointData):
-    """Forty kinds of shapes: 9,843 and 2,468 clouds.
+    """Shapes of 40 classes: 9,843 clouds to train on and 2,468 to test on.
 
-    `form=text` reads root/modelnet40_normal_resampled, 10,000 points with normals each; `form=hdf5` reads
-    root/modelnet40_ply_hdf5_2048, 2,048 points each. Lists that name fewer shapes are read as they are.
+    `form=text` reads root/modelnet40_normal_resampled, clouds of 10,000 points with normals; `form=hdf5` reads
+    root/modelnet40_ply_hdf5_2048, clouds of 2,048 points. Lists that name fewer clouds are accepted.
     """
 
     title = "modelnet40"
@@ -44,12 +44,10 @@ class ModelNet40(PointData):
 
     @cached_property
     def _shapes(self) -> Path:
-        """The folder that is read, fetched if it is missing. Raises DataError."""
-        if self.form == "text":
-            return fetch_unpacked(
-                self.text, self.path, "modelnet40_normal_resampled", download=self.download, check=False
-            )
-        return fetch_unpacked(self.hdf5, self.path, "modelnet40_ply_hdf5_2048", download=self.download, check=False)
+        """The folder that is read, downloaded if it is missing. Raises DataError."""
+        archive = self.text if self.form == "text" else self.hdf5
+        name = archive.name.removesuffix(".zip")
+        return fetch_unpacked(archive, self.path, name, download=self.download, check=False)
 
     def classes(self) -> list[str]:
         name = "modelnet40_shape_names.txt" if self.form == "text" else "shape_names.txt"
@@ -69,13 +67,13 @@ class ModelNet40(PointData):
         for name in self._lines(f"modelnet40_{stage}.txt"):
             kind = name.rpartition("_")[0]  # night_stand_0001
             if kind not in classes:
-                raise DataError(f"{self._shapes / f'modelnet40_{stage}.txt'} names {name}, which is of no class")
+                raise DataError(f"{self._shapes / f'modelnet40_{stage}.txt'} names {name}, which belongs to no class")
             files.append(self._shapes / kind / f"{name}.txt")
             labels.append(classes.index(kind))
         if missing := [file for file in files if not file.is_file()]:
             raise DataError(
-                f"{missing[0]} is missing ({len(missing):,} of {len(files):,} clouds are), which modelnet40_{stage}.txt"
-                " names; unpack the archive again"
+                f"{missing[0]} is missing, as are {len(missing):,} of the {len(files):,} clouds in "
+                f"modelnet40_{stage}.txt; unpack the archive again"
             )
         return files, np.array(labels)
 
@@ -96,7 +94,7 @@ class ModelNet40(PointData):
             clouds.append(points if normals is None else np.concatenate([points, normals], axis=2))
         every = np.concatenate(clouds).astype(np.float32)
         if not np.isfinite(every).all():
-            raise DataError(f"{self._shapes} has coordinates that are not numbers; unpack the archive again")
+            raise DataError(f"{self._shapes} contains NaN or infinity; unpack the archive again")
         return list(every), np.concatenate(labels)
 
     def _lines(self, name: str) -> list[str]:
@@ -106,8 +104,6 @@ class ModelNet40(PointData):
         return file.read_text(encoding="utf-8").split()
 
     def is_official(self) -> tuple[bool, str]:
-        found = {
-            stage: len(np.load(self.folder() / f"{stage}_targets.npy", mmap_mode="r")) for stage in ("train", "test")
-        }
-        counts = json.dumps(found)
-        return found == self.published_sizes, f"clouds counted ({counts}); no checksums are published"
+        stages = tuple(self.published_sizes)
+        found = {stage: len(np.load(self.folder() / f"{stage}_targets.npy", mmap_mode="r")) for stage in stages}
+        return found == self.published_sizes, f"clouds counted ({json.dumps(found)}); no checksums are published"

@@ -1,22 +1,23 @@
-"""ShapeNetPart: shapes whose every point belongs to a part."""
+"""ShapeNetPart: shapes with a part label for every point."""
 
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.data.base import STAGES, DataModule, Positive, Stage
-from sliceformer_lab.data.cache import cached, content_digest
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.base import CachedData
+from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
-from sliceformer_lab.data.points.base import Augment, CloudOptions, PointSplit, Scale
+from sliceformer_lab.data.points.base import FACTS, Augment, CloudOptions, PointSplit, Scale
 from sliceformer_lab.data.points.clouds import Order, read_rows
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps
+from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 
 # Parts of each category, numbered as in the files; no part belongs to two categories.
@@ -44,14 +45,14 @@ _LISTS = {stage: f"train_test_split/shuffled_{stage}_file_list.json" for stage i
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ShapeNetPart(DataModule):
-    """16,881 shapes of 16 categories with 50 parts; the category is the batch's context, one-hot (B, 16).
+class ShapeNetPart(CachedData):
+    """16,881 shapes of 16 categories with 50 parts. Targets are parts (B, N), the context one-hot categories (B, 16).
 
-    Of each shape `num_points` points are drawn by its place in the set, all of them first and some again where it has
-    fewer, which is counted. Targets are parts (B, N).
+    `num_points` random points of each shape are kept; they depend on its place in the set. Shapes with fewer points are
+    counted, and keep all their points and repeat some.
     """
 
-    title: ClassVar[str] = "shapenet_part"
+    title = "shapenet_part"
     published: ClassVar[OfficialFile] = OfficialFile(
         "https://shapenet.cs.stanford.edu/media/shapenetcore_partanno_segmentation_benchmark_v0_normal.zip",
         "",
@@ -59,15 +60,14 @@ class ShapeNetPart(DataModule):
     )
     published_sizes: ClassVar[dict[str, int]] = {"train": 12_137, "val": 1_870, "test": 2_874}
 
-    root: str
-    num_points: Positive = 2500
+    num_points: Count = 2500
     normals: bool = True
     scale: Scale = "unit_sphere"
     augment: Augment = "none"
     order: Order = "none"
-    processes: Positive | None = None
-    batch_size: Positive = 32
-    eval_batch_size: Positive = 64
+    processes: Count | None = None
+    batch_size: Count = 32
+    eval_batch_size: Count = 64
     download: bool = True
 
     @property
@@ -84,33 +84,23 @@ class ShapeNetPart(DataModule):
     @cached_property
     def _shapes(self) -> Path:
         name = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
-        path = Path(self.root).expanduser()
-        return fetch_unpacked(self.published, path, name, download=self.download, check=False)
+        return fetch_unpacked(self.published, self.path, name, download=self.download, check=False)
 
     @cached_property
     def _categories(self) -> dict[str, int]:
-        """Number of each category by the name of its folder."""
+        """The number of each category by the name of its folder."""
         file = self._shapes / "synsetoffset2category.txt"
         rows = [line.split() for line in _read(file).splitlines() if line.strip()]
         if wrong := [row for row in rows if len(row) != 2 or row[0] not in PARTS]:
-            raise DataError(f"{file} names {' '.join(wrong[0])}; expected the 16 categories with their folders")
+            raise DataError(f"{file} has the row {' '.join(wrong[0])!r}; expected the 16 categories with their folders")
         return {folder: list(PARTS).index(name) for name, folder in rows}
 
-    def prepare_data(self) -> None:
-        """Read the shapes, unless an earlier run has. Raises DataError."""
-        self.folder()
-
-    def folder(self) -> Path:
-        """The cache folder of the shapes."""
-        return self._folder
-
-    @cached_property
-    def _folder(self) -> Path:
+    def prepare(self) -> Path:
         lists = [self._shapes / name for name in (*_LISTS.values(), "synsetoffset2category.txt")]
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
         key = {"title": self.title, "num_points": self.num_points, "files": stamps(lists)}
-        return cached(Path(self.root).expanduser(), self.title, key, self._build)
+        return cached(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         few = 0
@@ -122,23 +112,23 @@ class ShapeNetPart(DataModule):
             points = np.empty((len(files), self.num_points, 6), dtype=np.float32)
             parts = np.empty((len(files), self.num_points), dtype=np.int64)
             for i, rows in enumerate(in_order(read_shape, files, self.processes)):
-                drawn = _drawn(len(rows), self.num_points, i)
+                chosen = _choose_points(len(rows), self.num_points, seed=i)
                 few += len(rows) < self.num_points
-                points[i], parts[i] = rows[drawn, :6], rows[drawn, 6]
+                points[i], parts[i] = rows[chosen, :6], rows[chosen, 6]
                 pace.update(i + 1)
                 known = list(PARTS.values())[categories[i]]
                 if not set(np.unique(parts[i])) <= set(known):
                     raise DataError(
-                        f"{files[i]} has parts that are not {known.start}..{known.stop - 1} of its category"
+                        f"{files[i]} has parts outside {known.start}..{known.stop - 1}, the parts of its category"
                     )
             np.save(folder / f"{stage}_points.npy", points)
             np.save(folder / f"{stage}_targets.npy", parts)
             np.save(folder / f"{stage}_context.npy", np.eye(len(PARTS), dtype=np.float32)[categories])
-        (folder / "clouds.json").write_text(json.dumps({"with_too_few_points": few}), encoding="utf-8")
+        (folder / FACTS).write_text(json.dumps({"with_too_few_points": few}), encoding="utf-8")
 
     def _category(self, file: Path, stage: Stage) -> int:
         if file.parent.name not in self._categories or not file.is_file():
-            raise DataError(f"{file} is missing, which {_LISTS[stage]} names; unpack the archive again")
+            raise DataError(f"{file} is missing, but listed in {_LISTS[stage]}; unpack the archive again")
         return self._categories[file.parent.name]
 
     def make_splits(self) -> dict[Stage, Split]:
@@ -158,17 +148,15 @@ class ShapeNetPart(DataModule):
             points[..., : 6 if self.normals else 3], targets, rows, options, training=stage == "train", context=context
         )
 
-    def fingerprint(self) -> dict[str, Any]:
-        sha256 = content_digest(self.folder())
-        few = json.loads((self.folder() / "clouds.json").read_text(encoding="utf-8"))["with_too_few_points"]
+    def is_official(self) -> tuple[bool, str]:
+        few = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))["with_too_few_points"]
         sizes = {stage: len(np.load(self.folder() / f"{stage}_targets.npy", mmap_mode="r")) for stage in STAGES}
-        official = sizes == self.published_sizes  # of the files: limit_train is the run's affair
         note = f"shapes counted, no checksums are published; {few:,} have fewer than {self.num_points} points"
-        return self.identified(sha256, official, note)
+        return sizes == self.published_sizes, note
 
 
 def read_shape(file: Path) -> np.ndarray:
-    """Rows (n, 7) of x y z, normal and part. Raises DataError naming the file."""
+    """The rows (n, 7) of a file: x y z, normal and part. Raises DataError naming the file."""
     try:
         rows = read_rows(file)
     except (OSError, ValueError) as error:
@@ -176,13 +164,13 @@ def read_shape(file: Path) -> np.ndarray:
     if rows.shape[1] != COLUMNS:
         raise DataError(f"{file} has {rows.shape[1]} columns, expected {COLUMNS}: x y z, normal, part")
     if not np.isfinite(rows).all():
-        raise DataError(f"{file} has numbers that are none (NaN or infinite); unpack the archive again")
+        raise DataError(f"{file} contains NaN or infinity; unpack the archive again")
     return rows
 
 
-def _drawn(count: int, wanted: int, place: int) -> np.ndarray:
-    """Positions of `wanted` of `count` points: without repetition where there are enough, else all and some again."""
-    random = np.random.default_rng(place)
+def _choose_points(count: int, wanted: int, seed: int) -> np.ndarray:
+    """Positions (wanted,) of random points: without repetition if there are enough, else all and some repeated."""
+    random = np.random.default_rng(seed)
     if count >= wanted:
         return np.sort(random.choice(count, wanted, replace=False))
     return np.concatenate([np.arange(count), random.integers(count, size=wanted - count)])

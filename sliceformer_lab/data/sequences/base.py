@@ -1,23 +1,20 @@
-"""Sequences of many lengths: kept in memory-mapped files, padded batch by batch."""
+"""Sequences of different lengths: kept in memory-mapped files, padded batch by batch."""
 
 import logging
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.data.base import DataModule, Positive, Stage
-from sliceformer_lab.data.cache import content_digest
-from sliceformer_lab.data.images.base import carve
-from sliceformer_lab.data.loader import Split
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.base import CachedData
+from sliceformer_lab.data.loader import Split, rank_and_world_size
+from sliceformer_lab.data.splits import Stage, hold_out
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +23,10 @@ PARTS = ("tokens", "offsets", "targets")
 
 @dataclass(frozen=True)
 class SequenceStore:
-    """Sequences in files of one folder that all processes map into memory: opening takes no time."""
+    """Sequences in files of one folder that all processes map into memory, so that opening takes no time."""
 
-    tokens: np.ndarray  # (total, ...) of all sequences, one after the other
-    offsets: np.ndarray  # (n + 1,) int64, where each begins
+    tokens: np.ndarray  # (total, ...) of all sequences, concatenated
+    offsets: np.ndarray  # (n + 1,) int64, start of each sequence in `tokens`, and their total length
     targets: np.ndarray  # (n, ...)
 
     def __len__(self) -> int:
@@ -41,21 +38,21 @@ class SequenceStore:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) int64."""
+        """Length of each sequence (n,) int64."""
         return np.diff(self.offsets)
 
     @classmethod
     def open(cls, folder: Path, stage: str) -> Self:
-        """What `write` left under the name `stage`."""
+        """The sequences that `write` stored as `stage`."""
         return cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
 
     @staticmethod
     def is_in(folder: Path, stage: str) -> bool:
-        """Whether `write` has left anything under the name `stage`."""
+        """Whether `write` has stored sequences as `stage`."""
         return all((folder / f"{stage}_{part}.npy").is_file() for part in PARTS)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Files are mapped again where this is unpickled: a worker that is not forked would get a copy of them."""
+        """Unpickling maps the files again; otherwise a worker that is not forked would get a copy of them."""
         return _store, tuple(getattr(part, "filename", part) for part in (self.tokens, self.offsets, self.targets))
 
     @staticmethod
@@ -81,19 +78,19 @@ def _mapped(file: Path | str) -> np.ndarray:
 
 @dataclass
 class SequenceSplit(Split):
-    """Some sequences of a store, cut to max_len tokens. Ids (B, N) int64, 0 on padding, or numbers (B, N, F) float.
+    """Sequences of a store, cut to max_len tokens. Ids (B, N) int64, 0 on padding, or numbers (B, N, F) float.
 
-    `pad_to_max_len` pads every batch to max_len, as published code does; otherwise to the longest of the batch. `end`
-    is an id put behind every sequence after it was cut.
+    `pad_to_max_len` pads every batch to max_len, as published code does, instead of to the longest sequence of the
+    batch. `end` is an id that is appended to every sequence after it was cut.
     """
 
     store: SequenceStore
     rows: np.ndarray  # (n,) positions in the store
     max_len: int
     pad_to_max_len: bool = False
-    scale: tuple[float, float] | None = None  # numbers become (x - mean) / std of these; None: token ids
+    scale: tuple[float, float] | None = None  # mean and std that normalise numbers; None: token ids
     end: int | None = None
-    order: np.ndarray | None = None  # (max_len,) where in a sequence each token is taken from; None: as they stand
+    order: np.ndarray | None = None  # (max_len,) position in the sequence of each token; None: their own order
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,7 +103,7 @@ class SequenceSplit(Split):
         return lengths
 
     def num_truncated(self) -> int:
-        """How many of the sequences are longer than max_len."""
+        """Number of sequences that are longer than max_len."""
         return int((self.store.lengths[self.rows] > self.max_len).sum())
 
     def batch(self, rows: list[int]) -> Batch:
@@ -116,7 +113,7 @@ class SequenceSplit(Split):
         return Batch(inputs, target, torch.tensor(rows), padding)
 
     def padded(self, sequences: list[np.ndarray]) -> tuple[Tensor, Padding | None]:
-        """Inputs of some sequences (n_i,) or (n_i, F), and their padding."""
+        """Inputs made from sequences (n_i,) or (n_i, F), and their padding."""
         sequences = [self._cut(sequence) for sequence in sequences]
         lengths = torch.tensor([len(sequence) for sequence in sequences])
         width = self.max_len + (self.end is not None) if self.pad_to_max_len else int(lengths.max())
@@ -135,12 +132,10 @@ class SequenceSplit(Split):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceData(DataModule):
-    """Labelled sequences. `build` writes them once into a cache folder, as a SequenceStore for every split."""
+class SequenceData(CachedData):
+    """Labelled sequences. The cache folder has a SequenceStore for every split."""
 
-    title: ClassVar[str]
-
-    max_len: Positive
+    max_len: Count
     bucket: bool = True
     pad_to_max_len: bool = False
 
@@ -148,50 +143,26 @@ class SequenceData(DataModule):
     def bucketed(self) -> bool:  # type: ignore[override]
         return self.bucket
 
-    @abstractmethod
-    def folder(self) -> Path:
-        """The cache folder that `prepare_data` has filled."""
-
-    @abstractmethod
-    def is_official(self) -> tuple[bool, str]:
-        """Whether what was read is the published set, and how that was found out."""
-
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
-        """Rows of a store as a split."""
+        """A split with some rows of a store."""
         return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len)
 
     def stages(self) -> tuple[Stage, ...]:
-        """The splits that the set comes with; of the others, validation is carved out of training."""
+        """The splits that the set comes with; without "val", validation examples are held out from training."""
         return ("train", "test")
 
     def make_splits(self) -> dict[Stage, Split]:
         stores = {stage: SequenceStore.open(self.folder(), stage) for stage in self.stages()}
         rows = {stage: np.arange(len(store)) for stage, store in stores.items()}
-        kept, held = carve(torch.from_numpy(np.array(stores["train"].targets)), self._carved, self.split_seed)
-        if self._carved and not len(held):
-            raise DataError(
-                f"{self.title}: data.val_fraction={self.val_fraction} of {len(rows['train'])} training examples holds "
-                "out none; make it larger"
-            )
+        share = self.held_out_shares(stores).get("val", 0.0)
+        targets = torch.from_numpy(np.array(stores["train"].targets))
+        kept, held = hold_out(targets, share, self.split_seed, self.title, "val")
         rows["train"] = kept.numpy()
         if "val" not in stores:
             stores["val"], rows["val"] = stores["train"], held.sort().values.numpy()
         splits = {stage: self.split(stores[stage], rows[stage]) for stage in stores}
-        self._tell_truncated(splits)
-        return dict(splits)
-
-    @property
-    def _carved(self) -> float:
-        return 0.0 if "val" in self.stages() else self.val_fraction
-
-    @rank_zero_only
-    def _tell_truncated(self, splits: dict[Stage, SequenceSplit]) -> None:
         cut = sum(split.num_truncated() for split in splits.values())
-        if cut:
+        if cut and rank_and_world_size()[0] == 0:
             total = sum(map(len, splits.values()))
             log.info(f"{self.title}: {cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}")
-
-    def fingerprint(self) -> dict[str, Any]:
-        sha256 = content_digest(self.folder())
-        official, note = self.is_official()
-        return self.identified(sha256, official, note)
+        return dict(splits)

@@ -1,4 +1,4 @@
-"""Pairs of papers, one citing the other or not: the retrieval task of the Long Range Arena, from AAN's files."""
+"""Pairs of papers with or without a citation: the retrieval task of the Long Range Arena, from the files of AAN."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.data.base import Positive, Stage
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps, tsv_rows
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
 
 FILES: dict[Stage, str] = {
@@ -22,7 +23,7 @@ FILES: dict[Stage, str] = {
     "val": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
-LONGEST = 10_000  # characters that are read of a document, as published
+LONGEST = 10_000  # characters read from a document, as published
 DOCUMENTS = "documents"
 LABELS = {"0.0": 0, "0": 0, "1.0": 1, "1": 1}
 PUBLISHED = {"train": 147_086, "val": 18_090, "test": 17_437}  # pairs
@@ -30,26 +31,26 @@ PUBLISHED = {"train": 147_086, "val": 18_090, "test": 17_437}  # pairs
 
 @dataclass
 class PairSplit(SequenceSplit):
-    """Pairs of documents: a sequence of the store holds the places of its two documents.
+    """Pairs of documents: a sequence of the store holds the positions of its two documents.
 
-    Batches have inputs (2B, N), first the B first documents, then the second ones, and B targets.
+    Batches have inputs (2B, N), the B first documents before the B second ones, and targets (B,).
     """
 
     documents: SequenceStore = field(kw_only=True)
 
     @property
     def pairs(self) -> np.ndarray:
-        """(n, 2) places in `documents`."""
+        """Positions (n, 2) in `documents`."""
         pairs: np.ndarray = self.store.tokens.reshape(-1, 2)[self.rows]
         return pairs
 
     def lengths(self) -> np.ndarray:
-        """(n,) of the longer document."""
+        """Length of the longer document of each pair (n,)."""
         lengths: np.ndarray = np.minimum(self.documents.lengths[self.pairs].max(axis=1), self.max_len)
         return lengths
 
     def num_truncated(self) -> int:
-        """How many pairs have a document that is longer than max_len."""
+        """Number of pairs with a document that is longer than max_len."""
         return int((self.documents.lengths[self.pairs] > self.max_len).any(axis=1).sum())
 
     def batch(self, rows: list[int]) -> Batch:
@@ -62,21 +63,21 @@ class PairSplit(SequenceSplit):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LRARetrieval(SequenceData):
-    """Do two papers, read byte by byte, belong together by a citation? (Long-Range Arena, section 2.2.3; AAN.)
+    """Pairs of papers as bytes; the class says whether one cites the other.
 
-    `root` holds the three published files. Every document is kept once, however many pairs it is in.
+    `root` holds the three published files. The cache keeps each document once.
+    Source: Tay et al. 2021, section 2.2.3; ACL Anthology Network.
     """
 
     title = "lra_retrieval"
 
-    root: str
-    max_len: Positive = 4000
-    batch_size: Positive = 32
-    eval_batch_size: Positive = 32
+    max_len: Count = 4000
+    batch_size: Count = 32
+    eval_batch_size: Count = 32
 
     @property
     def spec(self) -> DataSpec:
-        """Its name carries the length."""
+        """Its name contains the length."""
         return DataSpec(
             name=f"{self.title}_{self.max_len}",
             num_classes=2,
@@ -87,28 +88,24 @@ class LRARetrieval(SequenceData):
 
     @property
     def files(self) -> dict[Stage, Path]:
-        return {stage: Path(self.root).expanduser() / name for stage, name in FILES.items()}
+        return {stage: self.path / name for stage, name in FILES.items()}
 
     def stages(self) -> tuple[Stage, ...]:
         return tuple(FILES)
 
-    def prepare_data(self) -> None:
-        """Read the three files into a cache. Raises DataError."""
-        self.folder()
-
-    def folder(self) -> Path:
+    def prepare(self) -> Path:
         for path in self.files.values():
             if not path.is_file():
                 raise DataError(
-                    f"{path} is missing; its texts may not be handed out, so take {', '.join(FILES.values())} from "
-                    "lra_release/tsv_data of the Long-Range Arena's own release "
-                    "(github.com/google-research/long-range-arena) and say with data.root where they are"
+                    f"{path} is missing and may not be redistributed; get {', '.join(FILES.values())} from "
+                    "lra_release/tsv_data of github.com/google-research/long-range-arena, and set data.root to their "
+                    "folder"
                 )
-        return cached(Path(self.root).expanduser(), "pairs", {"files": stamps(list(self.files.values()))}, self._read)
+        return cached(self.path, "pairs", {"files": stamps(list(self.files.values()))}, self._read)
 
     def _read(self, folder: Path) -> None:
         tokens: list[np.ndarray] = []
-        places: dict[bytes, int] = {}  # of documents in `tokens`, by what they hold
+        places: dict[bytes, int] = {}  # in `tokens` of each document, by the digest of its text
 
         def place(text: str) -> int:
             digest = blake2b(text.encode(), digest_size=16).digest()
@@ -128,7 +125,7 @@ class LRARetrieval(SequenceData):
         counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
         if counts == PUBLISHED:
             return True, "as many pairs as published; no checksums are published"
-        return False, f"has {counts} pairs, published are {PUBLISHED}"
+        return False, f"has {counts} pairs, the published set {PUBLISHED}"
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> PairSplit:
         documents = SequenceStore.open(self.folder(), DOCUMENTS)
@@ -136,7 +133,7 @@ class LRARetrieval(SequenceData):
 
 
 def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Label and texts of each row. Raises DataError naming the line where one is not what it should be."""
+    """Label and texts of each row. Raises DataError naming a line with an error."""
     for where, (label, _, _, *texts) in tsv_rows(path, columns=5):
         if label not in LABELS:
             raise DataError(f"{where}: the label is {label!r}, expected {' or '.join(LABELS)}")

@@ -1,6 +1,6 @@
-"""ListOps: nested lists of digits whose value is asked for (Nangia & Bowman 2018), as the Long Range Arena draws them.
+"""Expressions of ListOps: nested lists of digits and their values, drawn as in the Long Range Arena.
 
-Tay et al. 2021, section 2.2; the numbers are those of its published generator.
+Source: Nangia & Bowman 2018; Tay et al. 2021, section 2.2. The constants are those of its published generator.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from random import Random
 from sliceformer_lab.data.parallel import in_order
 
 VERSION = 1  # of the expressions that a seed gives
-# The published order is that of a Python set, another one in every run; id = place here, in which 16 never occurs.
+# An id is a position in this tuple. The published code uses the order of a Python set, which differs between runs.
 VOCABULARY = ("<pad>", "[MIN", "[MAX", "[MED", "[SM", "X", *"0123456789", "<oov>")
 OPERATORS = range(1, 5)
 END = 5  # of a list; ']' in the published files
 DIGITS = range(6, 16)
 
-MAX_DEPTH = 10  # of digits inside lists, the outermost list being at depth 1
+MAX_DEPTH = 10  # of digits; the outermost list has depth 1
 MAX_ARGUMENTS = 10
 LIST_PROBABILITY = 0.25  # of an argument above MAX_DEPTH, and of the expression itself
 
-DRAWS = 4096  # expressions that one seed draws, most of them of other lengths than asked for
-PATIENCE = 50 * DRAWS  # draws without a new expression after which there are no more
+DRAWS = 4096  # expressions that one seed draws; most of them have other lengths than requested
+PATIENCE = 50 * DRAWS  # draws without a new expression after which the search ends
 
 _IDS = {symbol: number for number, symbol in enumerate(VOCABULARY)}
 
 
 def median(values: Sequence[int]) -> int:
-    """The middle of the sorted values; between the two middle ones of an even number, without its .5."""
+    """The median; between the two middle values of an even number, rounded down."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
 
@@ -40,16 +40,16 @@ _APPLY: dict[int, Callable[[Sequence[int]], int]] = {1: min, 2: max, 3: median, 
 
 
 def ids_of(source: str) -> bytes:
-    """Ids of an expression as the published files write it, '( ( [MAX 3 ) 7 ) ] )'. Raises ValueError."""
+    """Ids of an expression in the notation of the published files, '( ( [MAX 3 ) 7 ) ] )'. Raises ValueError."""
     symbols = source.replace("(", " ").replace(")", " ").replace("]", "X").split()
     if unknown := [symbol for symbol in symbols if symbol not in _IDS]:
-        raise ValueError(f"has {unknown[0]!r}, which is no symbol of ListOps")
+        raise ValueError(f"has {unknown[0]!r}, which is not a symbol of ListOps")
     return bytes(_IDS[symbol] for symbol in symbols)
 
 
 def value_of(ids: bytes) -> int:
-    """The digit that an expression comes to. Raises ValueError if it is not one whole expression."""
-    opened: list[tuple[int, list[int]]] = [(0, [])]  # lists that are not closed yet: operator and arguments
+    """The digit that an expression evaluates to. Raises ValueError if it is not one complete expression."""
+    opened: list[tuple[int, list[int]]] = [(0, [])]  # open lists: operator and arguments
     for symbol in ids:
         if symbol in OPERATORS:
             opened.append((symbol, []))
@@ -61,18 +61,18 @@ def value_of(ids: bytes) -> int:
         else:
             raise ValueError("closes a list that is empty or was never opened")
     if len(opened) != 1 or len(opened[0][1]) != 1:
-        raise ValueError("is not one whole expression")
+        raise ValueError("is not one complete expression")
     return opened[0][1][0]
 
 
 def draw(rng: Random, longest: int) -> bytes | None:
-    """One random expression; None as soon as it is longer than `longest` symbols.
+    """One random expression, or None if it becomes longer than `longest` symbols.
 
-    An argument is a list with LIST_PROBABILITY and else a digit, operators, digits and the number of arguments being
+    An argument is a list with LIST_PROBABILITY, otherwise a digit. Operators, digits and numbers of arguments are
     uniform.
     """
     ids = bytearray()
-    missing = [1]  # arguments still to be drawn, of each open list; at first the expression itself
+    missing = [1]  # arguments still to be drawn of each open list, starting with the expression itself
     while True:
         if missing[-1]:
             missing[-1] -= 1
@@ -91,26 +91,26 @@ def draw(rng: Random, longest: int) -> bytes | None:
 
 
 def distinct(seed: int, min_len: int, max_len: int, processes: int | None) -> Iterator[tuple[bytes, int]]:
-    """Expressions of more than `min_len` and fewer than `max_len` symbols with their values, none of them twice.
+    """Different expressions of more than `min_len` and fewer than `max_len` symbols, with their values.
 
-    The same ones in the same order for any number of processes. Ends where the draws bring nothing new.
+    They are the same in the same order for any number of processes, and end when the draws find no new ones.
     """
     seen: set[bytes] = set()
-    barren = 0
-    for found in in_order(partial(_drawn, seed, min_len, max_len), count(), processes):
-        new = len(seen)
+    without_new = 0  # draws
+    for found in in_order(partial(_draw_part, seed, min_len, max_len), count(), processes):
+        before = len(seen)
         for ids, value in found:
             digest = blake2b(ids, digest_size=16).digest()
             if digest not in seen:
                 seen.add(digest)
                 yield ids, value
-        barren = 0 if len(seen) > new else barren + DRAWS
-        if barren >= PATIENCE:
+        without_new = 0 if len(seen) > before else without_new + DRAWS
+        if without_new >= PATIENCE:
             return
 
 
-def _drawn(seed: int, min_len: int, max_len: int, part: int) -> list[tuple[bytes, int]]:
-    """Those of the `part`-th DRAWS expressions of a seed that have a length within the limits, and their values."""
-    rng = Random(f"listops {seed} {part}")  # hashed in full, unlike a number made of both
+def _draw_part(seed: int, min_len: int, max_len: int, part: int) -> list[tuple[bytes, int]]:
+    """The expressions within the limits among the `part`-th DRAWS expressions of a seed, with their values."""
+    rng = Random(f"listops {seed} {part}")  # Random hashes the whole string
     drawn = (draw(rng, max_len - 1) for _ in range(DRAWS))
     return [(ids, value_of(ids)) for ids in drawn if ids is not None and len(ids) > min_len]

@@ -1,18 +1,21 @@
 """The 50,000 labelled film reviews of Maas et al. (2011), as word pieces and as bytes."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sliceformer_lab.data.base import Positive, Stage
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
-from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest, listing
+from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, VocabSize
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import decoded
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.table_files import decode_text
 from sliceformer_lab.errors import DataError
 
 LABELS = ("neg", "pos")
@@ -20,10 +23,10 @@ LABELS = ("neg", "pos")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Reviews(TextData):
-    """The reviews in the files that their authors publish: `root` holds aclImdb or its archive, or is aclImdb.
+    """The reviews in the files of their authors: `root` holds aclImdb or its archive, or is aclImdb.
 
-    `partition` official: 25,000 to train on and 25,000 to test on; published: all are merged and a fifth of every
-    class, picked by `split_seed`, is the test part, as in Sliceformer's code (40,000 and 10,000).
+    `partition=official` trains on 25,000 and tests on 25,000; `published` merges them and tests on a fifth of every
+    class, picked by `split_seed`, as in Sliceformer's code (40,000 and 10,000).
     """
 
     download: bool = True
@@ -36,7 +39,7 @@ class Reviews(TextData):
         84_125_825,
     )
     inner: ClassVar[str] = "aclImdb"
-    # of a copy with the sizes of Hugging Face's: 33,132,823 bytes to train on, 32,350,685 to test on
+    # of a copy with the same sizes as Hugging Face's: 33,132,823 bytes to train on, 32,350,685 to test on
     published_sha256: ClassVar[str] = "ba3414e404b66584d44c5b9863ae135a13683f87882a751a316284aac8ebbb71"
 
     @property
@@ -51,45 +54,45 @@ class Reviews(TextData):
     def source(self) -> dict[str, Any]:
         if not self.reviews.is_dir():
             fetch_unpacked(self.archive, self.path, self.inner, download=self.download, check=self.verify)
-        return {"files": listing(self._files()), "partition": self.partition}
+        return {"files": list_digest(self._files()), "partition": self.partition}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {"train": [], "test": []}
         for path in self._files():
             stage: Stage = "train" if path.parent.parent.name == "train" else "test"
-            parts[stage].append(Text(decoded(path.read_bytes(), path), path.parent.name, str(path)))
+            parts[stage].append(Text(decode_text(path.read_bytes(), path), path.parent.name, str(path)))
         every = parts["train"] + parts["test"]
         if self.verify and digest(every) != self.published_sha256:
             raise DataError(
-                f"{self.reviews} does not hold the published reviews ({len(every):,} texts, expected 50,000 of another "
-                "sha256); delete it to fetch them again, or say data.verify=false to use this copy, which results then "
-                "call unofficial"
+                f"{self.reviews} does not hold the published reviews ({len(every):,} texts, expected 50,000 with "
+                "another sha256); delete it to download them again, or set data.verify=false to use this copy, which "
+                "results then call unofficial"
             )
         return parts if self.partition == "official" else {"train": every}
 
     def is_official(self) -> tuple[bool, str]:
         official = self.facts()["sha256"] == self.published_sha256
-        what = "are" if official else "are not"
-        return official, f"all texts and labels {what} those of the published set, by sha256"
+        verb = "agrees" if official else "disagrees"
+        return official, f"sha256 of all texts and labels {verb} with the published set"
 
     def _files(self) -> list[Path]:
-        """All reviews. Raises DataError naming a folder that has none."""
+        """All reviews. Raises DataError naming a folder without any."""
         files: list[Path] = []
         for folder in (self.reviews / part / label for part in ("train", "test") for label in LABELS):
             found = sorted(folder.glob("*.txt"))
             if not found:
-                raise DataError(f"{folder} holds no reviews (*.txt); delete {self.reviews} to fetch the set again")
+                raise DataError(f"{folder} holds no reviews (*.txt); delete {self.reviews} to download the set again")
             files += found
         return files
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IMDB(Reviews):
-    """Reviews in word pieces learned from the training reviews."""
+    """Reviews as word pieces, which are learned from the training reviews."""
 
     title = "imdb"
 
-    batch_size: Positive = 128
+    batch_size: Count = 128
     vocab_size: VocabSize = 16_000
 
     @property
@@ -99,16 +102,16 @@ class IMDB(Reviews):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LRAText(Reviews):
-    """Reviews in bytes, the Text task of Long-Range Arena (Tay et al. 2021, section 2.2.2).
+    """Reviews as bytes, the Text task of the Long Range Arena.
 
-    `max_len` makes it another task: 1,000 bytes in LRA's code, 1,024 in SAMSA, 4,000 in MEGA, which puts an end token
-    behind (`eos`).
+    Papers use different lengths `max_len`: 1,000 bytes in LRA's code, 1,024 in SAMSA, 4,000 in MEGA, which appends an
+    end token (`eos`). Source: Tay et al. 2021, section 2.2.2.
     """
 
     title = "lra_text"
 
-    batch_size: Positive = 32
-    max_len: Positive = 1000
+    batch_size: Count = 32
+    max_len: Count = 1000
     eos: bool = False
 
     @property
@@ -117,7 +120,7 @@ class LRAText(Reviews):
 
     @property
     def spec(self) -> DataSpec:
-        """Its name carries the length."""
+        """Its name contains the length."""
         known = super().spec
         return replace(
             known,
@@ -129,3 +132,12 @@ class LRAText(Reviews):
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         end = self.tokenizer.vocab_size if self.eos else None
         return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, end=end)
+
+
+def list_digest(files: Iterable[Path]) -> str:
+    """sha256 of the names, sizes and modification times of files, which identifies them without reading any."""
+    found = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        found.update(f"{file.parent.name}/{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return found.hexdigest()

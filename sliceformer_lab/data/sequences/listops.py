@@ -1,4 +1,4 @@
-"""ListOps of the Long Range Arena: generated here as published, or read from the published files."""
+"""ListOps of the Long Range Arena: generated as published, or read from the published files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sliceformer_lab.data.base import NonNegative, Positive, Stage
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, value_of
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps, tsv_rows
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
 
 Examples = Iterable[tuple[bytes, int]]
@@ -23,37 +24,36 @@ PUBLISHED = {"train": 96_000, "val": 2_000, "test": 2_000}
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ListOps(SequenceData):
-    """Nested lists of digits under four operators; the class is the digit they come to.
+    """Nested lists of digits with four operators; the class is the digit that an expression evaluates to.
 
-    Generated expressions have more than `min_len` and fewer than `max_len` symbols, and no two are the same. A seed
-    gives the test examples first, then validation and training, so that a larger training set keeps the others.
-    Raises ValueError if no expression has such a length.
+    Generated expressions differ and have more than `min_len` and fewer than `max_len` symbols. A seed gives the test
+    examples first, then validation and training, so that they stay the same with a larger training set. Raises
+    ValueError if no length is possible.
     """
 
     title = "lra_listops"
 
-    root: str
     source: Literal["generated", "official"] = "generated"
-    min_len: NonNegative = 500
-    max_len: Positive = 2000
-    num_train: Positive = 96_000
-    num_val: Positive = 2_000
-    num_test: Positive = 2_000
-    generator_seed: NonNegative = 0
-    processes: Positive | None = None
-    batch_size: Positive = 32
+    min_len: Natural = 500
+    max_len: Count = 2000
+    num_train: Count = 96_000
+    num_val: Count = 2_000
+    num_test: Count = 2_000
+    generator_seed: Natural = 0
+    processes: Count | None = None
+    batch_size: Count = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.source == "generated" and self.max_len - self.min_len < 2:
             raise ValueError(
                 f"min_len={self.min_len} and max_len={self.max_len} leave no length between them; "
-                "expressions are longer than min_len and shorter than max_len"
+                "expressions are longer than min_len and shorter than max_len, so increase max_len"
             )
 
     @property
     def spec(self) -> DataSpec:
-        """Its name carries the lengths."""
+        """Its name contains the lengths."""
         shortest = f"{self.min_len}_" if self.source == "generated" else ""
         return DataSpec(
             name=f"{self.title}_{shortest}{self.max_len}",
@@ -64,21 +64,13 @@ class ListOps(SequenceData):
         )
 
     @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
-
-    @property
     def official_files(self) -> dict[Stage, Path]:
         return {stage: self.path / f"basic_{stage}.tsv" for stage in self.stages()}
 
     def stages(self) -> tuple[Stage, ...]:
-        return ("train", "val", "test")
+        return STAGES
 
-    def prepare_data(self) -> None:
-        """Generate the expressions, or read the published files, into a cache. Raises DataError."""
-        self.folder()
-
-    def folder(self) -> Path:
+    def prepare(self) -> Path:
         if self.source == "generated":
             key = {name: getattr(self, name) for name in ("generator_seed", "min_len", "max_len")} | self._counts
             return cached(self.path, "expressions", {"generator": VERSION, **key}, self._generate)
@@ -86,7 +78,7 @@ class ListOps(SequenceData):
         if missing:
             raise DataError(
                 f"{missing[0]} is missing; put the three files basic_*.tsv of the Long Range Arena's listops-1000 "
-                "there, or say data.source=generated"
+                "there, or set data.source=generated"
             )
         return cached(self.path, "official", {"files": stamps(list(self.official_files.values()))}, self._read)
 
@@ -105,7 +97,7 @@ class ListOps(SequenceData):
         if len(examples) < total:
             raise DataError(
                 f"{self.title}: only {len(examples):,} different expressions of more than {self.min_len} and fewer "
-                f"than {self.max_len} symbols turned up, {total:,} are asked for; allow longer ones by data.max_len"
+                f"than {self.max_len} symbols were found, expected {total:,}; increase data.max_len"
             )
         rest = iter(examples)
         for stage in reversed(self.stages()):
@@ -120,8 +112,8 @@ class ListOps(SequenceData):
             return False, "drawn by our own generator from the published distribution"
         counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
         if counts == PUBLISHED:
-            return True, "as many expressions as published, every target is right; no checksums are published"
-        return False, f"has {counts} expressions, published are {PUBLISHED}"
+            return True, "as many expressions as published, all targets correct; no checksums are published"
+        return False, f"has {counts} expressions, the published set {PUBLISHED}"
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
@@ -136,7 +128,7 @@ def _write(folder: Path, stage: Stage, examples: Examples) -> None:
 
 
 def _official(path: Path) -> Examples:
-    """Ids and targets of a published file. Raises DataError naming the line where one is not what it should be."""
+    """Ids and targets of a published file. Raises DataError naming a line with an error."""
     rows = tsv_rows(path, columns=2)
     _, header = next(rows, (None, None))
     if header != ["Source", "Target"]:
@@ -149,7 +141,7 @@ def _official(path: Path) -> Examples:
         except ValueError as error:
             raise DataError(f"{where}: the expression {error}") from None
         if target != str(value):
-            raise DataError(f"{where}: the target is {target!r}, but the expression comes to {value}")
+            raise DataError(f"{where}: the target is {target!r}, but the value of the expression is {value}")
         yield ids, value
         empty = False
     if empty:

@@ -1,4 +1,4 @@
-"""Pathfinder and Path-X of the Long Range Arena: drawn here, or read from the published files."""
+"""Pathfinder and Path-X of the Long Range Arena: generated, or read from the published files."""
 
 import logging
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from sliceformer_lab.data.base import NonNegative, Positive, Stage
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.images.contact_sheet import contact_sheet
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
-from sliceformer_lab.data.sequences.pathfinder_files import divided, generate, read_pictures
-from sliceformer_lab.data.sequences.snakes import GENERATOR_VERSION, Difficulty, SnakeOptions
+from sliceformer_lab.data.sequences.pathfinder_files import generate, read_images, split_sizes
+from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
+from sliceformer_lab.data.sequences.snakes import GENERATOR_VERSION
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps
+from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder, token_order
 
@@ -24,38 +25,37 @@ PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
 }
-PUBLISHED = 200_000  # pictures, of which some may be empty files
-EXAMPLES = 200  # read for the contact sheet
+PUBLISHED = 200_000  # images, some of which may be empty files
+EXAMPLES = 200  # images read for the contact sheet
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LRAPathfinder(SequenceData):
-    """Are two marked ends on one dashed curve? Pictures of 32 x 32 pixels, one after the other: two classes.
+    """Images of 32 x 32 pixels as sequences; the class says whether two marked ends belong to one dashed curve.
 
-    A pixel is one of 256 tokens, or with `pixels: values` a number in -1..1 (MEGA). The splits are 80, 10 and 10
-    percent of the pictures in their order, as published.
+    A pixel is one of 256 token ids, or with `pixels: values` a number in -1..1 as in MEGA. The splits are the first 80,
+    the next 10 and the last 10 percent of the images, as published.
     """
 
     title = "lra_pathfinder"
     size: ClassVar[Literal[32, 128]] = 32
 
-    root: str
     source: Literal["generated", "official"] = "generated"
     difficulty: Difficulty = "hard"
     num_examples: Annotated[int, Field(ge=10)] = PUBLISHED
-    num_distractors: NonNegative | None = None
-    generator_seed: NonNegative = 0
-    processes: Positive | None = None
+    num_distractors: Natural | None = None
+    generator_seed: Natural = 0
+    processes: Count | None = None
     pixels: Literal["tokens", "values"] = "tokens"
     token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
-    batch_size: Positive = 512
+    batch_size: Count = 512
 
     @property
     def spec(self) -> DataSpec:
-        """Its name carries the difficulty and the length."""
+        """Its name contains the difficulty and the length."""
         tokens = self.pixels == "tokens"
         fewer = "" if self.num_distractors is None else f"_{self.num_distractors}_distractors"
         return DataSpec(
@@ -67,21 +67,13 @@ class LRAPathfinder(SequenceData):
         )
 
     @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
-
-    @property
     def official_folder(self) -> Path:
         return self.path / f"pathfinder{self.size}" / PUBLISHED_FOLDERS[self.difficulty]
 
     def stages(self) -> tuple[Stage, ...]:
-        return ("train", "val", "test")
+        return STAGES
 
-    def prepare_data(self) -> None:
-        """Draw the pictures, or read the published files, into a cache. Raises DataError."""
-        self.folder()
-
-    def folder(self) -> Path:
+    def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
             return cached(self.path, f"{name}-official", {"files": stamps(self._metadata_files())}, self._read)
@@ -91,24 +83,24 @@ class LRAPathfinder(SequenceData):
 
     @property
     def snake_options(self) -> SnakeOptions:
-        """What is drawn."""
+        """Sizes and contrasts of the generated images."""
         return SnakeOptions.published(self.size, self.difficulty, self.num_distractors)
 
     def _generate(self, folder: Path) -> None:
-        counts = divided(self.num_examples)
+        counts = split_sizes(self.num_examples)
         generate(folder, self.snake_options, self.generator_seed, counts, self.processes)
         paddles = np.load(folder / "train_paddles_0000.npz")
         self._draw_sheet(folder, {name: paddles[name] for name in paddles}, np.load(folder / "paddle_snakes.npy"))
 
     def _read(self, folder: Path) -> None:
-        rows = [row for file in self._metadata_files() for row in _listed(file, self.official_folder)]
-        filled = [(picture, label) for picture, label in rows if picture.stat().st_size]
+        rows = [row for file in self._metadata_files() for row in _read_list(file, self.official_folder)]
+        filled = [(image, label) for image, label in rows if image.stat().st_size]
         if len(filled) < len(rows):
-            log.info(f"{self.title}: {len(rows) - len(filled):,} of {len(rows):,} pictures are empty files, left out")
+            log.info(f"{self.title}: {len(rows) - len(filled):,} of {len(rows):,} images are empty files, left out")
         if len(filled) < 10:
-            raise DataError(f"{self.official_folder} lists {len(filled)} pictures, too few to divide into three splits")
-        pictures, labels = zip(*filled, strict=True)
-        read_pictures(folder, list(pictures), list(labels), self.size)
+            raise DataError(f"{self.official_folder} lists {len(filled)} images, expected at least 10")
+        images, labels = zip(*filled, strict=True)
+        read_images(folder, list(images), list(labels), self.size)
         self._draw_sheet(folder, None, None)
 
     def _draw_sheet(self, folder: Path, paddles: dict[str, np.ndarray] | None, snakes: np.ndarray | None) -> None:
@@ -118,21 +110,21 @@ class LRAPathfinder(SequenceData):
         contact_sheet(folder / "contact_sheet.png", pixels, np.array(store.targets[:count]), paddles, snakes)
 
     def _metadata_files(self) -> list[Path]:
-        """In the order of their numbers. Raises DataError where there is none."""
+        """The lists of images, by number. Raises DataError if there is none."""
         folder = self.official_folder / "metadata"
         files = [file for file in folder.glob("*.npy") if file.stem.isdecimal()]
         if not files:
             raise DataError(
-                f"{folder} holds no lists of pictures (0.npy and so on); unpack the Long Range Arena's "
-                f"pathfinder{self.size} into {self.path}, or say data.source=generated"
+                f"{folder} holds no lists of images (0.npy and so on); unpack the Long Range Arena's "
+                f"pathfinder{self.size} into {self.path}, or set data.source=generated"
             )
         return sorted(files, key=lambda file: int(file.stem))
 
     def is_official(self) -> tuple[bool, str]:
         if self.source == "generated":
-            return False, "drawn by our own generator from the published procedure; see sliceformer_lab/data/snakes.py"
+            return False, "drawn by our own generator, which follows the published one; see data/sequences/snakes.py"
         count = sum(len(SequenceStore.open(self.folder(), stage)) for stage in self.stages())
-        return False, f"read from {count:,} pictures in the published layout; no checksums are published"
+        return False, f"read from {count:,} images in the published layout; no checksums are published"
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
@@ -143,28 +135,28 @@ class LRAPathfinder(SequenceData):
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         scale = None if self.pixels == "tokens" else (127.5, 127.5)
         order = token_order(self.token_order, (self.size, self.size), first=self.max_len)
-        places = None if order is None else order.numpy()
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=places)
+        positions = None if order is None else order.numpy()
+        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=positions)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LRAPathX(LRAPathfinder):
-    """Pathfinder in pictures of 128 x 128 pixels: sequences of 16,384."""
+    """Pathfinder with images of 128 x 128 pixels: sequences of 16,384."""
 
     title = "lra_pathx"
     size: ClassVar[Literal[32, 128]] = 128
 
     max_len: Annotated[int, Field(ge=1, le=16_384)] = 16_384
-    batch_size: Positive = 128
-    eval_batch_size: Positive = 32
+    batch_size: Count = 128
+    eval_batch_size: Count = 32
 
 
-def _listed(file: Path, folder: Path) -> list[tuple[Path, int]]:
-    """Pictures and labels of a list: rows of folder, file, number, label and more, divided by spaces.
+def _read_list(file: Path, folder: Path) -> list[tuple[Path, int]]:
+    """Images and labels of a list, whose rows are folder, file, number, label and more, separated by spaces.
 
-    Raises DataError naming the row that is not so, or whose picture is missing.
+    Raises DataError naming a row with an error or a missing image.
     """
-    pictures = []
+    images = []
     try:
         rows = file.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -177,8 +169,8 @@ def _listed(file: Path, folder: Path) -> list[tuple[Path, int]]:
             raise DataError(
                 f"{file}, line {number}: given {row[:80]!r}, expected FOLDER FILE NUMBER LABEL with label 0 or 1"
             )
-        picture = folder / fields[0] / fields[1]
-        if not picture.is_file():
-            raise DataError(f"{file}, line {number}: {picture} is missing; unpack the archive again")
-        pictures.append((picture, int(fields[3])))
-    return pictures
+        image = folder / fields[0] / fields[1]
+        if not image.is_file():
+            raise DataError(f"{file}, line {number}: {image} is missing; unpack the archive again")
+        images.append((image, int(fields[3])))
+    return images

@@ -1,4 +1,4 @@
-"""Pathfinder's pictures in files that all processes map into memory: drawn shard by shard, or read from PNGs."""
+"""Files of Pathfinder images that all processes map into memory: drawn shard by shard, or read from PNGs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from sliceformer_lab.data.download import unwritable
 from sliceformer_lab.data.parallel import Pace, in_order
-from sliceformer_lab.data.sequences.snakes import SnakeOptions, Snakes
+from sliceformer_lab.data.sequences.snake_board import SnakeOptions
+from sliceformer_lab.data.sequences.snakes import Snakes
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import whole_file
 
-SHARD = 250  # pictures; what a process draws again after a stop
+SHARD = 250  # images; an interrupted process draws its whole shard again
 PARTS = ("pixels", "label", "markers", "centres", "orientations")
 
-Counts = Mapping[str, int]  # pictures of each split, in their order
+Counts = Mapping[str, int]  # images of each split, in their order
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Some of a split's pictures, and where they go."""
+    """Consecutive images of a split, and the folder for their files."""
 
     folder: Path
     options: SnakeOptions
@@ -31,25 +34,25 @@ class Shard:
     stage: str
     number: int
     rows: range  # in the split
-    first: int  # index of the first among all pictures of the seed
+    first: int  # index of the first one among all images of the seed
 
     @property
     def paddles(self) -> Path:
-        """The file of all but the pixels; it is written last, so what it is about is whole where it is."""
+        """The file of everything but the pixels. It is written last, so a shard with this file is complete."""
         return self.folder / f"{self.stage}_paddles_{self.number:04}.npz"
 
 
-def divided(count: int) -> dict[str, int]:
-    """The sizes of training, validation and test split of `count` pictures: 80, 10 and 10 percent, in their order."""
+def split_sizes(count: int) -> dict[str, int]:
+    """Sizes of the training, validation and test split of `count` images: 80, 10 and 10 percent."""
     return {"train": count * 8 // 10, "val": count // 10, "test": count - count * 8 // 10 - count // 10}
 
 
 def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, processes: int | None) -> None:
-    """Draw the splits of a seed into a folder, going on where an earlier call was stopped.
+    """Draw the splits of a seed into a folder; continues an interrupted call.
 
-    Leaves `{stage}_tokens.npy` (n * pixels) uint8, offsets and targets as a SequenceStore reads them, and the lists of
-    paddles: `{stage}_paddles_{shard}.npz` with label (n,), markers (n, 2, 2), centres (n, P, 2), orientations (n, P)
-    and sums (n,) of the pixels; `paddle_snakes.npy` (P,) says which snake a paddle is of. Raises DataError.
+    Writes `{stage}_tokens.npy` (n * pixels,) uint8, offsets and targets as a SequenceStore reads them, the paddles in
+    `{stage}_paddles_{shard}.npz` with label (n,), markers (n, 2, 2), centres (n, P, 2), orientations (n, P) and hashes
+    of the pixels `sums` (n,), and the snake of each paddle in `paddle_snakes.npy` (P,). Raises DataError.
     """
     for stage, count in counts.items():
         reserve(folder, stage, count, options.size)
@@ -57,7 +60,7 @@ def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, pro
     shards = _shards(folder, options, seed, counts)
     missing = [shard for shard in shards if not shard.paddles.is_file()]
     done = sum(len(shard.rows) for shard in shards) - sum(len(shard.rows) for shard in missing)
-    pace = Pace("pictures", sum(counts.values()), done=done)
+    pace = Pace("images", sum(counts.values()), done=done)
     for shard, _ in zip(missing, in_order(draw_shard, missing, processes), strict=True):
         done += len(shard.rows)
         pace.update(done)
@@ -65,74 +68,69 @@ def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, pro
         labels = [np.load(shard.paddles)["label"] for shard in shards if shard.stage == stage]
         np.save(folder / f"{stage}_targets.npy", np.concatenate([np.empty(0, np.int64), *labels]))
     _check_distinct(shards)
-    for partial in folder.glob("*.partial"):
-        partial.unlink()
+    for unfinished in folder.glob("*.unfinished"):  # of killed processes
+        unfinished.unlink()
 
 
 def draw_shard(shard: Shard) -> None:
-    """Draw the pictures of a shard and put them into its files. Raises DataError where they cannot be written."""
+    """Draw the images of a shard into its files. Raises DataError if they cannot be written."""
     snakes = Snakes(shard.options)
     drawings = [snakes.draw(shard.seed, shard.first + row) for row in range(len(shard.rows))]
     made = {part: np.array([getattr(drawing, part) for drawing in drawings]) for part in PARTS}
     pixels = made.pop("pixels")
-    partial = shard.paddles.with_suffix(".partial")
     try:
-        put_pixels(shard.folder, shard.stage, shard.rows.start, pixels)
-        with partial.open("wb") as file:
+        write_pixels(shard.folder, shard.stage, shard.rows.start, pixels)
+        with whole_file(shard.paddles) as unfinished, unfinished.open("wb") as file:
             np.savez_compressed(
                 file,
                 label=made["label"].astype(np.int64),
                 markers=made["markers"],
-                centres=made["centres"].astype(np.float16),  # halves of pixels: exact
+                centres=made["centres"].astype(np.float16),  # halves of pixels are exact
                 orientations=made["orientations"].astype(np.float16),
-                sums=np.array([_sum(picture) for picture in pixels]),
+                sums=np.array([_hash(image) for image in pixels]),
             )
-        partial.replace(shard.paddles)
     except OSError as error:
-        raise DataError(
-            f"{shard.folder} cannot be written ({error}); say where data may live with data.root=..."
-        ) from error
+        raise unwritable(shard.folder, error) from error
 
 
 def reserve(folder: Path, stage: str, count: int, size: int) -> None:
-    """A file for `count` square pictures of a split and its offsets, unless they are there."""
+    """Make a file for `count` square images of a split, unless it is there, and write their offsets."""
     path = folder / f"{stage}_tokens.npy"
     if not path.is_file():
-        partial = path.with_suffix(".partial")
-        np.lib.format.open_memmap(partial, "w+", np.uint8, (count * size * size,)).flush()
-        partial.replace(path)
+        with whole_file(path) as unfinished:
+            np.lib.format.open_memmap(unfinished, "w+", np.uint8, (count * size * size,)).flush()
     np.save(folder / f"{stage}_offsets.npy", np.arange(count + 1, dtype=np.int64) * size * size)
 
 
-def put_pixels(folder: Path, stage: str, start: int, pictures: np.ndarray) -> None:
-    """Write pictures (n, H, W) uint8 into the reserved file of a split, from row `start` on. Raises OSError."""
+def write_pixels(folder: Path, stage: str, start: int, images: np.ndarray) -> None:
+    """Write images (n, H, W) uint8 into the reserved file of a split, from row `start` on. Raises OSError."""
     path = folder / f"{stage}_tokens.npy"
     reserved = np.load(path, mmap_mode="r")
     header = path.stat().st_size - reserved.nbytes
-    with path.open("r+b") as file:  # a mapping would end the process by a signal when the disk is full
-        file.seek(header + start * pictures[0].size)
-        file.write(pictures.tobytes())
+    with path.open("r+b") as file:  # on a full disk, a memory mapping would kill the process
+        file.seek(header + start * images[0].size)
+        file.write(images.tobytes())
 
 
-def read_pictures(folder: Path, files: list[Path], labels: list[int], size: int) -> None:
-    """Keep pictures in their order, `divided`, as `generate` does but for paddles. Raises DataError."""
-    pace, done = Pace("pictures", len(files)), 0
-    for stage, count in divided(len(files)).items():
+def read_images(folder: Path, files: list[Path], labels: list[int], size: int) -> None:
+    """Write the splits of images in files as `generate` does, without paddles. Raises DataError."""
+    pace, done = Pace("images", len(files)), 0
+    for stage, count in split_sizes(len(files)).items():
         reserve(folder, stage, count, size)
         np.save(folder / f"{stage}_targets.npy", np.array(labels[done : done + count], np.int64))
         for start in range(0, count, SHARD):
             part = files[done : done + min(SHARD, count - start)]
-            put_pixels(folder, stage, start, np.stack([_decoded(file, size) for file in part]))
+            write_pixels(folder, stage, start, np.stack([_read_pixels(file, size) for file in part]))
             done += len(part)
             pace.update(done)
 
 
-def _decoded(file: Path, size: int) -> np.ndarray:
+def _read_pixels(file: Path, size: int) -> np.ndarray:
     try:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert("L"))
     except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
-        raise DataError(f"{file} cannot be read as an image ({error}); fetch it again") from error
+        raise DataError(f"{file} cannot be read as an image ({error}); unpack the archive again") from error
     if pixels.shape != (size, size):
         raise DataError(f"{file} has {pixels.shape[0]} x {pixels.shape[1]} pixels, expected {size} x {size}")
     return pixels
@@ -148,13 +146,13 @@ def _shards(folder: Path, options: SnakeOptions, seed: int, counts: Counts) -> l
 
 
 def _check_distinct(shards: Iterable[Shard]) -> None:
-    """Raises DataError if two pictures are the same: training, validation and test pictures are disjoint."""
+    """Raises DataError if two images are equal, because the splits must be disjoint."""
     sums = np.concatenate([np.load(shard.paddles)["sums"] for shard in shards])
     if len(np.unique(sums)) < len(sums):
         raise DataError(
-            f"{len(sums) - len(np.unique(sums))} pictures turned up twice; choose another data.generator_seed"
+            f"{len(sums) - len(np.unique(sums))} images were drawn twice; choose another data.generator_seed"
         )
 
 
-def _sum(picture: np.ndarray) -> int:
-    return int.from_bytes(hashlib.blake2b(picture.tobytes(), digest_size=7).digest())
+def _hash(image: np.ndarray) -> int:
+    return int.from_bytes(hashlib.blake2b(image.tobytes(), digest_size=7).digest())

@@ -1,4 +1,4 @@
-"""CIFAR-10 as sequences of grey pixels, the image task of the Long Range Arena."""
+"""CIFAR-10 as sequences of grey pixels: the image task of the Long Range Arena."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,45 +8,43 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from sliceformer_lab.data.base import Positive
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.images.base import ArrayImages
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import stamps
 from sliceformer_lab.order import TokenOrder, token_order
 
-WEIGHTS = (2989, 5870, 1140)  # of red, green and blue, in ten thousandths: tf.image.rgb_to_grayscale
-MEAN, STD = 0.48, 0.24  # of pixels in 0..1: MEGA's published code
+WEIGHTS = (2989, 5870, 1140)  # of red, green and blue, in units of 1/10,000, as in tf.image.rgb_to_grayscale
+MEAN, STD = 0.48, 0.24  # of pixels in 0..1, as in MEGA's code
 
 
 def grey(pixels: Tensor) -> Tensor:
-    """Colours (n, 3, H, W) in 0..255 -> grey levels (n, H, W) uint8, what is behind the point cut off."""
+    """Colours (n, 3, H, W) in 0..255 -> grey levels (n, H, W) uint8, rounded down."""
     weighted = [weight * channel.int() for weight, channel in zip(WEIGHTS, pixels.unbind(1), strict=True)]
     return (sum(weighted[1:], weighted[0]) // 10_000).byte()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LRAImage(SequenceData):
-    """Grey photographs of 10 classes, row after row of 32 x 32 pixels: 50,000 and 10,000, from CIFAR-10's files.
+    """The photographs of CIFAR-10 in grey, as sequences of 32 x 32 pixels row by row.
 
-    A pixel is one of 256 tokens, or with `pixels: values` a number with about mean 0 and deviation 1 (MEGA).
+    A pixel is one of 256 token ids, or with `pixels: values` a number, approximately standardised as in MEGA.
     """
 
     title = "lra_image"
 
-    root: str
     download: bool = True
     verify: bool = True
     pixels: Literal["tokens", "values"] = "tokens"
     token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
-    batch_size: Positive = 256
+    batch_size: Count = 256
 
     @property
     def spec(self) -> DataSpec:
-        """Its name carries the length."""
+        """Its name contains the length."""
         tokens = self.pixels == "tokens"
         return DataSpec(
             name=f"{self.title}_{self.max_len}",
@@ -58,17 +56,17 @@ class LRAImage(SequenceData):
 
     @property
     def photographs(self) -> CIFAR10:
-        """The files that the sequences are made of."""
+        """The images from which the sequences are made."""
         return CIFAR10(root=self.root, download=self.download, verify=self.verify)
 
     def prepare_data(self) -> None:
-        """Download what is missing, check what is there, and keep it in grey. Raises DataError."""
+        """Download and verify CIFAR-10, and fill the cache folder. Raises DataError."""
         self.photographs.prepare_data()
-        self.folder()
+        super().prepare_data()
 
-    def folder(self) -> Path:
+    def prepare(self) -> Path:
         photographs = self.photographs
-        return cached(photographs.path, "grey", {"files": stamps(list(photographs.checksums()))}, self._make_grey)
+        return cached(self.path, "grey", {"files": stamps(photographs.checksums())}, self._make_grey)
 
     def _make_grey(self, folder: Path) -> None:
         for stage, images in self.photographs.read().items():
@@ -81,5 +79,5 @@ class LRAImage(SequenceData):
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         scale = None if self.pixels == "tokens" else (255 * MEAN, 255 * STD)
         order = token_order(self.token_order, (CIFAR10.image_size, CIFAR10.image_size), first=self.max_len)
-        places = None if order is None else order.numpy()
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=places)
+        positions = None if order is None else order.numpy()
+        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=positions)

@@ -5,20 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.data.base import Fraction, Stage
+from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, TokenKind, VocabSize
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.table_files import STAGE_NAMES, check_table, field_of, stamps, table_rows
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.table_files import check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextCSV(TextData):
-    """Texts of a table, with a class each: any words or numbers.
+    """Texts of a table with one class each, named by words or numbers.
 
-    Which are for training, validation and testing is said by a column, by files of their own, or by fractions of
-    every class. Raises ValueError if both a column and files say it.
+    A column, separate files, or fractions of every class define the splits. Raises ValueError if both a column and
+    files define them.
     """
 
     title = "text_csv"
@@ -36,7 +38,7 @@ class TextCSV(TextData):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.split_column is not None and (self.val_file or self.test_file):
-            raise ValueError("split_column and val_file or test_file both say what to test on; set one to null")
+            raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -48,12 +50,12 @@ class TextCSV(TextData):
 
     @property
     def spec(self) -> DataSpec:
-        """Reads the table, to know its classes. Raises DataError."""
+        """Reads the classes from the table. Raises DataError."""
         return self._spec(num_classes=len(self.facts()["classes"]))
 
     @property
     def files(self) -> dict[Stage, Path]:
-        """The tables, by the part they hold."""
+        """The table of each split."""
         named: dict[Stage, str | None] = {"train": self.file, "val": self.val_file, "test": self.test_file}
         return {stage: Path(name).expanduser() for stage, name in named.items() if name}
 
@@ -67,9 +69,8 @@ class TextCSV(TextData):
         parts: dict[Stage, list[Text]] = {}
         for stage, path in self.files.items():
             for place, row in table_rows(path):
-                parts.setdefault(self._stage(place, row, stage), []).append(
-                    Text(self._text(place, row), self._label(place, row), place)
-                )
+                part = split_of(place, row, self.split_column) if self.split_column else stage
+                parts.setdefault(part, []).append(Text(self._text(place, row), self._label(place, row), place))
             if stage not in parts:
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
         return parts
@@ -77,24 +78,14 @@ class TextCSV(TextData):
     def is_official(self) -> tuple[bool, str]:
         return False, "your own texts; sha256 is of their tokens and labels"
 
-    def _stage(self, place: str, row: Mapping[str, Any], stage: Stage) -> Stage:
-        if self.split_column is None:
-            return stage
-        name = str(field_of(place, row, self.split_column, "split_column"))
-        if name.lower() not in STAGE_NAMES:
-            raise DataError(
-                f"{place}: {self.split_column} is {name!r}, which names no part; use {', '.join(STAGE_NAMES)}"
-            )
-        return STAGE_NAMES[name.lower()]
-
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
         text = field_of(place, row, self.text_column, "text_column")
         if not isinstance(text, str):
-            raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; another column by data.text_column")
+            raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; choose another data.text_column")
         return text
 
     def _label(self, place: str, row: Mapping[str, Any]) -> str:
         label = field_of(place, row, self.label_column, "label_column")
         if not isinstance(label, str | int) or label == "":
-            raise DataError(f"{place}: the label in {self.label_column} is {label!r}; give a word or a whole number")
+            raise DataError(f"{place}: {self.label_column} is {label!r}, expected a word or a whole number")
         return str(label)

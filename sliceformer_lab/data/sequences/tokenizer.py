@@ -1,27 +1,27 @@
-"""From texts to token ids: their UTF-8 bytes, or pieces of words learned from the training texts."""
+"""Tokenizers: one id per UTF-8 byte, or pieces of words learned from the training texts."""
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import tokenizers
 from pydantic import Field
-from tokenizers import decoders, models, pre_tokenizers, trainers
+
+if TYPE_CHECKING:
+    import tokenizers
 
 SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "[SEP]", "[CLS]", "[MASK]")  # ids 0 to 6 (Sliceformer's IMDB code)
 NUM_BYTES = 256
 TOKENIZER_FILE = "tokenizer.json"
-CHUNK = 1000  # texts turned into tokens at once
+CHUNK = 1000  # texts that are encoded at once
 
 VocabSize = Annotated[int, Field(ge=len(SPECIALS) + NUM_BYTES, le=2**16)]
 TokenKind = Literal["bytes", "bpe"]
 
-# Said outright, it keeps the library from warning in every data worker; those never use it.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # unset, the library warns in every data worker
 
 
 class Tokenizer(ABC):
@@ -31,27 +31,27 @@ class Tokenizer(ABC):
     vocab_size: int
 
     def key(self) -> dict[str, Any]:
-        """What its ids follow from, beside the texts it learns from."""
+        """Everything that decides its ids except the training texts."""
         return {"tokens": self.kind, "vocab_size": self.vocab_size}
 
     @abstractmethod
-    def learn(self, texts: Sequence[str], folder: Path) -> None:
-        """Learn from the training texts and keep in `folder` what `encode` needs."""
+    def train(self, texts: Sequence[str], folder: Path) -> None:
+        """Learn from the training texts and write into `folder` what `encode` needs."""
 
     @abstractmethod
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
-        """The ids (n,) uint16 of every text."""
+        """The ids (n,) uint16 of each text."""
 
 
 @dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
-    """One token per byte of UTF-8: its value + 1 (Tay et al. 2021, Long-Range Arena)."""
+    """One token per UTF-8 byte: its value + 1, as in the Long Range Arena (Tay et al. 2021)."""
 
     kind = "bytes"
     vocab_size: int = 1 + NUM_BYTES
 
-    def learn(self, texts: Sequence[str], folder: Path) -> None:
-        """Bytes are known."""
+    def train(self, texts: Sequence[str], folder: Path) -> None:
+        """Bytes need no training."""
 
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
         del folder
@@ -61,15 +61,19 @@ class ByteTokenizer(Tokenizer):
 
 @dataclass(frozen=True)
 class PieceTokenizer(Tokenizer):
-    """Pieces of words by byte-pair encoding of bytes (Sennrich et al. 2016; bytes as in Radford et al. 2019).
+    """Pieces of words by byte-pair encoding of bytes: at most `vocab_size`, and fewer for few texts.
 
-    At most `vocab_size` of them; few texts give fewer. No byte is unknown, and "[PAD]" in a text is text.
+    No byte is unknown, and "[PAD]" in a text is ordinary text.
+    Source: Sennrich et al. 2016; bytes as in Radford et al. 2019.
     """
 
     kind = "bpe"
     vocab_size: int = 16_000
 
-    def learn(self, texts: Sequence[str], folder: Path) -> None:
+    def train(self, texts: Sequence[str], folder: Path) -> None:
+        import tokenizers
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
         model = tokenizers.Tokenizer(models.BPE(unk_token="[UNK]"))
         model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         model.decoder = decoders.ByteLevel()
@@ -89,8 +93,10 @@ class PieceTokenizer(Tokenizer):
                 yield np.array(encoding.ids, dtype=np.uint16)
 
 
-def load_pieces(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer that `PieceTokenizer.learn` left in a folder."""
+def load_pieces(folder: Path) -> "tokenizers.Tokenizer":
+    """The tokenizer that `PieceTokenizer.train` wrote into a folder."""
+    import tokenizers
+
     model = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     model.encode_special_tokens = True  # "[PAD]" in a text is five characters, not padding
     return model

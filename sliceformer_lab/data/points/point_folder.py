@@ -1,0 +1,77 @@
+"""Your own point clouds in class folders."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.data.images.folders import class_names
+from sliceformer_lab.data.points.base import Clouds, PointData
+from sliceformer_lab.data.points.clouds import ENDINGS
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.errors import DataError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PointFolder(PointData):
+    """Your own clouds: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
+
+    Files are .txt, .pts, .xyz, .csv, .npy, .off or .ply; points are sampled from the surface of meshes. For a missing
+    test or validation folder, `test_fraction` and then `val_fraction` of every class are held out.
+    """
+
+    title = "point_folder"
+    cache = ".cache"  # its folders are classes
+
+    test_fraction: Fraction = 0.1
+
+    @property
+    def spec(self) -> DataSpec:
+        """Lists the class folders. Raises DataError if there are none."""
+        return self._spec(num_classes=len(self.classes()))
+
+    @property
+    def test_share(self) -> float:
+        return self.test_fraction
+
+    def classes(self) -> list[str]:
+        return class_names(self.path / "train" if (self.path / "train").is_dir() else self.path)
+
+    def is_official(self) -> tuple[bool, str]:
+        return False, "your own clouds; sha256 is of their points and classes"
+
+    @cached_property
+    def _files(self) -> dict[Stage, list[tuple[Path, int]]]:
+        if not (self.path / "train").is_dir():
+            return {"train": self._list(self.path)}
+        return {stage: self._list(self.path / stage) for stage in STAGES if (self.path / stage).is_dir()}
+
+    def _list(self, folder: Path) -> list[tuple[Path, int]]:
+        classes = self.classes()
+        found = []
+        for name in class_names(folder):
+            if name not in classes:
+                raise DataError(f"{folder / name} is a class without training clouds; add some or delete the folder")
+            files = [path for path in sorted((folder / name).iterdir()) if path.suffix.lower() in ENDINGS]
+            if not files:
+                raise DataError(f"{folder / name} holds no clouds ({', '.join(sorted(ENDINGS))}); fill it or delete it")
+            found += [(path, classes.index(name)) for path in files]
+        return found
+
+    def source(self) -> dict[str, Any]:
+        stamps = {
+            str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns]
+            for files in self._files.values()
+            for path, _ in files
+        }
+        return {"files": stamps}
+
+    def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
+        return {
+            stage: ([path for path, _ in files], np.array([label for _, label in files]))
+            for stage, files in self._files.items()
+        }

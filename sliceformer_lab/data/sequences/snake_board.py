@@ -1,0 +1,225 @@
+"""Geometry of Pathfinder's snakes: which links fit between the pixels of an image, and how they look.
+
+A snake is a chain of links between pixels, and a paddle is the middle part of a link. An integer with one bit per pixel
+of the board stores where links are, so that one shift and one AND decide whether a link is free.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from random import Random
+from typing import Literal, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+Difficulty = Literal["easy", "intermediate", "hard"]
+CONTOUR_LENGTHS: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
+
+_TRIALS = 4  # random choices of a next link before all possible ones are listed
+
+Point = tuple[int, int]  # row, column
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnakeOptions:
+    """Sizes in pixels, contrasts relative to white. The length of a contour is its number of paddles."""
+
+    size: int  # of a side of the image
+    contour_length: int  # of the two targets
+    distractor_length: int
+    num_distractors: int
+    paddle_length: int
+    thickness: float
+    margins: tuple[int, ...]  # half the gap between paddles; each image uses one of them
+    seed_distance: int  # distance between the first ends of the targets
+    continuity: float  # a larger one gives straighter snakes
+    marker_radius: float
+    target_contrast: float
+    distractor_contrast: float
+    padding: int = 1  # free pixels at the border
+    antialias: int = 2  # images are drawn this many times larger
+
+    @classmethod
+    def published(
+        cls, size: Literal[32, 128], difficulty: Difficulty, num_distractors: int | None = None
+    ) -> SnakeOptions:
+        """The sizes of Pathfinder (32) and Path-X (128) in the Long Range Arena, which uses the difficulty hard.
+
+        `num_distractors` replaces the published number: 5 for hard Pathfinder, 8 for hard Path-X.
+        """
+        contour = CONTOUR_LENGTHS[difficulty]
+        distractor = contour // 3
+        paddles = {32: 20, 128: 35}[size]  # of all distractors
+        number = paddles // distractor if num_distractors is None else num_distractors
+        if size == 32:
+            return cls(
+                size=32,
+                contour_length=contour,
+                distractor_length=distractor,
+                num_distractors=number,
+                paddle_length=2,
+                thickness=0.5,
+                margins=(1,),
+                seed_distance=7,
+                continuity=1.0,
+                marker_radius=1.5,
+                target_contrast=2 * 0.75,  # antialiasing halves the brightness of a line of half a pixel
+                distractor_contrast=2.0,
+            )
+        return cls(
+            size=128,
+            contour_length=contour,
+            distractor_length=distractor,
+            num_distractors=number,
+            paddle_length=5,
+            thickness=1.5,
+            margins=(2, 3),
+            seed_distance=20,
+            continuity=1.8,
+            marker_radius=3.0,
+            target_contrast=0.9,
+            distractor_contrast=0.9,
+        )
+
+    def snake_ids(self) -> np.ndarray:
+        """The snake of each paddle in the list of an image, (P,) uint8: 0 and 1 are the targets."""
+        lengths = [self.contour_length] * 2 + [self.distractor_length] * self.num_distractors
+        return np.repeat(np.arange(len(lengths), dtype=np.uint8), lengths)
+
+
+class Link(NamedTuple):
+    """A link that starts at a joint and goes along one of the board's steps."""
+
+    joint: Point
+    step: int
+
+
+class Board:
+    """Everything about links that depends only on the options and a margin.
+
+    A set of pixels is an integer. Pixel (row, column) is bit (row + reach) * width + column + reach, so that the square
+    window around a joint starts at bit row * width + column.
+    """
+
+    def __init__(self, options: SnakeOptions, margin: int) -> None:
+        self.options, self.margin = options, margin
+        length = options.paddle_length + 2 * margin
+        angles = np.radians(np.arange(0, 360, 0.25))
+        self.steps: list[Point] = sorted({(round(length * math.sin(a)), round(length * math.cos(a))) for a in angles})
+        self.angles = [math.atan2(*step) for step in self.steps]
+        self.reach = length + 2 * margin
+        self.width = options.size + 2 * self.reach
+        near = [self._distances(step) for step in self.steps]
+        self.line = [self._window_bits(distance <= 0.5) for distance in near]
+        self.zone = [self._window_bits(distance < 2 * margin) for distance in near]
+        inside = np.zeros((self.width, self.width), bool)
+        free = slice(self.reach + options.padding, self.width - self.reach - options.padding)
+        inside[free, free] = True
+        self.border = _bits(~inside)
+        self.turns = [self._turns(angle) for angle in self.angles]
+
+    def _distances(self, step: Point) -> np.ndarray:
+        """Distance of each pixel of the window from the link that starts in its middle."""
+        rows, columns = np.mgrid[-self.reach : self.reach + 1, -self.reach : self.reach + 1]
+        along = np.clip((rows * step[0] + columns * step[1]) / (step[0] ** 2 + step[1] ** 2), 0, 1)
+        distances: np.ndarray = np.hypot(rows - along * step[0], columns - along * step[1])
+        return distances
+
+    def _window_bits(self, pixels: np.ndarray) -> int:
+        return _bits(np.pad(pixels, ((0, 0), (0, self.width - pixels.shape[1]))))
+
+    def _turns(self, angle: float) -> tuple[list[int], list[float]]:
+        """The steps that may follow a step at `angle`, and the cumulative sums of their weights."""
+        turns = [abs(math.remainder(other - angle, 2 * math.pi)) for other in self.angles]
+        weights = [math.cos(min(self.options.continuity * turn, math.pi / 2)) ** 2 for turn in turns]
+        steps = [step for step, weight in enumerate(weights) if weight > 1e-9]
+        return steps, list(accumulate(weights[step] for step in steps))
+
+    def is_free(self, link: Link, occupied: int) -> bool:
+        """Whether a link touches no zone in `occupied`."""
+        return not occupied >> self._shift(link.joint) & self.line[link.step]
+
+    def zone_of(self, link: Link) -> int:
+        """The pixels that no other link may touch except the next one of the same snake."""
+        return self.zone[link.step] << self._shift(link.joint)
+
+    def _shift(self, joint: Point) -> int:
+        return joint[0] * self.width + joint[1]
+
+    def next_link(self, link: Link, occupied: int, random: Random) -> Link | None:
+        """A random link that continues `link`, most likely straight ahead; None if none is free."""
+        joint = self.end(link)
+        near = occupied >> self._shift(joint)
+        steps, sums = self.turns[link.step]
+        for _ in range(_TRIALS):  # drawing until one is free is faster than listing the free ones
+            step = steps[bisect(sums, random.random() * sums[-1])]
+            if not near & self.line[step]:
+                return Link(joint, step)
+        weights = [b - a for a, b in zip([0.0, *sums], sums, strict=False)]
+        free = [index for index, step in enumerate(steps) if not near & self.line[step]]
+        if not free:
+            return None
+        return Link(joint, steps[random.choices(free, [weights[index] for index in free])[0]])
+
+    def end(self, link: Link) -> Point:
+        (row, column), (down, right) = link.joint, self.steps[link.step]
+        return row + down, column + right
+
+    def centre(self, link: Link) -> tuple[float, float]:
+        (row, column), (down, right) = link.joint, self.steps[link.step]
+        return row + down / 2, column + right / 2
+
+    def paddle_end(self, link: Link, sign: Literal[-1, 1]) -> Point:
+        """The pixel of a paddle's tail (-1) or head (1)."""
+        (row, column), angle = self.centre(link), self.angles[link.step]
+        half = sign * self.options.paddle_length / 2
+        return math.floor(row + half * math.sin(angle) + 0.5), math.floor(column + half * math.cos(angle) + 0.5)
+
+    @cached_property
+    def paddles(self) -> list[np.ndarray]:
+        """For each step, a window (2 reach + 1)^2 around the joint with the paddle in it, 0 to 1."""
+        return [self._paddle(step, angle) for step, angle in zip(self.steps, self.angles, strict=True)]
+
+    def _paddle(self, step: Point, angle: float) -> np.ndarray:
+        half = self.options.paddle_length / 2
+        ends = [
+            (
+                self._fine(step[1] / 2 + sign * half * math.cos(angle)),
+                self._fine(step[0] / 2 + sign * half * math.sin(angle)),
+            )
+            for sign in (-1, 1)
+        ]
+        canvas = self._canvas()
+        ImageDraw.Draw(canvas).line(ends, fill=255, width=round(self.options.thickness * self.options.antialias))
+        return self._reduce(canvas)
+
+    @cached_property
+    def marker(self) -> np.ndarray:
+        """A window with a disc in its middle, 0 to 1."""
+        radius = self.options.marker_radius * self.options.antialias
+        middle = self._fine(0.0)
+        canvas = self._canvas()
+        ImageDraw.Draw(canvas).ellipse((middle - radius, middle - radius, middle + radius, middle + radius), fill=255)
+        return self._reduce(canvas)
+
+    def _canvas(self) -> Image.Image:
+        side = (2 * self.reach + 1) * self.options.antialias
+        return Image.new("L", (side, side))
+
+    def _fine(self, offset: float) -> float:
+        """The coordinate on the enlarged canvas of an offset from the middle of the window."""
+        return (self.reach + offset + 0.5) * self.options.antialias - 0.5
+
+    def _reduce(self, canvas: Image.Image) -> np.ndarray:
+        side = 2 * self.reach + 1
+        return np.asarray(canvas.resize((side, side), Image.Resampling.LANCZOS), np.float32) / 255
+
+
+def _bits(pixels: np.ndarray) -> int:
+    """A set of pixels as an integer, whose lowest bit is the first pixel."""
+    return int.from_bytes(np.packbits(pixels, bitorder="little").tobytes(), "little")

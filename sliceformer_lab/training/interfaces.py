@@ -1,0 +1,58 @@
+"""What the library reads of a task. Data modules need no interface here: the library has `data.base.DataModule`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.encoder.factory import Encoder
+from sliceformer_lab.training.optim import OptimOptions
+
+__all__ = ["DataModule", "SplitPredictions", "TaskModule"]
+
+
+class SplitPredictions(Protocol):
+    """The predictions of one split."""
+
+    def gathered(self) -> dict[str, Tensor]:
+        """ids (n,), targets (n, ...) and logits (n, ...) of the whole split, sorted by id, from all processes."""
+
+
+class TaskModule(LightningModule, ABC):
+    """A model that a run can train and score.
+
+    An abstract class and not a Protocol, because Lightning's trainer only takes LightningModules. `tasks.base.Task`
+    implements it; library code, which cannot import tasks, uses it as the type of a task.
+    """
+
+    monitor: ClassVar[str]  # the metric that selects the best epoch
+    monitor_mode: ClassVar[str]  # "max" or "min"
+    encoder: Encoder
+    optim: OptimOptions
+    num_steps: int | None  # optimizer steps of the training, known when it starts
+    predictions: Mapping[str, SplitPredictions]  # by split, of the last scoring
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor:
+        """The output for a batch: logits (B, classes), or (B, T) for regression."""
+
+    @abstractmethod
+    def num_tokens(self) -> int:
+        """Longest sequence that reaches the encoder, CLS or graph token included."""
+
+    @abstractmethod
+    def example(self) -> Batch:
+        """A batch of one sample of the largest size, to count costs with."""
+
+    @abstractmethod
+    def chance(self, targets: Tensor) -> float:
+        """The monitored metric of a model that always predicts the most frequent target."""
+
+    def initialise(self) -> None:
+        """Load pretrained weights into a new model, if the configuration names any."""

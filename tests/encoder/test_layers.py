@@ -1,0 +1,44 @@
+"""Our small layers compute what timm's do, with the same parameters and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from timm.layers import activations, drop, mlp, patch_embed
+from torch import nn
+
+from sliceformer_lab.encoder.layers import DropPath, GELUTanh, Mlp, PatchEmbed
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "shape"),
+    [
+        (lambda: PatchEmbed(4, 3, 16), lambda: patch_embed.PatchEmbed((8, 12), 4, 3, 16), (2, 3, 8, 12)),
+        (lambda: Mlp(8, 16, act_layer=nn.GELU), lambda: mlp.Mlp(8, 16), (2, 5, 8)),
+        (
+            lambda: Mlp(8, 16, act_layer=nn.SiLU, drop=(0.3, 0.6)),
+            lambda: mlp.Mlp(8, 16, act_layer=nn.SiLU, drop=(0.3, 0.6)),
+            (2, 5, 8),
+        ),
+        (lambda: DropPath(0.3), lambda: drop.DropPath(0.3), (16, 5, 8)),
+        (GELUTanh, activations.GELUTanh, (2, 5, 8)),
+    ],
+)
+def test_layer_equals_timm_bit_by_bit(
+    own: Callable[[], nn.Module], peer: Callable[[], nn.Module], shape: tuple[int, ...]
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    results = []
+    for build in (own, peer):
+        torch.manual_seed(1)
+        layer = build()
+        results.append((list(layer.state_dict()), layer(x)))
+    assert results[0][0] == results[1][0]
+    assert torch.equal(results[0][1], results[1][1])
+
+
+def test_drop_path_leaves_evaluation_alone() -> None:
+    x = torch.randn(4, 3)
+    assert torch.equal(DropPath(0.9).eval()(x), x)

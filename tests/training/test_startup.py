@@ -1,0 +1,71 @@
+"""A run imports only the packages that it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.runs import SMALL
+
+from sliceformer_lab.training.lean_imports import hidden
+
+UNNEEDED = {  # by a run of digits, before its first batch
+    *("altair", "huggingface_hub", "joblib", "matplotlib", "pandas", "rdkit", "scipy", "sklearn", "timm", "tokenizers"),
+    *("torch_geometric", "torchvision", "wandb"),
+}
+CALLBACK = """
+import json, os, sys
+from pathlib import Path
+from pytorch_lightning import Callback
+
+class ListModules(Callback):
+    def __init__(self, *, file: str):
+        self.file = file
+
+    def on_train_batch_start(self, *args):
+        Path(self.file).write_text(json.dumps(sorted(sys.modules)))
+        os._exit(0)
+"""
+
+
+def test_a_run_of_digits_imports_no_other_packages_before_its_first_batch(tmp_path: Path) -> None:
+    (tmp_path / "list_modules.py").write_text(CALLBACK)
+    file = tmp_path / "modules.json"
+    options = ["allow_targets=[list_modules.]", f"paths.outputs={tmp_path}"]
+    callback = f"+callbacks.last={{_target_: list_modules.ListModules, file: '{file}'}}"
+    command = [
+        sys.executable,
+        "-m",
+        "sliceformer_lab",
+        *SMALL,
+        "callbacks=default",
+        "attention=csp",
+        *options,
+        callback,
+    ]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    imported = set(json.loads(file.read_text()))
+    assert {"torch", "pytorch_lightning", "torchmetrics"} <= imported
+    assert sorted(imported & UNNEEDED) == []
+
+
+def test_hidden_packages_are_found_again_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "little_package.py").touch()
+    metadata = tmp_path / "little_package-1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: little_package\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with hidden(["little_package"]):
+        assert find_spec("little_package") is None and find_spec("wandb") is not None
+        assert version("torch")
+        with pytest.raises(PackageNotFoundError):
+            version("little_package")
+    assert find_spec("little_package") is not None and version("little_package") == "1.0"
