@@ -1,4 +1,4 @@
-"""Studies run all experiments of a table at any scale, continue after a stop, and end with a report."""
+"""Studies run all rows of a table at any scale, continue after a stop, and end with a report."""
 
 from __future__ import annotations
 
