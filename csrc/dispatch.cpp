@@ -1,4 +1,4 @@
-// Picks the kernel for the machine and spreads the tiles of a call over threads.
+// Chooses the kernel for the machine and distributes the tiles of a call over threads.
 
 #include "shift_sort.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 thread_local Workspace workspace;
 
-// Elements below which another thread costs more than it saves.
+// With fewer elements per thread, another thread costs more than it saves.
 constexpr int64_t kElementsPerThread = 1 << 16;
 
 const Kernel* find_kernel(int isa) {

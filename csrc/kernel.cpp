@@ -1,11 +1,11 @@
 // Shift and sort with channels in the lanes of vectors and a sorting network along the tokens.
 //
-// Compiled once per instruction set with KERNEL naming the result. Everything else is in an unnamed namespace, and no
-// function of the standard library is instantiated: the linker could otherwise keep a version that uses instructions
-// which the machine lacks.
+// This file is compiled once per instruction set; KERNEL is the name of the result. Everything else is in an unnamed
+// namespace, and no function of the standard library is instantiated, because the linker could otherwise keep a version
+// with instructions that the machine lacks.
 //
-// A tile is a block of channels, 64 bytes wide, of one sample. Floats are handled as the integers of their bits, in the
-// order of torch.sort: -0.0 equals 0.0, NaN are equal and above inf. Slots count after the shift.
+// A tile is a block of channels of one sample, 64 bytes wide. Floats are handled as the integers of their bits, in the
+// order of torch.sort: -0.0 equals 0.0, all NaN are equal and above inf. Slots are numbered after the shift.
 
 #include "shift_sort.h"
 
@@ -69,7 +69,7 @@ INLINE void store(void* p, V v, int64_t bytes = sizeof(V)) {
     }
 }
 
-// Rows of a tile lie far apart, which no hardware foresees; the tile beside it comes next.
+// Rows of a tile are far apart, which the hardware prefetcher cannot predict; the neighbouring tile comes next.
 INLINE void prefetch_next_tile(const void* row) { __builtin_prefetch(static_cast<const char*>(row) + kRowBytes); }
 INLINE void prefetch_next_tile(void* row) { __builtin_prefetch(static_cast<char*>(row) + kRowBytes, 1); }
 
@@ -90,7 +90,7 @@ INLINE int64_t tokens(const ShiftSort& call, int64_t sample) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Sorting networks on rows of a tile. Every comparator leaves the smaller element in the earlier row, so rows that are
-// missing up to the next power of two act as elements larger than all, which never move.
+// missing up to the next power of two act as largest elements, which never move.
 
 // One column of vectors: elements that are single integers.
 template <class T>
@@ -254,13 +254,13 @@ void sort_window(char* tile, int64_t plane, int64_t rows) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// What a tile holds of a float: keys in the order of torch.sort, with or without the slot that they came from.
+// The contents of a tile: keys in the order of torch.sort, with or without their source slots.
 
 template <class T>
 struct FloatBits {
     T infinity;
 
-    // The largest integer is never a key. Sets `special` where the bits cannot be had back from the key.
+    // The largest integer is never a key. Sets `special` where the bits cannot be recovered from the key.
     template <class V>
     INLINE V key(V bits, V& special) const {
         const V magnitude = bits & Limits<T>::max, sign = bits >> (Limits<T>::bits - 1);
@@ -276,7 +276,7 @@ struct FloatBits {
     }
 };
 
-// Keys alone: half the work, for a result whose order need not be remembered.
+// Keys alone: half the work, for a result without saved order.
 template <class T>
 struct Values {
     using Raw = T;
@@ -308,7 +308,7 @@ struct Packed {
     }
 };
 
-// Key and slot beside each other, for keys that leave no room.
+// Key and slot in separate rows, for keys of 64 bits.
 struct Paired {
     using Raw = int64_t;
     using Wide = int64_t;
@@ -356,10 +356,10 @@ struct Memory {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Shifts: a tile is turned so that the tokens of a channel lie side by side, read from where each channel starts, and
-// turned back. That is several times faster than to move single floats.
+// Shifts: a tile is transposed so that the tokens of a channel are contiguous, read from the start of each channel, and
+// transposed back. That is several times faster than moving single floats.
 
-// The first half, or the second, of the elements of a and b taken in turn.
+// The first or the second half of the interleaved elements of a and b.
 template <class V, int... i>
 INLINE V alternate(V a, V b, std::integer_sequence<int, i...>, int half) {
     constexpr int n = sizeof...(i);
@@ -373,7 +373,7 @@ INLINE V alternate(V a, V b, std::integer_sequence<int, i...>, int half) {
 #endif
 }
 
-// A square block of a matrix: from(i) is where row i is read, to(i) where column i is written.
+// Transposes a square block of a matrix: from(i) is the address of row i, to(i) the address of column i.
 template <class T, int size, class From, class To>
 INLINE void transpose(From from, To to) {
     using V = Vector<T, size>;
@@ -400,10 +400,10 @@ struct Column {
     static constexpr int block = kVectorBytes / sizeof(T) < lanes ? kVectorBytes / sizeof(T) : lanes;
     int64_t n;
     int64_t steps[lanes] = {};  // each below n
-    bool uniform = true;        // all channels take the same step: rows can be read where they are
-    const T* source = nullptr;  // where, if they can
+    bool uniform = true;        // all channels have the same step, so rows are read in place
+    const T* source = nullptr;  // the rows that are read in place
     int64_t stride = lanes;
-    T* column;  // else: the tokens of each channel, `pitch` apart, and the first ones again behind the last
+    T* column;  // else: the tokens of each channel, `pitch` apart, with the first tokens repeated after the last
     int64_t pitch;
     T* chunk;
     int64_t chunk_start = 0;
@@ -551,7 +551,7 @@ void shift_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Me
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
 }
 
-// One bit a lane, lane 0 lowest.
+// One bit per lane, lane 0 lowest.
 template <class V>
 INLINE uint32_t to_bits(V mask) {
 #if defined(__AVX512F__)
@@ -629,8 +629,8 @@ void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample
     if (bits) clear_rows(bits + n / 2 * bit_stride, call.num_tokens / 2 - n / 2, bit_stride, int(bit_bytes));
 }
 
-// Sorts every window of a tile, for the result and what backward needs, or only to note the ranks of channel 0.
-// False if a float was met whose bits the tile does not hold and `How` cannot look up.
+// Sorts every window of a tile, for the result and the saved order, or only to store the ranks of channel 0.
+// Returns false if a float was found whose bits the tile does not hold and `How` cannot look up.
 template <class How>
 bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats, int64_t sample, int64_t channel,
                const Memory& memory, bool only_ranks) {
@@ -698,7 +698,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
     return true;
 }
 
-// Sorting with slots, by size of float. Beside floats of 16 bits a slot has 16 bits as well.
+// Sorting with slots, by size of float. For floats of 16 bits a slot has 16 bits as well.
 template <class T>
 void sort_tile_indexed(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
                        const Memory& memory, bool only_ranks) {
@@ -743,7 +743,7 @@ void forward_all(const ShiftSort& call, T infinity, int64_t begin, int64_t end, 
     const FloatBits<T> floats{infinity};
     const Memory memory(call, workspace);
     const int64_t lanes = forward_lanes(call), tiles = (call.num_channels + lanes - 1) / lanes;
-    int64_t ranked = -1;  // the sample whose ranks are at hand
+    int64_t ranked = -1;  // the sample whose ranks are in memory
     for (int64_t t = begin; t < end; ++t) {
         const int64_t sample = t / tiles;
         if (call.reference && call.group_size > 1 && sample != ranked) {
@@ -817,7 +817,7 @@ void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const M
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
 }
 
-// `I`: type of the saved index. Bytes are slots in the window, the others tokens.
+// `I`: type of the saved index: bytes are slots in the window, wider types are tokens.
 template <class T, class I>
 void scatter_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory) {
     constexpr int lanes = kLanes<T>;

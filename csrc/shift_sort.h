@@ -1,4 +1,4 @@
-// The C interface of the CPU kernel of sliceformer_lab.permute, and what its files share.
+// The C interface of the CPU kernel of sliceformer_lab.permute, and the declarations that its files share.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct ShiftSort {
     int32_t reference;          // 1: results placed by the ranks of channel 0
     int32_t dtype;              // 0 float64, 1 float32, 2 float16, 3 bfloat16
     int32_t saved_bytes;        // 0: (B, N / 2, ceil(C / 8)) bits, 1 where a pair is swapped (group_size 2)
-                                // 1: (B, N, C) slot in the window; 2, 4: (B, N, C) token, each of so many bytes
+                                // 1: (B, N, C) slot in the window; 2, 4: (B, N, C) token, each of 2 or 4 bytes
 };
 
-// Memory of one thread, kept between calls and only ever grown.
+// Memory of one thread, kept between calls; it grows and never shrinks.
 struct Workspace {
     char* bytes = nullptr;
     size_t size = 0;
@@ -29,7 +29,7 @@ struct Workspace {
     void reserve(size_t wanted);  // throws std::bad_alloc
 };
 
-// One instruction set's version of the kernel. Tiles are counted over samples and blocks of channels.
+// The kernel for one instruction set. Tiles are numbered over samples and blocks of channels.
 struct Kernel {
     int64_t (*forward_tiles)(const ShiftSort&);
     int64_t (*backward_tiles)(const ShiftSort&);

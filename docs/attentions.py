@@ -16,8 +16,9 @@ from typing import Any
 import growth
 import torch
 
-from sliceformer_lab.attention import Attention, LayerSpec, attention_class, build_attention
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.training.build import build_data, build_task
 
@@ -35,15 +36,14 @@ Parameters are those of one layer of 512 channels and 8 heads for at most 1,024 
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,
     "padding": lambda layer: layer.accepts_padding,
-    "fixed length": lambda layer: layer.fixed_length,
     "order-sensitive": lambda layer: layer.order_sensitive,
     "mixable": lambda layer: layer.mixable,
     "q, k": lambda layer: layer.needs_qk,
 }
 LEGEND = """
-*bias*: adds a pairwise bias to its weights. *padding*: takes samples of several lengths. *fixed length*: takes exactly
-`max_len` tokens only. *order-sensitive*: permuting the tokens does more than permute the outputs. *mixable*: can fill a
-block that projects by itself. *q, k*: has queries and keys, which `encoder.position=rope` turns.
+*bias*: adds a pairwise bias to its weights. *padding*: takes samples of several lengths. *order-sensitive*: permuting
+the tokens does more than permute the outputs. *mixable*: can fill a block that projects by itself. *q, k*: has queries
+and keys, which `encoder.position=rope` rotates.
 `attention=hybrid` is a pattern of these over the layers.
 """
 
@@ -58,7 +58,7 @@ def page() -> str:
 @cache
 def node(name: str) -> dict[str, Any]:
     """The options of a YAML in conf/attention."""
-    return resolve_hybrid(load_option("attention", name))
+    return load_option("attention", name)
 
 
 @cache
@@ -73,7 +73,7 @@ def presets() -> dict[str, list[str]]:
 def layer(name: str) -> Attention:
     """One layer, without memory for its parameters."""
     with torch.device("meta"):
-        return build_attention(node(name), SPEC)
+        return build_layer(node(name), SPEC)
 
 
 def table() -> str:
@@ -134,7 +134,7 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
             with torch.device("meta"):
                 build_task(composed | {"attention": node(name)}, data)
         except ConfigError as error:
-            kind = attention_class(node(name)).__name__
+            kind = attention_nodes(node(name))[0].target.__name__
             refused[name] = str(error).partition(f", which {kind}")[0].removeprefix("attention: ")
     return refused
 

@@ -26,7 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch.profiler import ProfilerActivity, profile
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures.plots import COLOURS, MARKERS
 
@@ -134,7 +134,7 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _layer(name: str, num_tokens: int) -> Attention:
     torch.manual_seed(0)
-    return build_attention(load_option("attention", name), LayerSpec(dim=DIM, num_heads=HEADS, max_len=num_tokens))
+    return build_layer(load_option("attention", name), LayerSpec(dim=DIM, num_heads=HEADS, max_len=num_tokens))
 
 
 def _goes_on(layer: Attention, num_tokens: int, peaks: Sequence[float]) -> bool:

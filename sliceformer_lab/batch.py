@@ -1,4 +1,4 @@
-"""What travels from a collate function to a model: padded inputs and everything that belongs to them."""
+"""The batches that a collate function passes to a model: padded inputs, targets and structure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Movable:
-    """A record of tensors that goes to a device as one."""
+    """A record of tensors that is moved to a device as a whole."""
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """A copy on `device`."""
@@ -28,10 +28,9 @@ class Movable:
 
 @dataclass(frozen=True)
 class Padding(Movable):
-    """How many tokens of each padded sample are real; padding is a suffix.
+    """The number of real tokens of each padded sample; padding is a suffix.
 
-    Made once in the collate and carried to every layer. `None` stands for it where nothing is padded,
-    so that full batches need no mask.
+    The collate function makes it once for all layers. A batch without padding has None in its place and needs no mask.
     """
 
     lengths: Tensor  # (B,) int64, each at least 1
@@ -39,9 +38,10 @@ class Padding(Movable):
 
     @classmethod
     def from_lengths(cls, lengths: Tensor, num_tokens: int) -> Padding | None:
-        """Padding of samples with `lengths` (B,) real tokens in rows of `num_tokens`; None if all rows are full.
+        """The padding of samples with `lengths` (B,) real tokens in rows of `num_tokens`; None if all rows are full.
 
-        Reads the lengths, so call it on the CPU (in a collate). Raises ValueError outside 1..num_tokens.
+        Reads the lengths, so call it on the CPU (in a collate function). Raises ValueError for lengths outside
+        1..num_tokens.
         """
         shortest, longest = int(lengths.min()), int(lengths.max())
         if shortest < 1 or longest > num_tokens:
@@ -51,28 +51,28 @@ class Padding(Movable):
         return cls(lengths, torch.arange(num_tokens, device=lengths.device) < lengths[:, None])
 
     def after_prefix(self, count: int) -> Padding:
-        """The padding of the same samples with `count` real tokens (CLS, graph token) put in front."""
+        """The padding of the same samples with `count` more real tokens (CLS, graph token) in front."""
         front = self.mask.new_ones(len(self.mask), count)
         return Padding(self.lengths + count, torch.cat([front, self.mask], dim=1))
 
 
 @dataclass(frozen=True)
 class Edges(Movable):
-    """The nodes among the tokens (B, N) of a padded batch and their edges, for layers that convolve along them."""
+    """The edges between nodes among the tokens (B, N) of a padded batch, for layers that convolve along them."""
 
-    nodes: Tensor  # (V,) int64, where the real nodes are among the B * N tokens, row after row
+    nodes: Tensor  # (V,) int64, place of each real node among the B * N tokens, row after row
     index: Tensor  # (2, E) int64, source and target among the V nodes
     features: Tensor | None = None  # (E, C) embedded
 
 
 @dataclass(frozen=True)
 class Graphs(Movable):
-    """What belongs to the nodes (B, N) of a padded batch of graphs."""
+    """The structure of a padded batch of graphs with nodes (B, N)."""
 
     edge_index: Tensor  # (2, E) int64, source and target among the B * N nodes, row after row
     edge_features: Tensor  # (E, F) int64
-    distances: Tensor | None = None  # (B, N, N) int64, edges on a shortest path, -1 where there is none
-    path_features: Tensor | None = None  # (B, N, N, K, F) int64, of the first K edges on that path, -1 beyond its end
+    distances: Tensor | None = None  # (B, N, N) int64, edges on a shortest path, -1 if there is none
+    path_features: Tensor | None = None  # (B, N, N, K, F) int64, features of the first K edges of that path, -1 beyond
     positions: Tensor | None = None  # (B, N, P) float, encodings of each node's place in its graph
 
 
@@ -82,7 +82,7 @@ class Batch(Movable):
 
     inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6), node features (B, N, F)
     target: Tensor  # (B,) classes, (B, T) regression or multi-label, (B, N) per token with -100 on padding
-    ids: Tensor  # (B,) int64, position of each sample in its split; keys of predictions.npz
+    ids: Tensor  # (B,) int64, index of each sample in its split, the key in predictions.npz
     padding: Padding | None = None
     structure: Graphs | None = None
     context: Tensor | None = None  # (B, F) features of the whole sample (ShapeNetPart's category)

@@ -1,10 +1,10 @@
-"""Errors that are the user's to mend: told in one sentence, without a traceback."""
+"""Errors that a user can fix: printed as one sentence, without a traceback."""
 
 from __future__ import annotations
 
 
 class LabError(Exception):
-    """Something a user can mend. The message is one sentence: where, what was given, what would work."""
+    """An error that a user can fix. The message is one sentence: where, what was given, what would work."""
 
     exit_code = 1
     status = "failed"  # of the run, in its summary
@@ -15,21 +15,21 @@ class ConfigError(LabError):
 
 
 class DataError(LabError):
-    """Data that is missing, damaged or not what it says it is."""
+    """Data that is missing, damaged, or not the data set that was asked for."""
 
 
 class RunFolderError(LabError):
-    """A run folder that cannot be used: held by another process, incomplete, or of another model."""
+    """A run folder that cannot be used: locked by another process, incomplete, or of another model."""
 
 
 class DivergedError(LabError):
-    """A loss that is no longer a number."""
+    """A loss that is NaN or infinite."""
 
     status = "diverged"
 
 
 class InterruptedRunError(LabError):
-    """A run stopped by a signal; exits with 128 + its number, as a shell would."""
+    """A run stopped by a signal. The exit code is 128 + the signal's number, as in a shell."""
 
     status = "interrupted"
 

@@ -1,4 +1,4 @@
-"""What classifying tasks share: metrics, loss, and what guessing scores."""
+"""The base class of classification tasks: metrics, loss and chance level."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sliceformer_lab.tasks.base import Task
 
 
 class Classification(Task):
-    """A task with one class a sample. Outputs are logits (B, classes)."""
+    """A task with one class per sample. Outputs are logits (B, classes)."""
 
     label_smoothing: float = 0.0
 
     def build_metrics(self) -> MetricCollection:
-        """Top-1 accuracy, and top-5 where there are more than five classes."""
+        """Top-1 accuracy, and top-5 accuracy for more than five classes."""
         classes = self.data_spec.num_classes
         metrics: dict[str, Metric | MetricCollection] = {"accuracy": MulticlassAccuracy(classes, average="micro")}
         if classes > 5:
@@ -24,7 +24,7 @@ class Classification(Task):
         return MetricCollection(metrics, compute_groups=False)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy with label smoothing; soft targets (B, classes) come from Mixup, already smoothed."""
+        """Cross-entropy with label smoothing; the soft targets (B, classes) of Mixup are smoothed already."""
         smoothing = self.label_smoothing if target.ndim == 1 else 0.0
         return functional.cross_entropy(output, target, label_smoothing=smoothing)
 
@@ -33,5 +33,5 @@ class Classification(Task):
         return functional.cross_entropy(output, target)
 
     def chance(self, targets: Tensor) -> float:
-        """Accuracy of always naming the commonest class."""
+        """Accuracy of always predicting the most frequent class."""
         return float(targets.bincount().max() / len(targets))

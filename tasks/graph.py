@@ -1,4 +1,4 @@
-"""Graphs through the shared encoder: numbers of a molecule, with Graphormer's tokens and bias."""
+"""Regression on graphs: numbers of a molecule, with Graphormer's tokens and bias."""
 
 from __future__ import annotations
 
@@ -12,37 +12,39 @@ from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError, MetricCollection
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
+from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding, edges_among_tokens
+from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.encoder.structure import FeatureEmbedding, GraphBias, GraphEmbedding, edges_among_tokens
-from sliceformer_lab.tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.base import Task
 
 
 class KnownMeanAbsoluteError(MeanAbsoluteError):
     """Mean absolute error over the targets that are known (not NaN). (B, T), (B, T) -> scalar."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Score some outputs."""
+        """Scores some outputs."""
         known = ~target.isnan()
         super().update(preds[known], target[known])
 
 
 class GraphTask(Task):
-    """Graphs with nodes (B, N, F) through the shared encoder to numbers (B, T). A subclass makes tokens of them."""
+    """Graphs with nodes (B, N, F) -> numbers (B, T). A subclass embeds them as tokens."""
 
     def build(self, pool: PoolMode, *, num_prefix: int) -> None:
-        """Encoder, pooling and head for tokens of which the first `num_prefix` are not of the graph.
+        """Creates encoder, pooling and head for tokens whose first `num_prefix` are not from the graph.
 
-        Raises ValueError for data that are no graphs with numbers to predict.
+        Raises ValueError for data that are not graphs with numbers to predict.
         """
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.has_edges or not spec.num_targets:
             raise ValueError(f"{spec.name} has no graphs with numbers to predict; choose another task for it")
         self.num_prefix = num_prefix
         self.encoder = build_encoder(
-            config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=num_prefix
+            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=num_prefix
         )
         self.pool = Pool(pool, self.encoder.options)
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
@@ -55,7 +57,7 @@ class GraphTask(Task):
 
     @abstractmethod
     def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
-        """Tokens (B, M, C), the nodes right after the prefix, their padding, and a bias (B, H, M, M) or None."""
+        """Tokens (B, M, C), with the nodes after the prefix, their padding, and a bias (B, H, M, M) or None."""
 
     def forward(self, batch: Batch) -> Tensor:
         """Graphs with nodes (B, N, F) -> (B, T). Raises ValueError for a batch without structure."""
@@ -69,8 +71,7 @@ class GraphTask(Task):
             tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
         else:
             tokens = self.encoder(tokens, padding, bias, edges)
-        output: Tensor = self.head(self.pool(tokens, padding, reference=reference))
-        return output
+        return self.head(self.pool(tokens, padding, reference=reference))
 
     def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
         shape = (batch.inputs.shape[0], batch.inputs.shape[1])
@@ -80,7 +81,7 @@ class GraphTask(Task):
         return replace(edges, features=self.edge_features(graphs.edge_features))
 
     def example(self) -> Batch:
-        """One graph of the largest size, a chain, for counting costs."""
+        """One graph of the largest size, a chain, to count costs with."""
         spec = self.data_spec
         size = spec.max_len or 1
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -102,8 +103,8 @@ class GraphTask(Task):
 class NumberTask(GraphTask):
     """Numbers (B, T) of graphs, in their own unit.
 
-    Targets are standardised by the training set's mean and deviation, which stay in every checkpoint; the loss is the
-    mean absolute error of the standardised targets, those that are missing (NaN) left out.
+    Targets are standardised by the training set's mean and deviation, which every checkpoint holds. The loss is the
+    mean absolute error of the standardised targets; missing targets (NaN) are ignored in loss and metrics.
     """
 
     monitor: ClassVar[str] = "mae"
@@ -113,13 +114,13 @@ class NumberTask(GraphTask):
     target_std: Tensor  # (T,)
 
     def build(self, pool: PoolMode, *, num_prefix: int) -> None:
-        """As every graph task; the targets' mean and deviation come with the data."""
+        """Creates encoder, pooling and head, and buffers for the targets' mean and deviation."""
         super().build(pool, num_prefix=num_prefix)
         self.register_buffer("target_mean", torch.zeros(self.data_spec.num_targets))
         self.register_buffer("target_std", torch.ones(self.data_spec.num_targets))
 
     def setup(self, stage: str) -> None:
-        """Take the targets' mean and deviation from the training set; a checkpoint brings its own."""
+        """Reads the targets' mean and deviation from the training set; a checkpoint has its own."""
         if stage == "fit":
             mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
             self.target_mean.copy_(mean)
@@ -134,7 +135,7 @@ class NumberTask(GraphTask):
         return super().forward(batch) * self.target_std + self.target_mean
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Mean absolute error in deviations of the target, over those that are known."""
+        """Mean absolute error of the known targets, in units of their deviation."""
         known = ~target.isnan()
         scaled = (output - target) / self.target_std
         return scaled.where(known, 0.0).abs().sum() / known.sum().clamp_min(1)
@@ -147,13 +148,13 @@ class NumberTask(GraphTask):
 class GraphRegression(NumberTask):
     """Graphormer with any attention that takes a bias. Graphs with nodes (B, N, F) -> numbers (B, T).
 
-    `bias=false` leaves the structure of pairs out, for comparison. `zero_padding=false` repeats the published
+    `bias=false` omits the pairwise bias, so that any attention fits. `zero_padding=false` repeats the published
     initialisation of padding.
     """
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "cls",
@@ -162,19 +163,24 @@ class GraphRegression(NumberTask):
     ) -> None:
         super().__init__(model, data)
         self.keep_options(pool=pool, bias=bias, zero_padding=zero_padding)
-        spec, encoder = self.data_spec, self.model_config.encoder
+        spec, encoder = self.data_spec, self.nodes.encoder.options
         self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)
         self.bias: GraphBias | None = None
         if bias:
             self.bias = GraphBias(int(encoder["num_heads"]), spec.edge_channels, zero_padding=zero_padding)
         self.build(pool, num_prefix=1)
 
+    @classmethod
+    def passes_bias(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the option `bias` is on, which is its default."""
+        return bool(options.get("bias", True))
+
     def num_tokens(self) -> int:
         """The largest graph, and the graph token."""
         return (self.data_spec.max_len or 0) + 1
 
     def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
-        """The graph token and one for each node (B, 1 + N, C), and what lies between them (B, H, 1 + N, 1 + N)."""
+        """The graph token and one token per node (B, 1 + N, C), and their bias (B, H, 1 + N, 1 + N) or None."""
         bias = None if self.bias is None else self.bias(graphs, batch.padding)
         padding = None if batch.padding is None else batch.padding.after_prefix(1)
         return self.embedding(batch.inputs, graphs, batch.padding), padding, bias

@@ -1,28 +1,24 @@
-"""Image classification: patches through the shared encoder, pooled, normalised, classified."""
+"""Image classification: patches, encoder, pooling, norm and head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.config.option_types import Count, Fraction, NonNegative
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from timm.data.mixup import Mixup
-
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Strength = Annotated[float, Field(ge=0)]
 
 
 class ImageClassification(Classification):
@@ -33,15 +29,15 @@ class ImageClassification(Classification):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
-        patch_size: Annotated[int, Field(ge=1)],
+        patch_size: Count,
         pool: PoolMode = "mean",
         head_norm: bool = True,
         label_smoothing: Fraction = 0.0,
-        mixup: Strength = 0.0,
-        cutmix: Strength = 0.0,
+        mixup: NonNegative = 0.0,
+        cutmix: NonNegative = 0.0,
     ) -> None:
         super().__init__(model, data)
         self.keep_options(
@@ -52,24 +48,24 @@ class ImageClassification(Classification):
             mixup=mixup,
             cutmix=cutmix,
         )
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.image_size is None:
             raise ValueError(f"{spec.name} has no images; choose another task for it")
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         self.embedding = ImageEmbedding(
             spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls", order=spec.token_order
         )
         self.encoder = build_encoder(
-            config.encoder,
-            config.block,
-            config.attention,
+            nodes.encoder,
+            nodes.block,
+            nodes.attention,
             self.num_tokens(),
             num_prefix=int(pool == "cls"),
             grid=self.embedding.grid,
             order=self.embedding.order,
         )
         self.pool = Pool(pool, self.encoder.options)
-        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
+        self.pool.check(self.encoder.attentions[-1])
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
         self.head = nn.Linear(dim, spec.num_classes)
         self.label_smoothing = label_smoothing
@@ -93,25 +89,24 @@ class ImageClassification(Classification):
             pooled = self.pool(tokens, reference=reference)
         else:
             pooled = self.pool(self.encoder(tokens))
-        logits: Tensor = self.head(self.norm(pooled))
-        return logits
+        return self.head(self.norm(pooled))
 
     def initialise(self) -> None:
-        """Start from the pretrained weights that `encoder.init` names, if it names any."""
+        """Loads the pretrained weights of `encoder.init`, if any."""
         if self.encoder.options.init is not None:
             from sliceformer_lab.encoder.pretrained import initialise
 
             initialise(self.embedding, self.encoder, self.norm)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """One batch, mixed by Mixup or CutMix where the recipe asks for it; they pair samples, so odd batches stay."""
+        """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""
         if self.mix is not None and len(batch) % 2 == 0:
             inputs, target = self.mix(batch.inputs, batch.target)
             batch = Batch(inputs, target, batch.ids)
         return super().training_step(batch, batch_idx)
 
     def example(self) -> Batch:
-        """One black image, for counting costs."""
+        """One black image, to count costs with."""
         spec = self.data_spec
         height, width = spec.image_size or (0, 0)
         zero = torch.zeros(1, dtype=torch.long, device=self.device)

@@ -1,12 +1,11 @@
-"""Point clouds through the shared encoder: what a cloud is, and which part each of its points belongs to."""
+"""Point clouds: classification of clouds, and segmentation of their points into parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
@@ -14,31 +13,31 @@ from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.utilities import dim_zero_cat
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.config.option_types import Count, Fraction
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import PoolMode
-from sliceformer_lab.tasks.base import ModelConfig, Task
+from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
-
-Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PointClassification(SequenceClassification):
     """A point-cloud encoder of any attention. Points (B, N, 3 or 6) -> logits (B, classes).
 
-    `head_dropout` drops of the pooled vector, as the Set Transformer does. Reports accuracy over clouds and its mean
-    over classes.
+    `head_dropout` applies to the pooled vector, as in the Set Transformer. The metrics are accuracy over clouds and the
+    mean of the classes' accuracies.
     """
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "max",
         head: Head = "linear",
-        head_dim: Annotated[int, Field(ge=1)] | None = None,
+        head_dim: Count | None = None,
         head_dropout: Fraction = 0.0,
         label_smoothing: Fraction = 0.0,
     ) -> None:
@@ -49,7 +48,7 @@ class PointClassification(SequenceClassification):
         self.head = nn.Sequential(nn.Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
-        """Accuracy over all clouds, and over the classes' means."""
+        """Accuracy over all clouds, and the mean of the classes' accuracies."""
         mean = MulticlassAccuracy(self.data_spec.num_classes, average="macro")
         metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
         return MetricCollection(metrics | {"mean_class_accuracy": mean}, compute_groups=False)
@@ -58,8 +57,8 @@ class PointClassification(SequenceClassification):
 class PartIoU(Metric):
     """Intersection over union of parts, (B, N) predicted and true parts -> scalar.
 
-    Of a shape: the mean over the parts of its category, one that neither has counts 1. `instance` is the mean over
-    shapes, `class` over the categories' means (Yi et al. 2016, as PointNet reports them).
+    The IoU of a shape is the mean over the parts of its category; a part that neither has counts 1. `instance` is the
+    mean over shapes, `class` the mean of the categories' means (Yi et al. 2016, as PointNet reports them).
     """
 
     full_state_update = False
@@ -73,7 +72,7 @@ class PartIoU(Metric):
         self.add_state("categories", default=[], dist_reduce_fx="cat")
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
-        """Score some shapes."""
+        """Scores some shapes."""
         category = category_of(target, self.parts)
         self.categories.append(category)
         self.shapes.append(torch.stack([self._iou(*row) for row in zip(predicted, target, category, strict=True)]))
@@ -94,8 +93,8 @@ class PartIoU(Metric):
 class PointSegmentation(Task):
     """Parts of shapes from any attention. Points (B, N, 3 or 6) and a category (B, F) -> logits (B, N, parts).
 
-    Each point's token is read beside the cloud's largest values and the category. Predicted are parts of the shape's
-    own category only, which is given, as is usual on ShapeNetPart.
+    The head reads each point's token, the maximum over the cloud and the category. Predictions are parts of the shape's
+    own category, which is given, as is usual on ShapeNetPart.
     """
 
     monitor: ClassVar[str] = "instance_iou"
@@ -103,22 +102,22 @@ class PointSegmentation(Task):
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
-        head_dim: Annotated[int, Field(ge=1)] = 256,
+        head_dim: Count = 256,
         head_dropout: Fraction = 0.0,
         label_smoothing: Fraction = 0.0,
     ) -> None:
         super().__init__(model, data)
         self.keep_options(head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing)
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.parts:
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
         self.max_len = spec.max_len
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, spec.channels, dim)
-        self.encoder = build_encoder(config.encoder, config.block, config.attention, self.num_tokens())
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.num_tokens())
         self.head = nn.Sequential(
             nn.Linear(2 * dim + len(spec.parts), head_dim),
             nn.ReLU(),
@@ -132,7 +131,7 @@ class PointSegmentation(Task):
         return self.max_len
 
     def build_metrics(self) -> MetricCollection:
-        """Mean IoU over shapes and over categories, and the share of points that are right."""
+        """Mean IoU over shapes and over categories, and the accuracy over points."""
         parts = [range(first, last) for first, last in self.data_spec.parts]
         metrics: dict[str, Metric | MetricCollection] = {
             f"{mean}_iou": PartIoU(parts, mean) for mean in ("instance", "class")
@@ -146,11 +145,10 @@ class PointSegmentation(Task):
             raise ValueError("segmentation needs each shape's category")
         tokens = self.encoder(self.embedding(batch.inputs))
         whole = torch.cat([tokens.amax(dim=1), batch.context], dim=1)[:, None].expand(-1, tokens.shape[1], -1)
-        logits: Tensor = self.head(torch.cat([tokens, whole], dim=2))
-        return logits
+        return self.head(torch.cat([tokens, whole], dim=2))
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
-        """The likeliest part of each point (B, N), of those that its shape's category has."""
+        """The most likely part of each point (B, N) among the parts of its shape's category."""
         if batch.context is None:
             raise ValueError("segmentation needs each shape's category")
         own = torch.zeros(len(self.data_spec.parts), output.shape[2], dtype=torch.bool, device=output.device)
@@ -168,7 +166,7 @@ class PointSegmentation(Task):
         return functional.cross_entropy(output.transpose(1, 2), target)
 
     def chance(self, targets: Tensor) -> float:
-        """Instance IoU of always naming the commonest part of a shape's category."""
+        """Instance IoU of always predicting the most frequent part of a shape's category."""
         parts = [range(first, last) for first, last in self.data_spec.parts]
         categories = category_of(targets, parts)
         guess = torch.empty_like(targets)
@@ -180,7 +178,7 @@ class PointSegmentation(Task):
         return float(metric.compute())
 
     def example(self) -> Batch:
-        """One cloud of the largest size, for counting costs."""
+        """One cloud of the largest size, to count costs with."""
         spec = self.data_spec
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
         points = torch.zeros(1, self.max_len, spec.channels, device=self.device)
@@ -188,6 +186,6 @@ class PointSegmentation(Task):
 
 
 def category_of(targets: Tensor, categories: list[range]) -> Tensor:
-    """The category that the parts (B, N) of each shape belong to: (B,) int64."""
+    """The category of each shape, from its parts (B, N): (B,) int64."""
     ends = torch.tensor([parts.stop for parts in categories], device=targets.device)
     return torch.searchsorted(ends, targets[:, 0].contiguous(), right=True)

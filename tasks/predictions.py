@@ -1,4 +1,4 @@
-"""What a model answered on one split."""
+"""The predictions of a model on one split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Predictions:
         self._parts: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(self, batch: Batch, output: Tensor) -> None:
-        """Keep ids, targets and outputs of a batch on the CPU."""
+        """Adds ids, targets and outputs of a batch, on the CPU."""
         self._parts.append((batch.ids.cpu(), batch.target.cpu(), output.detach().cpu()))
 
     def gathered(self) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Classification of pairs of sequences: one encoder reads both, the head reads the two vectors side by side."""
+"""Classification of pairs of sequences: one encoder for both, one head for the two concatenated vectors."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 
 
 class Retrieval(SequenceClassification):
-    """A sequence encoder of any attention in two towers that share it. Ids (2B, N) -> logits (B, classes).
+    """A sequence encoder of any attention, shared by both sequences of a pair. Ids (2B, N) -> logits (B, classes).
 
-    Rows 0..B-1 are the first sequences of the pairs, the others the second ones; one forward pass encodes all. Options
-    are those of `SequenceClassification`; head `mlp` has a second hidden layer of half the width (Long-Range Arena).
+    Rows 0..B-1 are the first sequences of the pairs, the other rows the second ones; one forward pass encodes all. The
+    options are those of `SequenceClassification`; head `mlp` has a second hidden layer of half the width (Long-Range
+    Arena).
     """
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
-        """From two pooled vectors side by side (B, 2 dim) to logits (B, classes)."""
+        """The head, from two concatenated vectors (B, 2 dim) to logits (B, classes)."""
         if head != "mlp":
             return super().build_head(head, 2 * dim, hidden)
         first, second = nn.Linear(2 * dim, hidden), nn.Linear(hidden, hidden // 2)
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(hidden // 2, self.data_spec.num_classes))
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
-        """Two vectors side by side per pair: (2B, N) -> (B, 2 dim)."""
+        """The two concatenated vectors of each pair: (2B, N) -> (B, 2 dim)."""
         first, second = super().encoded(inputs, padding).chunk(2)
         return torch.cat([first, second], dim=1)
 
     def example(self) -> Batch:
-        """One pair of the largest length, for counting costs."""
+        """One pair of the largest length, to count costs with."""
         one = super().example()
         return Batch(torch.cat([one.inputs, one.inputs]), one.target, one.ids)

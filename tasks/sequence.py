@@ -1,45 +1,43 @@
-"""Sequence classification: token ids or numbers through the shared encoder, pooled, classified."""
+"""Sequence classification: token ids or numbers, encoder, pooling and head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.classification import Classification
 
 Head = Literal["linear", "mlp", "mega"]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class SequenceClassification(Classification):
     """A sequence encoder of any attention. Ids (B, N) or numbers (B, N, F) -> logits (B, classes).
 
-    head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `mega`, one with GELU and no last bias; the
-    hidden layer is as wide as the encoder's MLP unless `head_dim` says otherwise. Two habits of Sliceformer's published
-    IMDB code: `double_softmax` gives the probabilities to the loss as if they were logits, `pool_over_padding` pools
-    over all positions, padded ones being 0.
+    head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `mega`, one hidden layer with GELU and no last
+    bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. Two options repeat
+    Sliceformer's published IMDB code: `double_softmax` passes probabilities to the loss in place of logits, and
+    `pool_over_padding` pools over all positions, with zeros at padding.
     """
 
     def __init__(
         self,
-        model: ModelConfig | Mapping[str, Any],
+        model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "mean",
         head: Head = "linear",
-        head_dim: Annotated[int, Field(ge=1)] | None = None,
-        embed_std: Annotated[float, Field(gt=0)] | None = 1.0,
+        head_dim: Count | None = None,
+        embed_std: Positive | None = 1.0,
         label_smoothing: Fraction = 0.0,
         double_softmax: bool = False,
         pool_over_padding: bool = False,
@@ -54,26 +52,26 @@ class SequenceClassification(Classification):
             double_softmax=double_softmax,
             pool_over_padding=pool_over_padding,
         )
-        spec, config = self.data_spec, self.model_config
+        spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None:
             raise ValueError(f"{spec.name} has no sequences; choose another task for it")
         self.max_len = spec.max_len
-        dim = int(config.encoder["dim"])
+        dim = int(nodes.encoder.options["dim"])
         std = dim**-0.5 if embed_std is None else embed_std
         self.embedding = TokenEmbedding(
             spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged
         )
         self.encoder = build_encoder(
-            config.encoder, config.block, config.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
+            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
         )
         self.pool = Pool(pool, self.encoder.options)
-        self.pool.check(cast(EncoderBlock, self.encoder.blocks[-1]).attention)
-        self.head = self.build_head(head, dim, head_dim or int(config.encoder["mlp_dim"]))
+        self.pool.check(self.encoder.attentions[-1])
+        self.head = self.build_head(head, dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
         self.label_smoothing = label_smoothing
         self.double_softmax, self.pool_over_padding = double_softmax, pool_over_padding
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
-        """From a pooled vector (B, dim) to logits (B, classes)."""
+        """The head, from a pooled vector (B, dim) to logits (B, classes)."""
         classes = self.data_spec.num_classes
         match head:
             case "linear":
@@ -89,7 +87,7 @@ class SequenceClassification(Classification):
 
     def forward(self, batch: Batch) -> Tensor:
         """Ids (B, N) or numbers (B, N, F) -> logits (B, classes)."""
-        logits: Tensor = self.head(self.encoded(batch.inputs, batch.padding))
+        logits = self.head(self.encoded(batch.inputs, batch.padding))
         return logits.softmax(dim=-1) if self.double_softmax else logits
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
@@ -102,11 +100,10 @@ class SequenceClassification(Classification):
             tokens, reference = self.encoder.with_reference(tokens, padding)
         else:
             tokens = self.encoder(tokens, padding)
-        pooled: Tensor = self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
-        return pooled
+        return self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
 
     def example(self) -> Batch:
-        """One sequence of the largest length, for counting costs."""
+        """One sequence of the largest length, to count costs with."""
         spec = self.data_spec
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
         if spec.vocab_size:

@@ -1,29 +1,19 @@
-"""Token mixing: the contract, one file per attention, and how an attention is built from its options."""
+"""Token mixing: the contract in `base`, and one file per attention."""
 
 from __future__ import annotations
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.hybrid import member
-from sliceformer_lab.config.schema import Node, check_options, construct
+from sliceformer_lab.config.hybrid import attention_nodes
+from sliceformer_lab.config.schema import Node
 
-__all__ = ["Attention", "LayerSpec", "attention_class", "build_attention"]
-
-
-def attention_class(options: Node, index: int = 0) -> type[Attention]:
-    """The class of layer `index` under an attention node, its options checked, nothing built.
-
-    Raises ConfigError if the options do not fit its signature.
-    """
-    node, where = member(options, index)
-    cls: type[Attention] = check_options(node, where)
-    return cls
+__all__ = ["Attention", "LayerSpec", "build_layer"]
 
 
-def build_attention(options: Node, spec: LayerSpec) -> Attention:
-    """The attention of one layer, from an attention node and what the encoder decides.
+def build_layer(attention: Node, spec: LayerSpec) -> Attention:
+    """The attention of layer `spec.index`, from an attention node and what the encoder decides.
 
     Raises ConfigError if the options do not fit, with one another or with `spec`.
     """
-    node, where = member(options, spec.index)
-    attention: Attention = construct(node, spec, where=where)
-    return attention
+    nodes = attention_nodes(attention)
+    layer: Attention = nodes[spec.index % len(nodes)].build(spec)
+    return layer

@@ -1,8 +1,10 @@
-"""The contract of an attention: what the encoder decides, what an operator must keep, how it is projected."""
+"""The contract of an attention: the arguments that the encoder gives, what an operator implements, its projections."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +14,16 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.batch import Padding
 
+NEVER = -3e4  # a score whose weight is exactly 0 after softmax, finite in every float type, fp16 included
+
+Observer = Callable[[Tensor, Tensor], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSpec:
-    """What the encoder decides for one layer; an attention's own options are its keyword-only arguments.
+    """The arguments that the encoder gives to one layer; an attention's own options are keyword-only arguments.
 
-    Raises ValueError if a head's width cannot be worked out.
+    Raises ValueError for sizes below 1, and if `num_heads` does not divide `dim` and `head_dim` is None.
     """
 
     dim: int  # residual width
@@ -26,9 +32,9 @@ class LayerSpec:
     depth: int = 1  # number of layers
     max_len: int | None = None  # longest sequence, CLS or graph token included
     head_dim: int | None = None  # None: dim / num_heads (Dogs-vs-Cats has 128 -> 8 x 64)
-    num_prefix: int = 0  # tokens in front of the data's own: CLS, graph token
+    num_prefix: int = 0  # tokens in front of the data: CLS, graph token
     grid: tuple[int, int] | None = None  # patches of an image (rows, columns), prefix tokens not counted
-    token_order: tuple[int, ...] | None = None  # which patch, row by row, each token is; None: in this order
+    token_order: tuple[int, ...] | None = None  # the patch, counted row by row, of each token; None: row by row
     rope: bool = False  # rotate queries and keys by position
     attention_dropout: float = 0.0  # on the attention's own weights; residual dropout is the block's
     value_bias: bool = True  # of value, and of query and key where they exist
@@ -56,25 +62,24 @@ class Attention(nn.Module, ABC):
     What a real token receives never depends on padding, nor on how much of it there is. Values at padded
     positions are arbitrary but finite, in forward and backward. Keys are masked, query rows never.
 
-    A subclass implements `mix` and sets the class attributes below. Its constructor takes the `LayerSpec`
-    positionally and the user's options keyword-only: that signature is the schema of its YAML.
+    A subclass implements `mix` and sets the class attributes below. Its constructor takes the `LayerSpec` positionally
+    and the user's options keyword-only. That signature is the schema of its YAML, so the constructor does not repeat
+    the ranges in it. The constructor raises ValueError for rope without queries and keys.
     """
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_padding: ClassVar[bool] = True
-    fixed_length: bool = False  # every sample must have exactly spec.max_len tokens
-    mixable: ClassVar[bool] = True  # `mix` alone is meaningful, so a block may project for it
-    order_sensitive: bool = True  # permuting the tokens does more than permute the outputs
-    published: bool = False  # repeats a published handling of padding, in which padded rows take part
-    complexity: str  # of `mix`, in N tokens, C channels, G group size ...; where N^2 is allowed, it says N^2
+    mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
+    order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
+    complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2
     source: ClassVar[str]  # paper and equation
-    deviation: ClassVar[str] = ""  # what the published code is known to do otherwise
+    deviation: ClassVar[str] = ""  # known differences of the published code
 
     def __init__(self, spec: LayerSpec, inner_mult: float = 1, qk_width: int | None = None) -> None:
         super().__init__()
         if spec.rope and not self.needs_qk:
-            raise ValueError("rope turns queries and keys, but this attention has none; choose another position")
+            raise ValueError("rope rotates queries and keys, but this attention has none; choose another position")
         self.spec = spec
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))
         self.width = spec.num_heads * self.head_dim  # channels that `mix` sees, H * D
@@ -83,6 +88,7 @@ class Attention(nn.Module, ABC):
         self.query = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None
         self.key = self._projection(spec.dim, self.qk_width, spec.value_bias) if self.needs_qk else None
         self.out = self._projection(self.width, spec.dim, spec.out_bias)
+        self._observers: list[Observer] = []
 
     def _projection(self, inputs: int, outputs: int, bias: bool) -> nn.Module:
         return nn.Linear(inputs, outputs, bias=bias) if self.spec.project else nn.Identity()
@@ -101,13 +107,13 @@ class Attention(nn.Module, ABC):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Values (B, N, H*D), queries and keys (B, N, qk_width) of the tokens (B, N, dim), rotated under rope."""
-        v: Tensor = self.value(x)
+        v = self.value(x)
         if self.query is None or self.key is None:
             return v, None, None
         return v, self.rotated(self.query(x)), self.rotated(self.key(x))
 
     def rotated(self, x: Tensor) -> Tensor:
-        """Queries or keys (B, N, H*D), turned by position where the spec asks for rope."""
+        """Queries or keys (B, N, H*D), rotated by position if the spec asks for rope."""
         if not self.spec.rope:
             return x
         spec = self.spec
@@ -116,8 +122,25 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
         v, q, k = self.project(x)
-        mixed: Tensor = self.out(self.mix(v, q, k, padding=padding, bias=bias))
-        return mixed
+        return self.project_out(v, self.mix(v, q, k, padding=padding, bias=bias))
+
+    def project_out(self, v: Tensor, mixed: Tensor) -> Tensor:
+        """Mixed values (B, N, H*D) -> (B, N, dim), called once per forward pass, with the values (B, N, H*D) as well.
+
+        Every forward pass ends here, also of a block that does the projections, so observers see v and mixed.
+        """
+        for observe in self._observers:
+            observe(v, mixed)
+        return self.out(mixed)
+
+    @contextmanager
+    def observed(self, observe: Observer) -> Iterator[None]:
+        """Calls `observe(v, mixed)` with the operator's input and output (B, N, H*D) in every forward pass."""
+        self._observers.append(observe)
+        try:
+            yield
+        finally:
+            self._observers.remove(observe)
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none."""

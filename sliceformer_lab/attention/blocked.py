@@ -1,7 +1,7 @@
-"""Attention over blocks of tokens: every block of queries meets a few blocks of keys, never all pairs of tokens.
+"""Attention over blocks of tokens: each block of queries attends to a few blocks of keys, never to all tokens.
 
-Tokens stand as blocks (B, H, K, b, D), zero behind the last token, and gathered keys as (B, H, K, W, D). Which of them
-are real travels beside them as a mask with D = 1, gathered by the same functions.
+Tokens are arranged in blocks (B, H, K, b, D), with zeros after the last token, and gathered keys as (B, H, K, W, D).
+The mask of real tokens has D = 1 and is gathered by the same functions.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from sliceformer_lab.batch import Padding
 
 
 def real_tokens(x: Tensor, padding: Padding | None) -> Tensor:
-    """Which tokens of x (B, H, N, D) are real. -> (B or 1, 1, N, 1) bool."""
+    """The mask of the real tokens of x (B, H, N, D). -> (B or 1, 1, N, 1) bool."""
     if padding is None:
         return x.new_ones(1, 1, x.shape[2], 1, dtype=torch.bool)
     return padding.mask[:, None, :, None]
 
 
 def to_blocks(x: Tensor, size: int) -> Tensor:
-    """Tokens (B, H, N, D) as blocks (B, H, K, size, D), the last one filled up with zeros or False."""
+    """Tokens (B, H, N, D) as blocks (B, H, K, size, D), the last one completed with zeros or False."""
     return torch.unflatten(F.pad(x.contiguous(), (0, 0, 0, -x.shape[2] % size)), 2, (-1, size))
 
 
 def to_tokens(blocks: Tensor, num_tokens: int) -> Tensor:
-    """Blocks (B, H, K, b, D) as their first tokens (B, H, N, D)."""
+    """The first tokens (B, H, N, D) of blocks (B, H, K, b, D)."""
     return blocks.flatten(2, 3)[:, :, :num_tokens]
 
 
 def neighbours(blocks: Tensor, back: int, ahead: int) -> Tensor:
-    """Each block with those around it: (B, H, K, b, D) -> (B, H, K, (back + 1 + ahead) * b, D), zeros outside."""
+    """Each block with the blocks around it: (B, H, K, b, D) -> (B, H, K, (back + 1 + ahead) * b, D), zeros outside."""
     around = F.pad(blocks, (0, 0, 0, 0, back, ahead))
     return around.unfold(2, back + 1 + ahead, 1).movedim(-1, 3).flatten(3, 4)
 
@@ -44,14 +44,14 @@ def for_each_block(x: Tensor, num_blocks: int) -> Tensor:
 def attend_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float) -> Tensor:
     """Queries (B, H, K, b, D) over gathered keys (B, H, K, W, D), values (B, H, K, W, E) -> (B, H, K, b, E).
 
-    seen (B or 1, H or 1, K, b or 1, W) is True on the keys that a query weighs, None for all. A query that weighs
-    none, as padding may, weighs all: softmax would divide 0 by 0.
+    seen (B or 1, H or 1, K, b or 1, W) is True on the keys that a query attends to, None for all. A query without any,
+    which padding can be, attends to all keys, because softmax would divide 0 by 0.
     """
     heads_blocks = q.shape[1:3]
     mask = None
     if seen is not None:
         mask = (seen | ~seen.any(dim=-1, keepdim=True)).expand(-1, q.shape[1], -1, -1, -1).flatten(1, 2)
-    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # (B, H*K, ...): the fused kernels want 4 axes
+    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # (B, H*K, ...): the fused kernels need 4 axes
     return torch.unflatten(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), 1, heads_blocks)
 
 

@@ -16,9 +16,9 @@ from sliceformer_lab.batch import Padding
 class Cosformer(KernelAttention):
     """Weights relu(q_i) . relu(k_j) cos(pi (i - j) / 2M), normalised, M = max_len. (B, N, dim) -> (B, N, dim).
 
-    The cosine of a difference splits into two products, so each token has 2D features. A query of which every
-    product is zero receives zeros. Raises ValueError without spec.max_len, and in `mix` for N > max_len, where
-    weights would become negative.
+    The cosine of a difference is a sum of two products, so each token has 2D features. A query whose products are all
+    zero receives zeros. Raises ValueError without spec.max_len, and in `mix` for N > max_len, because weights would
+    become negative.
     """
 
     order_sensitive = True
@@ -29,7 +29,7 @@ class Cosformer(KernelAttention):
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
         if spec.max_len is None:
-            raise ValueError("cosformer spreads a quarter of a cosine over the longest sequence; set max_len")
+            raise ValueError("cosformer scales its cosine to the longest sequence; set max_len")
         self.horizon = spec.max_len
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:

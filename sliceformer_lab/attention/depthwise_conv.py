@@ -1,32 +1,30 @@
-"""Control: a learned convolution over neighbouring tokens, each channel by itself."""
+"""Control: a learned convolution over neighbouring tokens, separately for each channel."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class DepthwiseConv(LinearMix):
-    """Depthwise convolution over tokens; over rows and columns of patches where the layer has a grid.
+    """Depthwise convolution over tokens; over rows and columns of patches if the layer has a grid.
 
-    Padding and everything outside count as zero. On a grid the prefix tokens (CLS) neither give nor receive, so pool
-    by the mean there; patches meet their neighbours in the image, in whatever order they stand in the sequence.
+    Padding and tokens outside count as zero. On a grid the prefix tokens (CLS) are not mixed, so pool by the mean. The
+    neighbours of a patch are those in the image, whatever the order of the sequence.
     Raises ValueError for an even `kernel_size`, which has no middle.
     """
 
     complexity = "N C k (on a grid k^2)"
     source = "control"
-    order: Tensor | None  # (N,) which patch, row by row, each token is
-    places: Tensor | None  # (N,) which token each patch is
+    order: Tensor | None  # (N,) the patch, counted row by row, of each token
+    places: Tensor | None  # (N,) the token of each patch
 
-    def __init__(self, spec: LayerSpec, *, kernel_size: Annotated[int, Field(ge=1)] = 3) -> None:
+    def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3) -> None:
         super().__init__(spec)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")

@@ -1,4 +1,4 @@
-"""Control: Fourier mixing without parameters."""
+"""FNet: Fourier mixing without parameters, a control."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sliceformer_lab.batch import Padding
 
 
 class FNet(Attention):
-    """Real part of the Fourier transform over the real tokens and all channels, scaled to keep the norm ('ortho')."""
+    """The real part of the Fourier transform over the real tokens and all channels, scaled to keep the norm."""
 
     complexity = "N C log(N C)"
     source = "Lee-Thorp et al. 2022, equation (3)"
@@ -24,7 +24,7 @@ class FNet(Attention):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, C) -> (B, N, C). Computed in float32: half precision has no transform."""
+        """(B, N, C) -> (B, N, C). Computed in float32, because torch has no transform in half precision."""
         del q, k, bias
         over_channels = torch.fft.fft(v.float(), dim=2, norm="ortho")
         if padding is None:
@@ -35,10 +35,10 @@ class FNet(Attention):
 
 
 def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
-    """The transform of each sample's real tokens at their own length n. complex (B, N, C) -> (B, N, C), 0 at padding.
+    """The transform of each sample's n real tokens at length n. Complex (B, N, C) -> (B, N, C), 0 at padding.
 
     Chirp-z (Bluestein 1970): 2jk = j^2 + k^2 - (k-j)^2 turns a transform of any length into one convolution, so the
-    whole batch takes three transforms of one length >= 2N - 1.
+    whole batch needs three transforms of one length >= 2N - 1.
     """
     num_tokens = x.shape[1]
     size = 1 << (2 * num_tokens - 2).bit_length()
@@ -51,9 +51,9 @@ def _ragged_fft(x: Tensor, padding: Padding) -> Tensor:
 
 
 def _chirp(lengths: Tensor, num_tokens: int) -> Tensor:
-    """exp(-i pi k^2 / n) for token k of a sample with n real ones, complex (B, N).
+    """exp(-i pi k^2 / n) for token k of a sample with n real tokens, complex (B, N).
 
-    k^2 is reduced mod 2n in integers: as an angle it would lose all digits at long lengths.
+    k^2 is reduced mod 2n in integers, because an angle in floating point loses all digits at long lengths.
     """
     k = torch.arange(num_tokens, device=lengths.device)
     angle = (k**2 % (2 * lengths[:, None])) * (-torch.pi / lengths[:, None])

@@ -1,4 +1,4 @@
-"""Control: no mixing at all."""
+"""Control: no mixing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sliceformer_lab.batch import Padding
 
 
 class Identity(LinearMix):
-    """Every token keeps its own values; what a model still learns, it learns without mixing tokens."""
+    """Every token keeps its own values, so the model learns without any mixing of tokens."""
 
     order_sensitive = False
     complexity = "0"
@@ -24,6 +24,6 @@ class Identity(LinearMix):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, C) -> the same (B, N, C)."""
+        """(B, N, C) -> (B, N, C), unchanged."""
         del q, k, padding, bias
         return v

@@ -1,4 +1,4 @@
-"""Attention by positive features: weights that factor, so that no token pair is ever formed."""
+"""Linear attention: weights that factor into positive features of queries and keys."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sliceformer_lab.batch import Padding
 class KernelAttention(QueryKeyAttention):
     """Weights phi(q_i) . phi(k_j), divided by their sum over real tokens j. (B, N, dim) -> (B, N, dim).
 
-    Cost is linear in N, because phi(k)^T v is summed over the tokens first; weights never exist, so attention
-    dropout has nothing to act on. Source: Katharopoulos et al. 2020, equation (5).
+    The cost is linear in N, because phi(k)^T v is summed over the tokens first (Katharopoulos et al. 2020, equation 5).
+    The weights are never computed, so attention dropout has no effect.
     """
 
     order_sensitive = False
 
     @abstractmethod
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
-        """Queries and keys (B, H, N, D) -> non-negative phi(q), phi(k) (B, H, N, M), phi of any finite key finite."""
+        """Queries and keys (B, H, N, D) -> non-negative phi(q), phi(k) (B, H, N, M), finite for finite keys."""
 
     def denominator(self, total: Tensor) -> Tensor:
-        """The sums of weights (B, H, N, 1), kept away from zero."""
+        """The sums of weights (B, H, N, 1), bounded away from zero."""
         return total
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Linear Transformer: elu + 1 as the feature map of linear attention."""
+"""Linear Transformer: linear attention with elu + 1 as its feature map."""
 
 from __future__ import annotations
 

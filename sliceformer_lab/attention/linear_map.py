@@ -1,4 +1,4 @@
-"""Operators that mix the tokens of each channel by a matrix that does not depend on what the tokens hold."""
+"""The base class of operators that mix the tokens of each channel by a matrix that does not depend on the data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sliceformer_lab.batch import Padding
 
 
 class LinearMix(Attention):
-    """An attention whose `mix` is linear in the values, channel by channel; its matrices are read off `mix` itself."""
+    """An attention whose `mix` is linear in the values of each channel; its matrices are computed with `mix` itself."""
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The matrices (B, C, N, N): column j is what `mix` makes of a one at token j."""
+        """The matrices (B, C, N, N): column j is the output of `mix` for a one at token j and zeros elsewhere."""
         del bias
         batch, num_tokens, _ = x.shape
         unit = torch.eye(num_tokens, dtype=x.dtype, device=x.device)[:, :, None].expand(-1, -1, self.width)
@@ -23,5 +23,5 @@ class LinearMix(Attention):
 
 
 def _each_repeated(padding: Padding, times: int) -> Padding:
-    """The padding of a batch in which every sample stands `times` times in a row."""
+    """The padding of a batch in which every sample is repeated `times` times in a row."""
     return Padding(padding.lengths.repeat_interleave(times), padding.mask.repeat_interleave(times, dim=0))

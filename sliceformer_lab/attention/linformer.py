@@ -1,37 +1,32 @@
-"""Linformer: keys and values projected along the tokens to a few slots."""
+"""Linformer: keys and values are projected along the tokens to a few slots."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class Linformer(QueryKeyAttention):
     """Softmax attention over `num_slots` learned combinations of the tokens. (B, N, dim) -> (B, N, dim).
 
-    A combination has one weight per position, the same in all heads; samples shorter than max_len use the first N.
-    Padded keys and values count as zero.
-    Raises ValueError without spec.max_len or for num_slots < 1, and in `mix` for N > max_len.
+    A combination has one weight per position, the same in all heads; a sample of N tokens uses the first N weights.
+    Padded keys and values count as zero. Raises ValueError without spec.max_len, and in `mix` for N > max_len.
     """
 
     complexity = "N C S"
     source = "Wang et al. 2020, equation (7)"
     deviation = "LRA: padding is not masked"
 
-    def __init__(self, spec: LayerSpec, *, num_slots: Annotated[int, Field(ge=1)] = 16, share_kv: bool = True) -> None:
+    def __init__(self, spec: LayerSpec, *, num_slots: Count = 16, share_kv: bool = True) -> None:
         super().__init__(spec)
         if spec.max_len is None:
             raise ValueError("linformer learns a weight per token position, so it needs max_len")
-        if num_slots < 1:
-            raise ValueError(f"num_slots must be at least 1, got {num_slots}")
         self.key_slots = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_slots, spec.max_len)))
         self.value_slots = None
         if not share_kv:
@@ -44,6 +39,6 @@ class Linformer(QueryKeyAttention):
             raise ValueError(f"linformer was built for at most {max_len} tokens, got {num_tokens}")
         if padding is not None:
             k, v = (t.masked_fill(~padding.mask[:, None, :, None], 0) for t in (k, v))
-        of_values = self.key_slots if self.value_slots is None else self.value_slots
-        k, v = self.key_slots[:, :num_tokens] @ k, of_values[:, :num_tokens] @ v  # (B, H, S, D), (B, H, S, E)
+        value_slots = self.key_slots if self.value_slots is None else self.value_slots
+        k, v = self.key_slots[:, :num_tokens] @ k, value_slots[:, :num_tokens] @ v  # (B, H, S, D), (B, H, S, E)
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)

@@ -1,11 +1,8 @@
-"""Sliding-window attention, with a few tokens that see and are seen by all."""
+"""Longformer: sliding-window attention, and a few global tokens."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
@@ -20,16 +17,16 @@ from sliceformer_lab.attention.blocked import (
 )
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Natural
 
-_LARGEST_BLOCK = 32  # queries that share their gathered keys: more of them copy less, but mask more
+_LARGEST_BLOCK = 32  # queries that share their gathered keys; a larger block copies less and masks more
 
 
 class Longformer(QueryKeyAttention):
-    """Token i weighs the tokens i - back to i + ahead and the global ones. (B, N, dim) -> (B, N, dim).
+    """Token i attends to tokens i - back to i + ahead and to the global tokens. (B, N, dim) -> (B, N, dim).
 
-    The first `num_global` tokens (CLS) are global: their own rows weigh all tokens through projections of their own,
-    every other row weighs them through the ordinary ones. A block that projects by itself gives both the same.
-    Source: Longformer (Beltagy et al. 2020), sections 3.1 and 3.2.
+    The first `num_global` tokens (CLS) are global: they attend to all tokens, with projections of their own, and all
+    tokens attend to them. In a block that does the projections, both use the same projections.
     """
 
     complexity = "N C (back + ahead + global)"
@@ -40,13 +37,11 @@ class Longformer(QueryKeyAttention):
         self,
         spec: LayerSpec,
         *,
-        back: Annotated[int, Field(ge=0)] = 255,
-        ahead: Annotated[int, Field(ge=0)] = 256,
-        num_global: Annotated[int, Field(ge=0)] = 0,
+        back: Natural = 255,
+        ahead: Natural = 256,
+        num_global: Natural = 0,
     ) -> None:
         super().__init__(spec)
-        if min(back, ahead, num_global) < 0:
-            raise ValueError(f"back, ahead and num_global must be at least 0, got {back}, {ahead} and {num_global}")
         self.back, self.ahead, self.num_global = back, ahead, num_global
         self.block_size = min(_LARGEST_BLOCK, back + 1 + ahead)
         self.order_sensitive = num_global > 0 or spec.max_len is None or spec.max_len > min(back, ahead) + 1
@@ -68,32 +63,32 @@ class Longformer(QueryKeyAttention):
         if self.global_query is None or self.global_key is None or self.global_value is None:
             return super().forward(x, padding, bias)
         dropout = self.spec.attention_dropout if self.training else 0.0
-        v, q, k = (self.split_heads(t) for t in self.project(x))
+        projected, queries, own_keys = self.project(x)
+        v, q, k = (self.split_heads(t) for t in (projected, queries, own_keys))
         first = self.split_heads(self.rotated(self.global_query(x[:, : self.num_global])))
         keys, values = self.split_heads(self.rotated(self.global_key(x))), self.split_heads(self.global_value(x))
         rows = attend_everywhere(first, keys, values, padding, dropout)
         others = self._window(v, q, k, padding, dropout)[:, :, self.num_global :]
-        out: Tensor = self.out(self.merge_heads(torch.cat([rows, others], dim=2)))
-        return out
+        return self.project_out(projected, self.merge_heads(torch.cat([rows, others], dim=2)))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
-        """The weights (B, H, N, N), or None where the rows of global tokens act on values of their own."""
+        """The weights (B, H, N, N), or None if the rows of global tokens act on values of their own."""
         return None if self.global_value is not None else super().implied_map(x, padding, bias)
 
     def _window(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
-        """Each token over its window and the global tokens: (B, H, N, E)."""
+        """Each token attends to its window and the global tokens: -> (B, H, N, E)."""
         keys, values = (self._gather(t, t[:, :, : self.num_global]) for t in (k, v))
         seen = self._seen(real_tokens(v, padding))
         return to_tokens(attend_blocks(to_blocks(q, self.block_size), keys, values, seen, dropout), q.shape[2])
 
     def _gather(self, x: Tensor, first: Tensor) -> Tensor:
-        """The blocks that the window touches, then the global tokens: (B, H, N, D) -> (B, H, K, W, D)."""
+        """The blocks that overlap the window, then the global tokens: (B, H, N, D) -> (B, H, K, W, D)."""
         blocks = to_blocks(x, self.block_size)
         back, ahead = (-(-reach // self.block_size) for reach in (self.back, self.ahead))
         return torch.cat([neighbours(blocks, back, ahead), for_each_block(first, blocks.shape[2])], dim=3)
 
     def _seen(self, real: Tensor) -> Tensor:
-        """Which gathered keys a query weighs, none of them twice: (B, 1, N, 1) -> (B, 1, K, b, W)."""
+        """The mask of the gathered keys of each query, each counted once: (B, 1, N, 1) -> (B, 1, K, b, W)."""
         token = torch.arange(real.shape[2], device=real.device)[:, None]
         gathered = self._gather(real & (token >= self.num_global), real[:, :, : self.num_global]).mT
         size, num_near = self.block_size, gathered.shape[-1] - min(self.num_global, real.shape[2])

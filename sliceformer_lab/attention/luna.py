@@ -1,26 +1,24 @@
-"""Linear unified nested attention: a memory of a few rows reads the tokens, then the tokens read the memory."""
+"""Luna: a memory of a few rows attends to the tokens, then the tokens attend to the memory."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.stateful import StatefulAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class Luna(StatefulAttention):
     """Softmax attention packed into `memory_size` rows and unpacked again. (B, N, dim) -> (B, N, dim).
 
-    The memory is the state that the encoder carries. Layer 0 learns it; every layer adds to it what it packed, and
-    normalises what it is given (in layer 0, which is given no sum, nothing is to be normalised). A later layer without
-    an encoder starts from fixed sinusoids. A sample of fewer tokens than the memory has rows unpacks as many rows only.
-    Source: Luna (Ma et al. 2021), section 3, as in the published MEGA repository.
+    The memory is the state that the encoder passes from layer to layer. Layer 0 learns it. Every layer adds its packed
+    rows to it, and every layer but the first normalises the memory that it reads. A later layer outside an encoder
+    starts from fixed sinusoids. A sample with fewer tokens than the memory has rows unpacks only as many rows.
+    Follows the published MEGA repository.
     """
 
     query: nn.Module
@@ -32,10 +30,8 @@ class Luna(StatefulAttention):
     source = "Ma et al. 2021, section 3"
     memory: Tensor  # (S, H*D)
 
-    def __init__(self, spec: LayerSpec, *, memory_size: Annotated[int, Field(ge=1)] = 256) -> None:
+    def __init__(self, spec: LayerSpec, *, memory_size: Count = 256) -> None:
         super().__init__(spec)
-        if memory_size < 1:
-            raise ValueError(f"memory_size must be at least 1, got {memory_size}")
         self.order_sensitive = spec.rope
         self.pack_query = self._projection(self.width, self.width, spec.value_bias)
         self.unpack_key = self._projection(self.width, self.width, spec.value_bias)
@@ -54,10 +50,11 @@ class Luna(StatefulAttention):
     def step(
         self, x: Tensor, state: Tensor, padding: Padding | None = None, bias: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens (B, N, dim), memory (B, S, H*D) -> tokens (B, N, dim), the memory with what was packed into it."""
+        """Tokens (B, N, dim), memory (B, S, H*D) -> tokens (B, N, dim), the memory plus the packed rows."""
         del bias
-        mixed, state = self._nested(*self.project(x), state, padding)
-        return self.out(mixed), state
+        v, q, k = self.project(x)
+        mixed, state = self._nested(v, q, k, state, padding)
+        return self.project_out(v, mixed), state
 
     def mix(
         self,
@@ -68,7 +65,7 @@ class Luna(StatefulAttention):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, H*D) values and keys to pack, queries to unpack -> (B, N, H*D), from the initial memory."""
+        """Values and keys (B, N, H*D) to pack, queries to unpack -> (B, N, H*D), from the initial memory."""
         del bias
         return self._nested(v, q, k, self.init_state(len(v)), padding)[0]
 

@@ -1,4 +1,4 @@
-"""Control: every token receives the same, the mean."""
+"""Control: every token receives the mean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mean(LinearMix):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, C) -> (B, N, C), all tokens of a sample alike."""
+        """(B, N, C) -> (B, N, C), the same for all tokens of a sample."""
         del q, k, bias
         if padding is None:
             return v.mean(dim=1, keepdim=True).expand_as(v)

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import real_tokens, to_blocks, to_tokens
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
-_LAPLACE_MEAN, _LAPLACE_STD = math.sqrt(1 / 2), math.sqrt(1 / (4 * math.pi))  # so that it is close to squared ReLU
+_LAPLACE_MEAN, _LAPLACE_STD = math.sqrt(1 / 2), math.sqrt(1 / (4 * math.pi))  # close to squared ReLU
 
 
 class Mega(QueryKeyAttention):
     """Weights f(q k^T + bias) of narrow queries and keys. (B, N, dim) -> (B, N, dim).
 
-    `softmax` scales the scores by 1 / sqrt(z_dim / H). `laplace` divides them by the number of real keys in sight and
-    takes a normal distribution function of each, so weights need not sum to 1; where no key is real it gives zeros.
+    `softmax` scales the scores by 1 / sqrt(z_dim / H). `laplace` divides them by the number of real keys in reach and
+    applies a normal distribution function to each, so weights need not sum to 1; without any real key it gives zeros.
     The relative bias is one number per head and distance. The paper has one head, inside `block=mega`.
-    Raises ValueError if num_heads does not divide z_dim, or for a relative bias of no known length; `mix` raises it
-    for more tokens than the bias has distances for.
-    Source: MEGA (Ma et al. 2023), section 3.
+    Raises ValueError if num_heads does not divide z_dim, and for a relative bias without chunk_size or spec.max_len;
+    `mix` raises it for more tokens than the bias has distances for.
     """
 
     complexity = "N^2 C; N C G in chunks of G"
@@ -36,9 +35,9 @@ class Mega(QueryKeyAttention):
         self,
         spec: LayerSpec,
         *,
-        z_dim: Annotated[int, Field(ge=1)] = 64,
+        z_dim: Count = 64,
         function: Literal["softmax", "laplace"] = "softmax",
-        chunk_size: Annotated[int, Field(ge=1)] | None = None,
+        chunk_size: Count | None = None,
         relative_bias: bool = True,
     ) -> None:
         super().__init__(spec, qk_width=z_dim)
@@ -70,7 +69,7 @@ class Mega(QueryKeyAttention):
 
 
 def _softmax(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor | None, dropout: float) -> Tensor:
-    """(B, H, K, G, E) values, (B, H, K, G, D) queries and keys -> (B, H, K, G, E); a chunk of padding sees itself."""
+    """(B, H, K, G, E) values, (B, H, K, G, D) queries, keys -> (B, H, K, G, E); padding chunks attend to themselves."""
     mask = bias
     if seen is not None:
         seen = seen | ~seen.any(dim=-1, keepdim=True)  # softmax of nothing would be NaN
@@ -78,7 +77,7 @@ def _softmax(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor 
     heads_chunks = q.shape[1:3]
     if mask is not None:
         mask = mask.expand(-1, *heads_chunks, -1, -1).flatten(1, 2)
-    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # the fused kernels want 4 axes
+    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # the fused kernels need 4 axes
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return torch.unflatten(mixed, 1, heads_chunks)
 
@@ -95,9 +94,9 @@ def _laplace(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor 
 
 
 def _toeplitz(distances: Tensor, size: int) -> Tensor:
-    """One number per distance (H, 2M - 1), -(M - 1) first, as a matrix per head: [i, j] is that of j - i.
+    """A matrix per head from one number per distance: entry [i, j] is the number of distance j - i.
 
-    -> (H, size, size). Raises ValueError for size > M.
+    (H, 2M - 1), for the distances -(M - 1) to M - 1 -> (H, size, size). Raises ValueError for size > M.
     """
     longest = distances.shape[1] // 2 + 1
     if size > longest:

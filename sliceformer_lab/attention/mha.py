@@ -1,4 +1,4 @@
-"""Scaled-dot-product attention, the baseline that the permutations replace."""
+"""Multi-head softmax attention, the baseline."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.batch import Padding
-
-_NEVER = -3e4  # weight exactly 0 after softmax, yet finite in every float type, fp16 included
 
 
 class MHA(Attention):
@@ -18,8 +16,9 @@ class MHA(Attention):
     `qk_norm` divides each head's queries and keys by their root mean square, with a learned scale, before rope;
     `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
     `times_tokens` multiplies the weights by the largest number of tokens, as Sliceformer's IMDB code does.
-    A query whose every key has bias -inf sees the real tokens as if it had no bias.
-    Raises ValueError for `qk_norm` or `gate` in a block that projects by itself, and `times_tokens` without max_len.
+    A query with bias -inf for all keys attends to the real tokens as if it had no bias.
+    Raises ValueError for `qk_norm` or `gate` in a block that does the projections, and for `times_tokens` without
+    spec.max_len.
     """
 
     query: nn.Module
@@ -36,12 +35,14 @@ class MHA(Attention):
     ) -> None:
         super().__init__(spec)
         if (qk_norm or gate) and not spec.project:
-            raise ValueError("qk_norm and gate need a block that leaves the projections to mha; set both to false")
+            raise ValueError(
+                "qk_norm and gate need mha's own projections, which this block replaces; set both to false"
+            )
         self.query_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.key_norm = _HeadNorm(self.head_dim, eps=1e-6) if qk_norm else nn.Identity()
         self.gate = self._projection(spec.dim, self.width, spec.value_bias) if gate else None
         if times_tokens and spec.max_len is None:
-            raise ValueError("times_tokens=true multiplies by the largest number of tokens; give max_len")
+            raise ValueError("times_tokens=true multiplies by the largest number of tokens; set max_len")
         self.factor = spec.max_len if times_tokens else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,8 +69,7 @@ class MHA(Attention):
         mixed = self.mix(v, q, k, padding=padding, bias=bias)
         if self.gate is not None:
             mixed = mixed * self.gate(x).sigmoid()
-        out: Tensor = self.out(mixed)
-        return out
+        return self.project_out(v, mixed)
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The softmax weights (B, H, N, N), without dropout."""
@@ -94,7 +94,7 @@ class MHA(Attention):
 
 
 class _HeadNorm(nn.RMSNorm):
-    """RMSNorm of each head by itself. (B, N, H*D) -> (B, N, H*D)."""
+    """RMSNorm of each head separately. (B, N, H*D) -> (B, N, H*D)."""
 
     def forward(self, x: Tensor) -> Tensor:
         heads = torch.unflatten(x, -1, (-1, *self.normalized_shape))
@@ -102,9 +102,9 @@ class _HeadNorm(nn.RMSNorm):
 
 
 def _key_mask(q: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor | None:
-    """What to add to the scores (B, H, N, N), or which keys to see (B, 1, 1, N), or None for all."""
+    """A bias to add to the scores (B, H, N, N), or a mask of keys (B, 1, 1, N), or None for all keys."""
     keys = None if padding is None else padding.mask[:, None, None, :]
     if bias is None:
         return keys
-    scores = bias.to(q.dtype).clamp(min=_NEVER)
+    scores = bias.to(q.dtype).clamp(min=NEVER)
     return scores if keys is None else scores.masked_fill(~keys, -torch.inf)

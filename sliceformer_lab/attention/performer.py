@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.kernel import KernelAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class Performer(KernelAttention):
-    """Positive random features of queries and keys, all heads sharing one draw. (B, N, dim) -> (B, N, dim).
+    """Positive random features of queries and keys, the same in all heads. (B, N, dim) -> (B, N, dim).
 
-    `kernel=softmax` is an estimate of softmax attention, `kernel=relu` a kernel of its own. The directions come from
-    torch's global generator when the layer is built and are kept in checkpoints; `redraw_every` training steps they
-    are drawn anew. Padded keys weigh nothing. Raises ValueError if an option is below 1.
+    `kernel=softmax` estimates softmax attention, `kernel=relu` is a different kernel. The directions are drawn from
+    torch's global generator at construction, saved in checkpoints, and drawn again every `redraw_every` training steps.
+    Padded keys have weight zero.
     """
 
     complexity = "N C M"
@@ -34,12 +34,10 @@ class Performer(KernelAttention):
         spec: LayerSpec,
         *,
         kernel: Literal["softmax", "relu"] = "softmax",
-        num_features: Annotated[int, Field(ge=1)] = 256,
-        redraw_every: Annotated[int, Field(ge=1)] | None = None,
+        num_features: Count = 256,
+        redraw_every: Count | None = None,
     ) -> None:
         super().__init__(spec)
-        if num_features < 1 or (redraw_every is not None and redraw_every < 1):
-            raise ValueError(f"num_features and redraw_every must be at least 1, got {num_features} and {redraw_every}")
         self.kernel = kernel
         self.redraw_every = redraw_every
         self.register_buffer("directions", orthogonal_gaussian(num_features, self.head_dim))
@@ -67,20 +65,20 @@ class Performer(KernelAttention):
         if self.kernel == "relu":
             return F.relu(along_q) + 1e-3, F.relu(along_k) + 1e-3
         if padding is not None:
-            along_k = along_k.masked_fill(~padding.mask[:, None, :, None], -torch.inf)  # before exp, lest it overflow
-        # a query's own maximum cancels in its weights; keys share one, or their weights would shift
+            along_k = along_k.masked_fill(~padding.mask[:, None, :, None], -torch.inf)  # before exp, which may overflow
+        # a query's own maximum cancels in its weights; keys need a common one, or their weights would change
         return _positive(q, along_q, dims=(3,)), _positive(k, along_k, dims=(2, 3))
 
     @torch.no_grad()
     def _redraw_when_due(self, every: int) -> None:
         if self.num_steps > 0 and self.num_steps % every == 0:
-            # in place: DDP sends the buffers that it saw when it was built
+            # in place, because DDP keeps the buffers that it saw at construction
             self.directions.copy_(orthogonal_gaussian(*self.directions.shape))
         self.num_steps += 1
 
 
 def _positive(x: Tensor, along: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Features (B, H, N, M) of x (B, H, N, D), scaled down by the highest product `along` any direction in `dims`."""
+    """Features (B, H, N, M) of x (B, H, N, D), divided by the largest product `along` a direction over `dims`."""
     highest = along.detach().amax(dim=dims, keepdim=True)
     exponents = along - x.square().sum(dim=3, keepdim=True) / 2 - highest
     return (exponents.exp() + 1e-4) / sqrt(along.shape[3])
@@ -89,7 +87,6 @@ def _positive(x: Tensor, along: Tensor, dims: tuple[int, ...]) -> Tensor:
 def orthogonal_gaussian(rows: int, width: int) -> Tensor:
     """Standard normal vectors (rows, width), each `width` of them orthogonal to one another."""
     frames, triangles = torch.linalg.qr(torch.randn(-(-rows // width), width, width))
-    signs = triangles.diagonal(dim1=1, dim2=2).sign()  # without them the directions lean to one side
+    signs = triangles.diagonal(dim1=1, dim2=2).sign()  # without them the directions are not uniform
     lengths = torch.linalg.vector_norm(torch.randn(rows, width), dim=1, keepdim=True)
-    directions: Tensor = (frames * signs[:, None]).mT.flatten(0, 1)[:rows] * lengths
-    return directions
+    return (frames * signs[:, None]).mT.flatten(0, 1)[:rows] * lengths

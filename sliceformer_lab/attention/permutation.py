@@ -1,8 +1,7 @@
-"""What attentions that permute instead of weigh have in common: pairwise bias, aligned readout, implied matrices."""
+"""The base class of attentions that permute: pairwise bias, aligned readout, implied matrices."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from typing import Literal
 
@@ -15,15 +14,14 @@ from sliceformer_lab.batch import Padding
 
 Reference = Literal["none", "channel0"]
 BiasFormula = Literal["mix_plus_sort", "sort_of_mix"]
-PaddingRule = Literal["exact", "published"]
 
 
 class PermutationAttention(Attention):
-    """Moves every channel's values between tokens; only value and output projections have parameters.
+    """Moves the values of each channel between tokens; only value and output projections have parameters.
 
-    A graph bias (B, H, N, N) joins as softmax(bias) V per head: `mix_plus_sort` adds it to the permuted V (published
-    Graphormer code), `sort_of_mix` permutes it instead of V (Sliceformer, section 4.3).
-    A subclass gives the two views of its permutation, `permute` and `source_index`.
+    A graph bias (B, H, N, N) enters as softmax(bias) V per head: `mix_plus_sort` adds it to the permuted V (published
+    Graphormer code), `sort_of_mix` permutes it in place of V (Sliceformer, section 4.3).
+    A subclass implements its permutation twice: `permute` returns the values, `source_index` the sources.
     """
 
     accepts_bias = True
@@ -35,18 +33,10 @@ class PermutationAttention(Attention):
         reference: Reference,
         inner_mult: float,
         bias_formula: BiasFormula,
-        padding: PaddingRule,
     ) -> None:
         super().__init__(spec, inner_mult=inner_mult)
         self.reference = reference == "channel0"
         self.bias_formula = bias_formula
-        self.published = padding == "published"
-        if self.published:
-            warnings.warn(
-                "padding=published repeats the published handling of padding, in which real tokens depend on it; "
-                "use it for comparison only",
-                stacklevel=1,  # one place for all layers, so that Python shows it once
-            )
 
     @abstractmethod
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
@@ -79,7 +69,7 @@ class PermutationAttention(Attention):
         return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
 
     def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """Channel 0 of what is sorted, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
+        """Channel 0 of the values to sort, whose rank order the aligned sort follows: (B, N, dim) -> (B, N).
 
         Raises ValueError unless reference=channel0.
         """
@@ -107,7 +97,7 @@ class PermutationAttention(Attention):
 
 
 def bias_weights(bias: Tensor, padding: Padding | None) -> Tensor:
-    """softmax(bias) over real keys: (B, H, N, N) -> (B, H, N, N). A row of -inf alone weighs all real keys alike."""
+    """softmax(bias) over real keys: (B, H, N, N) -> (B, H, N, N). A row of only -inf weighs all real keys equally."""
     bias = bias.clamp(min=torch.finfo(bias.dtype).min)
     if padding is not None:
         bias = bias.masked_fill(~padding.mask[:, None, None], float("-inf"))

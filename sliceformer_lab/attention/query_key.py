@@ -1,4 +1,4 @@
-"""What attentions share that mix values by weights made of queries and keys."""
+"""The base class of attentions that mix values with weights computed from queries and keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sliceformer_lab.batch import Padding
 
 
 class QueryKeyAttention(Attention):
-    """An attention whose heads are linear in their values; the weights come from queries and keys.
+    """An attention whose heads are linear in their values, with weights computed from queries and keys.
 
-    A subclass implements `attend`, which also gives the implied map: what it makes of one-hot values.
+    A subclass implements `attend`. The implied map is `attend` applied to one-hot values.
     """
 
     query: nn.Module
@@ -24,7 +24,7 @@ class QueryKeyAttention(Attention):
 
     @abstractmethod
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
-        """Values (B, H, N, E), queries and keys (B, H, N, D) -> (B, H, N, E), with `dropout` on its weights."""
+        """Values (B, H, N, E), queries and keys (B, H, N, D) -> (B, H, N, E), with `dropout` on the weights."""
 
     def mix(
         self,

@@ -1,4 +1,4 @@
-"""Control: a permutation per channel that was drawn once and knows nothing of the data."""
+"""Control: one random permutation per channel, which does not depend on the data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sliceformer_lab.batch import Padding
 
 
 class RandomPermutation(LinearMix):
-    """Each channel's tokens in a fixed random order, drawn when the layer is built and kept in checkpoints.
+    """Each channel's tokens in a fixed random order, drawn at construction and saved in checkpoints.
 
-    Every token position has a random key; n real tokens are ordered by their first n keys, whatever the padding.
+    Every token position has a random key. n real tokens are ordered by the first n keys, whatever the padding.
     Raises ValueError without spec.max_len.
     """
 

@@ -1,4 +1,4 @@
-"""Attention among tokens that a hash puts into the same neighbourhood."""
+"""Reformer: attention within chunks of tokens that are sorted by a hash."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import to_blocks, to_tokens
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
-_ITSELF = -1e5  # score of a token with itself: weighed only where it is alone
+_ITSELF = -1e5  # score of a token with itself, which it attends to only if it is alone
 
 
 class Reformer(QueryKeyAttention):
-    """Tokens sorted by random hash, then softmax in their chunk and the one before. (B, N, dim) -> (B, N, dim).
+    """Tokens sorted by random hash, then softmax over their chunk and the one before. (B, N, dim) -> (B, N, dim).
 
-    Queries are keys: one projection serves both, and a key is scaled to length 1. `num_hashes` rounds, each with a
-    rotation drawn at construction, weigh by their log-sum-exp. `wrap` lets the first chunk see the last one of
-    spec.max_len tokens, `same_bucket_only` hides keys of other buckets. Padding sorts behind everything. The order of
-    a sort has no gradient. Raises ValueError for an odd number of buckets and for `wrap` without spec.max_len.
-    Source: Reformer (Kitaev et al. 2020), section 2.
+    Queries and keys share one projection, and keys are scaled to length 1. `num_hashes` rounds, each with a rotation
+    drawn at construction, are weighted by their log-sum-exp. `wrap` lets the first chunk attend to the last chunk of
+    spec.max_len tokens; `same_bucket_only` masks keys of other buckets. Padding is sorted last. The order of a sort has
+    no gradient. Raises ValueError for an odd number of buckets and for `wrap` without spec.max_len.
     """
 
-    mixable = False  # keys of the caller's own have no place
+    mixable = False  # keys of a block would not be used
     complexity = "rounds (N log N + N C chunk)"
     source = "Kitaev et al. 2020, section 2"
     deviation = (
@@ -40,19 +40,17 @@ class Reformer(QueryKeyAttention):
         self,
         spec: LayerSpec,
         *,
-        num_hashes: Annotated[int, Field(ge=1)] = 1,
+        num_hashes: Count = 1,
         num_buckets: Annotated[int, Field(ge=2)] = 10,
-        chunk_length: Annotated[int, Field(ge=1)] = 64,
+        chunk_length: Count = 64,
         wrap: bool = False,
         same_bucket_only: bool = False,
     ) -> None:
         super().__init__(spec)
-        if num_hashes < 1 or chunk_length < 1:
-            raise ValueError(f"num_hashes and chunk_length must be at least 1, got {num_hashes} and {chunk_length}")
-        if num_buckets < 2 or num_buckets % 2:
-            raise ValueError(f"num_buckets={num_buckets} is not an even number of 2 or more; each hash has two ends")
+        if num_buckets % 2:
+            raise ValueError(f"num_buckets={num_buckets} is odd, but each direction of a hash has two ends")
         if wrap and spec.max_len is None:
-            raise ValueError("wrap=true asks for the last chunk of the longest sequence; set max_len or wrap=false")
+            raise ValueError("wrap=true needs the last chunk of the longest sequence; set max_len or wrap=false")
         self.num_buckets, self.chunk_length = num_buckets, chunk_length
         self.wrap, self.same_bucket_only = wrap, same_bucket_only
         self.order_sensitive = spec.max_len is None or spec.max_len > chunk_length
@@ -71,7 +69,7 @@ class Reformer(QueryKeyAttention):
         order = buckets.argsort(dim=-1, stable=True)
         size = self.chunk_length
         queries, keys, values = (to_blocks(_sorted(x, order), size) for x in (q, F.normalize(q, dim=-1), v))
-        sorted_buckets = to_blocks(buckets.gather(-1, order).flatten(1, 2)[..., None] + 1, size)  # 0 behind the last
+        sorted_buckets = to_blocks(buckets.gather(-1, order).flatten(1, 2)[..., None] + 1, size)  # 0 after the last
         mixed, log_sum = self._attend_chunks(queries, keys, values, sorted_buckets, dropout)
         place = order.argsort(dim=-1).flatten(1, 2)[..., None]  # of each token in its round's sort
         mixed, log_sum = (
@@ -82,8 +80,8 @@ class Reformer(QueryKeyAttention):
 
     def buckets(self, q: Tensor, padding: Padding | None) -> Tensor:
         """The bucket of each query in each round, `num_buckets` for padding: (B, H, N, D) -> (B, H, R, N)."""
-        turned = torch.einsum("bhnd,rde->bhrne", q.detach(), self.rotations.to(q.dtype))
-        buckets = torch.cat([turned, -turned], dim=-1).argmax(dim=-1)
+        rotated = torch.einsum("bhnd,rde->bhrne", q.detach(), self.rotations.to(q.dtype))
+        buckets = torch.cat([rotated, -rotated], dim=-1).argmax(dim=-1)
         return buckets if padding is None else buckets.masked_fill(~padding.mask[:, None, None], self.num_buckets)
 
     def _attend_chunks(
@@ -94,7 +92,7 @@ class Reformer(QueryKeyAttention):
         buckets: Tensor,  # (B, H*R, K, m, 1), 0 where there is no token
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """Each chunk over the one before and itself. -> (B, H*R, K, m, E), log-sum-exp of the scores (..., 1)."""
+        """Each chunk attends to the one before and itself. -> (B, H*R, K, m, E), log-sum-exp of the scores (..., 1)."""
         scores = (q @ _with_previous(k).mT).float() / self.head_dim**0.5
         itself = torch.eye(self.chunk_length, dtype=torch.bool, device=q.device)
         scores = scores.masked_fill(F.pad(itself, (self.chunk_length, 0)), _ITSELF)
@@ -103,7 +101,7 @@ class Reformer(QueryKeyAttention):
         return weights @ _with_previous(v), scores.logsumexp(dim=-1, keepdim=True)
 
     def _seen(self, buckets: Tensor) -> Tensor:
-        """Which keys of the chunk before and its own a query weighs. -> (B, H*R, K, m or 1, 2m)."""
+        """The mask of the keys of a query, in the chunk before and its own. -> (B, H*R, K, m or 1, 2m)."""
         num_chunks = buckets.shape[2]
         keys = _with_previous(buckets).mT
         seen = (keys > 0) & (keys <= self.num_buckets)
@@ -121,5 +119,5 @@ def _sorted(x: Tensor, order: Tensor) -> Tensor:
 
 
 def _with_previous(chunks: Tensor) -> Tensor:
-    """Each chunk behind the one before, the first behind the last: (B, H, K, m, D) -> (B, H, K, 2m, D)."""
+    """The chunk before each chunk and the chunk, the last before the first: (B, H, K, m, D) -> (B, H, K, 2m, D)."""
     return torch.cat([chunks.roll(1, dims=2), chunks], dim=3)

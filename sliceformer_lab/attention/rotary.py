@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turn by an angle that grows with the token's position."""
+"""Rotary positions: queries and keys are rotated by an angle proportional to the token's position."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def rotate(
     num_prefix: int = 0,
     order: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Queries or keys (B, N, H*D), each pair of channels of a head turned by position. -> (B, N, H*D).
+    """Queries or keys (B, N, H*D), each pair of channels of a head rotated by position. -> (B, N, H*D).
 
-    Without a grid, position is the token's index. With one, half of a head's channel pairs turn with the row and
-    half with the column (axial), and the `num_prefix` tokens in front of the patches do not turn; `order` says which
-    patch, counted row by row, each token is, where that is not their order.
+    Without a grid, the position is the token's index. With a grid, half of a head's channel pairs rotate with the row
+    and half with the column (axial), and the `num_prefix` tokens in front of the patches do not rotate. `order` is the
+    patch, counted row by row, of each token; None means row by row.
     Frequencies 10000^(-2i/D) (Su et al. 2021, RoFormer, section 3.2.2).
     Raises ValueError if the head width is not a multiple of 2 (with a grid, of 4).
     """
@@ -29,8 +29,8 @@ def rotate(
     angles = _angles(x.shape[1], head_dim, grid, num_prefix, order, x.device)  # (N, D/2)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     even, odd = torch.unflatten(x, -1, (num_heads, -1, 2)).float().unbind(-1)  # (B, N, H, D/2)
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    return turned.flatten(2).to(x.dtype)
+    rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    return rotated.flatten(2).to(x.dtype)
 
 
 def _angles(
@@ -45,7 +45,7 @@ def _angles(
     if grid is None:
         coordinates = token[None]  # (1, N)
     else:
-        patch = (token - num_prefix).clamp(min=0)  # the prefix stands at the origin, where nothing turns
+        patch = (token - num_prefix).clamp(min=0)  # the prefix is at the origin, where nothing rotates
         if order is not None:
             patch[num_prefix:] = torch.tensor(order, device=device)
         coordinates = torch.stack([patch // grid[1], patch % grid[1]])  # (2, N)

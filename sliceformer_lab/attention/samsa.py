@@ -1,46 +1,45 @@
-"""SAMSA: each head samples the few tokens that matter to it, and every query attends to those alone."""
+"""SAMSA: each head samples a few tokens, and every query attends only to these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count, Positive
 
 Mode = Literal["hard", "soft"]
 Proxy = Literal["pairwise", "softmax"]
 
 _TEMPERATURE: dict[Mode, float] = {"hard": 1.0, "soft": 0.1}
-_NEVER = -3e4  # a score that no noise lifts, a weight exactly 0 after softmax; finite in every float type
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the K slots of each head hold, best first."""
+    """The contents of the K slots of each head, best first."""
 
     keys: Tensor  # (B, H, K, D)
     values: Tensor  # (B, H, K, D)
-    index: Tensor  # (B, H, K) int64, which candidate; the supports count on after the tokens
+    index: Tensor  # (B, H, K) int64, the candidate; supports are numbered after the tokens
     scores: Tensor  # (B, H, K), with the noise
 
 
 class SAMSA(Attention):
     """Softmax attention to K sampled keys and values per head. (B, N, dim) -> (B, N, dim).
 
-    An MLP scores every token for every head; Gumbel noise is added in training. The candidates are the tokens and 2K
-    learned supports, so K may exceed N. The best K fill the slots and the next K are their rivals: `proxy` weighs each
-    slot's own candidate against them, which is how scores learn. `soft` attends to these mixtures; `hard` attends to
-    the selected candidates, takes the mixtures' gradient for the scores (straight-through), and only gathers in
-    evaluation. A bias acts on a slot through the column of its token, and not on supports.
+    An MLP scores every token for every head; training adds Gumbel noise. The candidates are the tokens and 2K learned
+    supports, so K may exceed N. The best K candidates fill the slots and the next K are their rivals. `proxy` mixes
+    each slot's candidate with the rivals, and the scores learn through this mixture. `soft` attends to the mixtures.
+    `hard` attends to the selected candidates, uses the gradient of the mixtures for the scores (straight-through), and
+    in evaluation only gathers. A bias acts on a slot through the column of its token, and not on supports.
 
-    The score reads what the layer receives, as the projections do: the normalised tokens in a pre-norm block. Algorithm
-    1 read literally scores them before the norm, which an attention does not get to see.
+    The score reads the input of the layer, as the projections do: the normalised tokens in a pre-norm block. Algorithm
+    1 scores the tokens before the norm, which are not an input of an attention.
     `mix` raises ValueError without queries, keys and scores.
     """
 
@@ -49,20 +48,20 @@ class SAMSA(Attention):
 
     needs_qk = True
     accepts_bias = True
-    mixable = False  # scores come from the layer's input, not from q, k or v
+    mixable = False  # scores are computed from the layer's input, not from q, k or v
     order_sensitive = False
     complexity = "N C K + C K^2"
     source = "SAMSA, section 4.2, algorithms 1 and 2, their misprints corrected"
-    deviation = "none is published; Algorithm 2 as printed has a sign error, which gives H - 2P where H is meant"
+    deviation = "none is published; Algorithm 2 as printed has a sign error, which gives H - 2P in place of H"
 
     def __init__(
         self,
         spec: LayerSpec,
         *,
-        sample_size: Annotated[int, Field(ge=1)] = 128,
+        sample_size: Count = 128,
         mode: Mode = "hard",
         proxy: Proxy = "pairwise",
-        tau: Annotated[float, Field(gt=0)] | None = None,
+        tau: Positive | None = None,
         supports: bool = True,
         noise_on_support: bool = True,
         gumbel_eval: bool = False,
@@ -79,8 +78,7 @@ class SAMSA(Attention):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed."""
         v, q, k = self.project(x)
-        mixed: Tensor = self.out(self.mix(v, q, k, scores=self.score(x), padding=padding, bias=bias))
-        return mixed
+        return self.project_out(v, self.mix(v, q, k, scores=self.score(x), padding=padding, bias=bias))
 
     def mix(
         self,
@@ -107,7 +105,7 @@ class SAMSA(Attention):
 
     def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> Sample:
         """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
-        z = scores.transpose(1, 2).float()  # 16 bits would tie many tokens
+        z = scores.transpose(1, 2).float()  # in 16 bits, many tokens would have equal scores
         if padding is not None:
             z = z.masked_fill(~padding.mask[:, None], -torch.inf)
         gathers_only = self.hard and not self.training
@@ -118,19 +116,19 @@ class SAMSA(Attention):
         return Sample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
 
     def _with_supports(self, z: Tensor) -> Tensor:
-        """Scores of the tokens (B, H, N) -> of all candidates (B, H, N+2K), the supports' last.
+        """Scores of the tokens (B, H, N) -> of all candidates (B, H, N+2K), the supports last.
 
-        Without supports, of empty candidates that no query sees: either way there are 2K finite scores, so that a
-        top-2K exists and holds no padding.
+        Without supports, 2K empty candidates that no query attends to take their place. So there are always 2K finite
+        scores, and the top 2K hold no padding.
         """
         if self.supports is None:
-            return F.pad(z, (0, 2 * self.sample_size), value=_NEVER)
+            return F.pad(z, (0, 2 * self.sample_size), value=NEVER)
         return torch.cat([z, self.supports.scores.float().expand(len(z), -1, -1)], 2)
 
     def _rows(self, k: Tensor, v: Tensor, index: Tensor) -> Tensor:
-        """Keys beside values of the candidates `index` (B, H, S) -> (B, H, S, 2D).
+        """Keys and values, concatenated, of the candidates `index` (B, H, S) -> (B, H, S, 2D).
 
-        Reads the chosen rows alone: laying out every candidate by head first would cost several copies of k and v.
+        Reads only the chosen rows; arranging all candidates by head first would cost several copies of k and v.
         """
         batch_size, num_tokens, _ = k.shape
         heads = torch.arange(self.spec.num_heads, device=index.device)[:, None]
@@ -140,7 +138,7 @@ class SAMSA(Attention):
             [x.reshape(-1, self.head_dim).index_select(0, places).view(*index.shape, -1) for x in (k, v)], dim=-1
         )
         if self.supports is None:
-            return tokens  # an empty candidate is any row: no query sees it, and it weighs exactly 0 as a rival
+            return tokens  # an empty candidate may be any row: it is masked, and as a rival its weight is exactly 0
         number = self.supports.scores.shape[1]
         supports = torch.cat([self.supports.keys, self.supports.values], dim=-1).flatten(0, 1).to(tokens.dtype)
         places = (heads * number + (index - num_tokens).clamp(min=0)).flatten()
@@ -154,41 +152,41 @@ class SAMSA(Attention):
             noise[..., num_tokens:] = 0
         return z + noise
 
-    def _relaxed(self, taken: Tensor, z: Tensor) -> Tensor:
+    def _relaxed(self, chosen: Tensor, z: Tensor) -> Tensor:
         """Selected candidates and rivals (B, H, 2K, 2D) -> slots (B, H, K, 2D)."""
-        own, rivals = (weight.to(taken.dtype) for weight in proxy_weights(z, self.proxy, self.tau))
-        selected, others = (taken.detach() if self.hard else taken).chunk(2, dim=2)
+        own, rivals = (weight.to(chosen.dtype) for weight in proxy_weights(z, self.proxy, self.tau))
+        selected, others = (chosen.detach() if self.hard else chosen).chunk(2, dim=2)
         mixture = own * selected + rivals @ others
         if not self.hard:
             return mixture
-        return taken[:, :, : self.sample_size] + (mixture - mixture.detach())
+        return chosen[:, :, : self.sample_size] + (mixture - mixture.detach())
 
     def _slot_mask(self, sample: Sample, bias: Tensor | None) -> Tensor | None:
-        """What to add to the scores (B, H, N, K), or which slots to see (B, H, 1, K), or None for all."""
-        filled = None if self.supports is not None else (sample.scores > _NEVER / 2)[:, :, None]
+        """A bias to add to the scores (B, H, N, K), or a mask of slots (B, H, 1, K), or None for all slots."""
+        filled = None if self.supports is not None else (sample.scores > NEVER / 2)[:, :, None]
         if bias is None:
             return filled
         columns = sample.index[:, :, None].expand(-1, -1, bias.shape[2], -1)
-        slots = F.pad(bias, (0, 2 * self.sample_size)).gather(3, columns).clamp(min=_NEVER)
+        slots = F.pad(bias, (0, 2 * self.sample_size)).gather(3, columns).clamp(min=NEVER)
         return slots if filled is None else slots.masked_fill(~filled, -torch.inf)
 
 
 class _Supports(nn.Module):
-    """Learned candidates beside the tokens, with scores of their own: `number` for each head."""
+    """Learned candidates in addition to the tokens, with learned scores: `number` for each head."""
 
     def __init__(self, num_heads: int, number: int, head_dim: int) -> None:
         super().__init__()
-        # scores must differ from one another: which of two equal ones is taken would depend on the batch
+        # scores must differ: the choice between two equal ones would depend on the batch
         self.scores = nn.Parameter(0.02 * torch.randn(num_heads, number))
         self.keys = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
         self.values = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
 
 
 def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
-    """How a relaxed slot is mixed: of its own candidate (B, H, K, 1) and of each rival (B, H, K, K); rows sum to 1.
+    """The weights of a relaxed slot: of its candidate (B, H, K, 1) and of each rival (B, H, K, K); rows sum to 1.
 
-    `z` (B, H, 2K) holds the scores of the selected, then of the rivals. `pairwise` (section 4.2) lets the own candidate
-    meet every rival by itself, `softmax` (algorithm 2) all of them at once.
+    `z` (B, H, 2K) holds the scores of the selected candidates, then of the rivals. `pairwise` (section 4.2) compares
+    the candidate with every rival separately, `softmax` (algorithm 2) with all of them at once.
     """
     selected, rivals = (z / tau).chunk(2, dim=-1)
     if proxy == "pairwise":
@@ -201,4 +199,4 @@ def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
 def gumbel_noise(like: Tensor) -> Tensor:
     """Standard Gumbel noise of the shape and type of `like`."""
     exponential = torch.empty_like(like).exponential_()
-    return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()  # an exact 0 does get drawn
+    return -exponential.clamp(min=torch.finfo(like.dtype).tiny).log()  # torch can draw an exact 0

@@ -1,25 +1,24 @@
-"""Sinkformer: attention weights normalised in rows and columns by turns, until every token also gives one."""
+"""Sinkformer: attention weights normalised alternately by rows and by columns."""
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class Sinkformer(QueryKeyAttention):
     """exp(q k^T / sqrt(D)) after `n_it` normalisations, rows first, then columns ... (B, N, dim) -> (B, N, dim).
 
-    One is softmax; many make the weights doubly stochastic. Odd numbers leave the rows normalised. Padded tokens take
-    no part. Raises ValueError for n_it < 1.
+    n_it=1 is softmax; many normalisations make the weights doubly stochastic. After an odd number the rows sum to 1.
+    Padded tokens take no part.
     """
 
     order_sensitive = False
@@ -27,10 +26,8 @@ class Sinkformer(QueryKeyAttention):
     source = "Sander et al. 2022, section 3.1"
     deviation = "LRA: the normalisation is switched off, which leaves the Transformer"
 
-    def __init__(self, spec: LayerSpec, *, n_it: Annotated[int, Field(ge=1)] = 3) -> None:
+    def __init__(self, spec: LayerSpec, *, n_it: Count = 3) -> None:
         super().__init__(spec)
-        if n_it < 1:
-            raise ValueError(f"n_it must be at least 1, got {n_it}")
         self.n_it = n_it
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
@@ -42,7 +39,7 @@ class Sinkformer(QueryKeyAttention):
 def _sinkhorn(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:
     """Logarithms (B, H, N, N) of the normalised weights, -inf outside the real tokens.
 
-    Sums run over real tokens only, while the entries of padding stay finite until the end, so that no sum is empty.
+    Sums run over real tokens only. The entries of padding stay finite until the end, so that no sum is empty.
     """
     real = None if padding is None else padding.mask[:, None, :, None]
     for step in range(n_it):

@@ -1,27 +1,24 @@
-"""Block attention in which every block also sees one that a learned, soft sort brings to it."""
+"""Sparse Sinkhorn attention: each block also attends to a block that a learned soft sort assigns to it."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import attend_blocks, real_tokens, to_blocks, to_tokens
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count, Positive
 
 
 class Sinkhorn(QueryKeyAttention):
     """Softmax over a block's own keys and a doubly stochastic mixture of all blocks' keys. (B, N, dim) -> (B, N, dim).
 
-    A block's summed keys give its scores for every other; dividing them by `temperature` and normalising columns and
-    rows `num_iters` times makes them the mixture P, one for each head, that moves keys and values alike. Padding adds
-    zero to a mixture, blocks of padding stay out of it. No Gumbel noise in training.
+    The scores of a block for all others are computed from its summed keys. Divided by `temperature` and normalised by
+    columns and rows `num_iters` times, they are the mixture P of a head, which applies to keys and values. Padding adds
+    zero to a mixture, and blocks of padding are excluded. Training adds no Gumbel noise.
     Raises ValueError without spec.max_len.
-    Source: Sparse Sinkhorn Attention (Tay et al. 2020), sections 3.1 and 3.2.
     """
 
     complexity = "N C (b + N / b)"
@@ -32,22 +29,17 @@ class Sinkhorn(QueryKeyAttention):
         self,
         spec: LayerSpec,
         *,
-        block_size: Annotated[int, Field(ge=1)] = 50,
-        num_iters: Annotated[int, Field(ge=1)] = 8,
-        temperature: Annotated[float, Field(gt=0)] = 0.75,
+        block_size: Count = 50,
+        num_iters: Count = 8,
+        temperature: Positive = 0.75,
     ) -> None:
         super().__init__(spec)
-        if block_size < 1 or num_iters < 1 or temperature <= 0:
-            raise ValueError(
-                "block_size and num_iters must be at least 1 and temperature above 0, "
-                f"got {block_size}, {num_iters} and {temperature}"
-            )
         if spec.max_len is None:
             raise ValueError("sinkhorn scores every block of the longest sequence; set max_len")
         self.block_size, self.num_iters, self.temperature = block_size, num_iters, temperature
         num_blocks = -(-spec.max_len // block_size)
         self.order_sensitive = num_blocks > 1
-        # no bias: the normalisation takes out what a column has in common; one block needs no sort
+        # without bias, because the normalisation cancels it; one block needs no sort
         self.sort = nn.Linear(self.head_dim, num_blocks, bias=False) if num_blocks > 1 else None
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
@@ -56,19 +48,19 @@ class Sinkhorn(QueryKeyAttention):
         queries, keys, values = (to_blocks(x, self.block_size) for x in (q, k.where(real, 0), v.where(real, 0)))
         real = to_blocks(real, self.block_size)
         order = self.sorting(keys, real[..., 0, 0])
-        keys, values = (torch.cat([x, _moved(x, order)], dim=3) for x in (keys, values))
-        # the first block is the fullest: where it has no token, a mixture is of padding alone
+        keys, values = (torch.cat([x, _mixed(x, order)], dim=3) for x in (keys, values))
+        # the first block is the fullest: a slot without a token there holds a mixture of padding only
         seen = torch.cat([real, real[:, :, :1].expand_as(real)], dim=3).mT
         return to_tokens(attend_blocks(queries, keys, values, seen, dropout), q.shape[2])
 
     def sorting(self, keys: Tensor, real: Tensor) -> Tensor:
-        """How much of each block goes to each: keys (B, H, K, b, D), real (B or 1, 1, K) -> P (B, H, K, K).
+        """The mixture of blocks: keys (B, H, K, b, D), real (B or 1, 1, K) -> P (B, H, K, K).
 
-        Rows and columns of real blocks sum to 1, columns nearly so; a block of padding goes to itself.
+        Rows of real blocks sum to 1, columns nearly so; a block of padding is mapped to itself.
         """
         if self.sort is None:
             return keys.new_ones(1, 1, 1, 1)
-        scores: Tensor = self.sort(keys.sum(dim=3))[..., : keys.shape[2]].float() / self.temperature
+        scores = self.sort(keys.sum(dim=3))[..., : keys.shape[2]].float() / self.temperature
         alone = torch.eye(keys.shape[2], device=keys.device).log()  # 0 on the diagonal, -inf elsewhere
         scores = scores.where(real[..., :, None] & real[..., None, :], alone)
         for _ in range(self.num_iters):
@@ -77,6 +69,6 @@ class Sinkhorn(QueryKeyAttention):
         return scores.exp().to(keys.dtype)
 
 
-def _moved(blocks: Tensor, order: Tensor) -> Tensor:
+def _mixed(blocks: Tensor, order: Tensor) -> Tensor:
     """Blocks (B, H, K, b, D) mixed by the matrices P (B, H, K, K)."""
     return torch.unflatten(order @ blocks.flatten(3), -1, blocks.shape[3:])

@@ -1,17 +1,17 @@
-"""Sliceformer: every channel sorted over all tokens, in place of attention."""
+"""Sliceformer: each channel is sorted over all tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.permutation import BiasFormula, PaddingRule, PermutationAttention, Reference
+from sliceformer_lab.attention.permutation import BiasFormula, PermutationAttention, Reference
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import InterleaveRule, interleave_columns
 
@@ -22,14 +22,12 @@ class Sliceformer(PermutationAttention):
     """Each channel of V = x W_V sorted over the tokens, CLS included. (B, N, dim) -> (B, N, dim).
 
     `interleave` sorts some channels downwards, in a pattern that changes by layer; `max_exchange` only swaps each
-    channel's maximum with token 0.
-    Raises ValueError for reference=channel0 beside another order than ascend.
-    Source: Sliceformer, equation (4) and section 3.
+    channel's maximum with token 0. Raises ValueError for reference=channel0 with another order than ascend.
     """
 
     complexity = "N C log N"
-    source = "Sliceformer, equation (4)"
-    deviation = "LRA and PCQM4M: padding is sorted with the tokens, as padding=published repeats"
+    source = "Sliceformer, equation (4) and section 3"
+    deviation = "LRA and PCQM4M: padding is sorted with the tokens, as sliceformer_published_padding repeats"
     columns: Tensor | None  # (C,) bool, True where a channel is sorted downwards
 
     def __init__(
@@ -41,13 +39,12 @@ class Sliceformer(PermutationAttention):
         interleave_scope: Literal["head", "full"] = "head",
         layer_order: Literal["high_first", "low_first"] = "high_first",
         reference: Reference = "none",
-        inner_mult: Annotated[float, Field(gt=0)] = 1,
+        inner_mult: Positive = 1,
         bias_formula: BiasFormula = "mix_plus_sort",
-        padding: PaddingRule = "exact",
     ) -> None:
-        super().__init__(spec, reference=reference, inner_mult=inner_mult, bias_formula=bias_formula, padding=padding)
+        super().__init__(spec, reference=reference, inner_mult=inner_mult, bias_formula=bias_formula)
         if self.reference and order != "ascend":
-            raise ValueError(f"order={order} has no meaning beside reference=channel0, which decides the order")
+            raise ValueError(f"order={order} has no effect with reference=channel0, which decides the order")
         self.order = order
         self.order_sensitive = not self.reference
         columns = None
@@ -73,9 +70,9 @@ class Sliceformer(PermutationAttention):
         return source if padding is None else source.masked_fill(~padding.mask[..., None], -1)
 
     def _largest(self, v: Tensor, padding: Padding | None) -> Tensor:
-        """The first token with each channel's maximum, of real tokens unless published: (B, N, C) -> (B, 1, C)."""
+        """The first real token with each channel's maximum: (B, N, C) -> (B, 1, C)."""
         seen = v.detach()
-        if padding is not None and not self.published:
+        if padding is not None:
             seen = seen.masked_fill(~padding.mask[..., None], float("-inf"))
         return seen.max(dim=1, keepdim=True).indices  # several times faster than argmax
 
@@ -84,14 +81,14 @@ class Sliceformer(PermutationAttention):
             v,
             None,
             group_size=None,
-            lengths=None if padding is None or self.published else padding.lengths,  # published: padding takes part
+            lengths=None if padding is None else padding.lengths,
             descending=self.order == "descend" if self.columns is None else self.columns,
             reference=self.reference,
         )
 
 
 def _exchanged(x: Tensor, place: Tensor) -> Tensor:
-    """Token 0 and the token at each channel's `place` (B, 1, C) change places. (B, N, C) -> (B, N, C)."""
+    """Swaps token 0 and the token at each channel's `place` (B, 1, C). (B, N, C) -> (B, N, C)."""
     moved = x.clone(memory_format=torch.contiguous_format)
     moved.scatter_(1, place, x[:, :1])
     moved[:, :1] = x.gather(1, place)

@@ -1,11 +1,8 @@
-"""The fixed pattern of sparse transformers: a token weighs its block and a summary of all others."""
+"""Sparse Transformer, fixed pattern: a token attends to its block and to a summary of all others."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
@@ -19,15 +16,15 @@ from sliceformer_lab.attention.blocked import (
 )
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count, Natural
 
 
 class Sparse(QueryKeyAttention):
-    """A token weighs its own block and the first and last few tokens of every other. (B, N, dim) -> (B, N, dim).
+    """A token attends to its own block and to the summary of every other block. (B, N, dim) -> (B, N, dim).
 
-    Those few are the block's first token and its last `num_summary`; with `causal` only earlier tokens and the token
-    itself count. `cls_open` lets the row of token 0 weigh all tokens.
-    Raises ValueError if a block is all summary.
-    Source: Sparse Transformers (Child et al. 2019), section 4.2, both heads of the fixed pattern merged.
+    The summary is a block's first token and its last `num_summary` tokens. With `causal`, a token attends only to
+    itself and earlier tokens. With `cls_open`, token 0 attends to all tokens. Both heads of the published pattern are
+    merged. Raises ValueError if num_summary is not below block_size.
     """
 
     complexity = "N C (b + c N / b)"
@@ -38,13 +35,13 @@ class Sparse(QueryKeyAttention):
         self,
         spec: LayerSpec,
         *,
-        block_size: Annotated[int, Field(ge=1)] = 50,
-        num_summary: Annotated[int, Field(ge=0)] = 10,
+        block_size: Count = 50,
+        num_summary: Natural = 10,
         causal: bool = False,
         cls_open: bool = False,
     ) -> None:
         super().__init__(spec)
-        if not 0 <= num_summary < block_size:
+        if num_summary >= block_size:
             raise ValueError(f"num_summary must be within 0..block_size-1 = {block_size - 1}, got {num_summary}")
         self.block_size, self.num_summary, self.causal, self.cls_open = block_size, num_summary, causal, cls_open
         self.order_sensitive = causal or spec.max_len is None or spec.max_len > block_size
@@ -60,12 +57,12 @@ class Sparse(QueryKeyAttention):
         return torch.cat([attend_everywhere(q[:, :, :1], k, v, padding, dropout), mixed[:, :, 1:]], dim=2)
 
     def _gather(self, blocks: Tensor) -> Tensor:
-        """A block's own tokens, then the summary of all blocks: (B, H, K, b, D) -> (B, H, K, W, D)."""
+        """The tokens of a block, then the summary of all blocks: (B, H, K, b, D) -> (B, H, K, W, D)."""
         ends = torch.cat([blocks[:, :, :, :1], blocks[:, :, :, self.block_size - self.num_summary :]], dim=3)
         return torch.cat([blocks, for_each_block(ends.flatten(2, 3), blocks.shape[2])], dim=3)
 
     def _seen(self, real: Tensor) -> Tensor:
-        """Which gathered keys a query weighs, none of them twice: (B, 1, K, b, 1) -> (B, 1, K, b, W)."""
+        """The mask of the gathered keys of each query, each counted once: (B, 1, K, b, 1) -> (B, 1, K, b, W)."""
         num_blocks, size = real.shape[2:4]
         block = torch.arange(num_blocks, device=real.device)
         source = block.repeat_interleave(1 + self.num_summary)  # of each summary token

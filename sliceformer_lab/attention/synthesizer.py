@@ -1,26 +1,26 @@
-"""Synthesizer: attention scores that are learned, or made of each token by itself, instead of token pairs."""
+"""Synthesizer: attention scores that are learned, or computed from each token alone, without token pairs."""
 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
 
 
 class Synthesizer(Attention):
     """Softmax over synthetic scores, with `mix_dot_product` added to q k^T / sqrt(D). (B, N, dim) -> (B, N, dim).
 
     Scores of a head are a learned matrix (random), a product of two of inner width `rank` (factorized_random), or a
-    two-layer network of the input with `rank` hidden units (dense); samples shorter than max_len use the first N
-    positions. Raises ValueError without spec.max_len, for rank < 1, for dense in a block that projects by itself and
-    for rope without mix_dot_product, and in `mix` for N > max_len.
+    two-layer network of the input with `rank` hidden units (dense). A sample of N tokens uses the first N positions.
+    Raises ValueError without spec.max_len, for dense in a block that does the projections, and for rope without
+    mix_dot_product; `mix` raises it for N > max_len.
     """
 
     needs_qk = True
@@ -34,24 +34,22 @@ class Synthesizer(Attention):
         *,
         mode: Literal["random", "factorized_random", "dense"] = "random",
         mix_dot_product: bool = True,
-        rank: Annotated[int, Field(ge=1)] = 32,
+        rank: Count = 32,
     ) -> None:
         super().__init__(spec)
         if spec.max_len is None:
             raise ValueError("synthesizer learns scores per token position, so it needs max_len")
-        if rank < 1:
-            raise ValueError(f"rank must be at least 1, got {rank}")
         if mode == "dense" and not spec.project:
-            raise ValueError("mode=dense makes scores of the layer's input, which this block keeps; set another mode")
+            raise ValueError("mode=dense needs the layer's input, which this block does not pass on; set another mode")
         if spec.rope and not mix_dot_product:
-            raise ValueError("rope turns queries and keys, which mix_dot_product=false leaves out; set it to true")
+            raise ValueError("rope rotates queries and keys, but mix_dot_product=false has none; set it to true")
         if not mix_dot_product:
             self.query = self.key = None
         self.mode, self.max_len = mode, spec.max_len
         self._add_parameters(spec.num_heads, spec.max_len, rank)
 
     def _add_parameters(self, heads: int, max_len: int, rank: int) -> None:
-        """Parameters of which the first scores have a standard deviation near 1."""
+        """Creates parameters whose initial scores have a standard deviation near 1."""
         if self.mode == "random":
             self.scores = nn.Parameter(torch.randn(heads, max_len, max_len))
         elif self.mode == "factorized_random":
@@ -63,7 +61,7 @@ class Synthesizer(Attention):
             self.position_bias = nn.Parameter(torch.zeros(heads, max_len))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Values, queries and keys (B, N, H*D); in dense mode H*rank hidden units stand behind the queries."""
+        """Values, queries and keys (B, N, H*D); in dense mode H*rank hidden units follow the queries."""
         v, q, k = super().project(x)
         if self.mode == "dense":
             hidden = F.relu(self.hidden(x))
@@ -79,7 +77,7 @@ class Synthesizer(Attention):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, H*D) values, queries and keys as `project` gives them -> (B, N, H*D)."""
+        """(B, N, H*D) values, queries and keys as `project` returns them -> (B, N, H*D)."""
         del bias
         weights = F.dropout(self._weights(v, q, k, padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights @ self.split_heads(v))
@@ -90,7 +88,7 @@ class Synthesizer(Attention):
         return self._weights(*self.project(x), padding).expand(len(x), -1, -1, -1)
 
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
-        """(B or 1, H, N, N), nothing on padding."""
+        """The weights (B or 1, H, N, N), zero on padding."""
         if v.shape[1] > self.max_len:
             raise ValueError(f"synthesizer was built for at most {self.max_len} tokens, got {v.shape[1]}")
         scores = self._synthetic(v.shape[1], q)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
-from sliceformer_lab.config.schema import ConfigError, allow_targets, check_config, construct
+from sliceformer_lab.config.schema import ConfigError, allow_targets, construct
 from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.runs.folder import CONFIG, read_config
 from sliceformer_lab.runs.papers import repeated_cell
@@ -98,18 +99,20 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
     import_lightning()
+    checked: Mapping[str, Any] = config
     if first:
         config = _config_to_run(config, overrides)
-        check_config(config)
+        checked = check_config(config)
         if not config["resume"]:  # a saved configuration has its widths and its cell already
             config = _as_new_run(config, overrides)
+            checked = check_config(config)
             if (folder / CONFIG).exists():
                 _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
         OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
     from sliceformer_lab.training.run import run
 
-    return run(config, folder)
+    return run(checked, folder)
 
 
 def _as_new_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

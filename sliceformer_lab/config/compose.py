@@ -1,4 +1,4 @@
-"""Parts of the configuration by themselves, outside a run, and values that depend on the chosen attention or task.
+"""Composes configurations: the whole one of a job, one option of a group, and values that depend on the choices.
 
 Nothing here imports torch.
 """
@@ -22,15 +22,14 @@ from sliceformer_lab import conf
 from sliceformer_lab.config.schema import ConfigError, nearest
 
 CONF_DIR = Path(conf.__file__).parent
-MANY = 50  # options of a group that no sentence can list
-HYBRID = "sliceformer_lab.attention.hybrid.hybrid"
+MANY = 50  # options of a group; more are too many to list in a message
 LEFT_OUT = "(left out)"  # the value of a key that the chosen option does not have; `plain_values` drops the key
 
 
 def option_names(group: str) -> list[str]:
     """The options of a group such as 'attention', sorted; those in a sub-folder as folder/option.
 
-    A folder whose name begins with _ holds parts of options, which nobody chooses by themselves.
+    A folder whose name begins with _ holds parts of options, which cannot be chosen by themselves.
     """
     root = CONF_DIR / group
     names = sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
@@ -38,7 +37,7 @@ def option_names(group: str) -> list[str]:
 
 
 def no_such_option(group: str, name: str, names: list[str]) -> str:
-    """The sentence for an option that is not among `names`."""
+    """The message for an option that is not among `names`."""
     hint = nearest(name, names)
     if len(names) > MANY:
         return f"{group}={name}: there is no such option{hint if 'did you mean' in hint else '; --help lists them'}"
@@ -49,8 +48,8 @@ def no_such_option(group: str, name: str, names: list[str]) -> str:
 def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The node of one option, e.g. ('attention', 'csp', ['group_size=4']), as plain values.
 
-    Overrides are relative to the node, values in Hydra's grammar; a key the option lacks is told when the node is
-    checked (`sliceformer_lab.config.schema.check_options`). Works inside a running Hydra application.
+    Overrides are relative to the node, values in Hydra's grammar. A key that the option lacks is an error only when the
+    node is checked (`sliceformer_lab.config.schema.check_node`). Works inside a running Hydra application.
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
     names = option_names(group)
@@ -149,27 +148,9 @@ def _options_in(group: str, name: str, places: tuple[str, ...]) -> dict[str, Any
         return plain_values(compose(overrides=[*search, f"+{group}={name}"])[group], resolve=False)
 
 
-def resolve_hybrid(attention: dict[str, Any]) -> dict[str, Any]:
-    """The attention node; of a hybrid with `members` filled in, the node of every name in its pattern.
-
-    Raises ConfigError if the pattern names an unknown attention or a hybrid, or `options` a name outside the pattern.
-    """
-    if attention.get("_target_") != HYBRID:
-        return attention
-    pattern, options = attention["pattern"], attention["options"] or {}
-    for name in options:
-        if name not in pattern:
-            raise ConfigError(f"attention.options.{name}: {name} is not in the pattern {list(pattern)}")
-    members = {name: load_option("attention", name) | dict(options.get(name) or {}) for name in pattern}
-    for name, node in members.items():
-        if node["_target_"] == HYBRID:
-            raise ConfigError(f"attention.pattern: {name} is itself a hybrid; name plain attentions")
-    return attention | {"members": members}
-
-
 @contextmanager
 def _own_hydra() -> Iterator[None]:
-    """A Hydra on our configuration folder that leaves the one of a running application as it was."""
+    """A Hydra on our configuration folder; the Hydra of a running application is restored afterwards."""
     instance = GlobalHydra.instance()
     running = instance.hydra
     instance.clear()

@@ -26,7 +26,7 @@ MOVED = {
     "sliceformer_lab.data.molecule": "sliceformer_lab.data.graphs.molecule",
     "sliceformer_lab.data.peptides": "sliceformer_lab.data.graphs.lrgb",
     "sliceformer_lab.data.modelnet": "sliceformer_lab.data.points.modelnet",
-    "sliceformer_lab.data.points": "sliceformer_lab.data.points.base",
+    "sliceformer_lab.data.points": "sliceformer_lab.data.points.point_folder",
     "sliceformer_lab.data.shapenet": "sliceformer_lab.data.points.shapenet",
     "sliceformer_lab.encoder.gps": "sliceformer_lab.encoder.gps_block",
     "sliceformer_lab.encoder.mega": "sliceformer_lab.encoder.mega_block",

@@ -1,7 +1,8 @@
 """From a node of the configuration to an object: which code it may name, and whether its options fit.
 
-A node is a mapping with a `_target_`; the target's keyword-only arguments are its schema. Nothing here imports
-torch, so that a wrong option is told before the slow imports.
+A node is a mapping with a `_target_`. The keyword-only arguments of the target are the schema of the node. A node is
+checked once and is a `CheckedNode` from then on. Nothing here imports torch, so that wrong options are reported before
+the slow imports.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from sliceformer_lab.config.moved import current_target
 from sliceformer_lab.errors import ConfigError
@@ -32,11 +34,11 @@ _extra_prefixes: tuple[str, ...] = ()
 Node = Mapping[str, Any]
 
 __all__ = [
+    "CheckedNode",
     "ConfigError",
     "Node",
     "allow_targets",
-    "check_config",
-    "check_options",
+    "check_node",
     "construct",
     "locate",
     "nearest",
@@ -44,60 +46,27 @@ __all__ = [
 ]
 
 
-class RootConfig(BaseModel):
-    """The top level of a configuration; each node is checked by the signature of its target."""
+@dataclass(frozen=True)
+class CheckedNode:
+    """A class or function and options that fit its signature."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    target: Any
+    options: Mapping[str, Any]
+    where: str  # the node's place in the configuration, for messages
 
-    seed: Annotated[int, Field(ge=0)]
-    mode: Literal["train", "eval"]
-    resume: str | None
-    selection: Literal["best_val", "last", "best_test"]
-    allow_targets: list[str]
-    tags: list[str]
-    published: dict[str, Any] | None
-    budget: str | None = None  # runs of older versions have none
-    budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None = None
-    names: dict[str, str | None]
-    task: dict[str, Any]
-    data: dict[str, Any]
-    encoder: dict[str, Any]
-    block: dict[str, Any]
-    attention: dict[str, Any]
-    optim: dict[str, Any]
-    trainer: dict[str, Any]
-    callbacks: dict[str, dict[str, Any]]
-    logger: dict[str, Any]
-    paths: dict[str, str]
+    def build(self, *spec: Any) -> Any:
+        """The target called with `spec` positionally and the options.
 
-
-def check_config(config: Mapping[str, Any]) -> None:
-    """Raises ConfigError with every fault of the top level and of every node's options at once."""
-    faults = []
-    try:
-        RootConfig.model_validate(dict(config))
-    except ValidationError as error:
-        faults += _faults(error, {name: name for name in RootConfig.model_fields}, "")
-    for where, node in _nodes(config):
+        Raises ConfigError if the constructor refuses the values of the options.
+        """
         try:
-            check_options(node, where)
-        except ConfigError as error:
-            faults.append(str(error))
-    if faults:
-        raise ConfigError("; ".join(faults))
-
-
-def _nodes(config: Mapping[str, Any]) -> list[tuple[str, Node]]:
-    """The nodes with a target, by their place in the configuration."""
-    callbacks = config.get("callbacks") or {}
-    found = {name: config.get(name) for name in ("task", "data", *MODEL_NODES, "trainer")}
-    found |= {f"callbacks.{name}": node for name, node in callbacks.items()} if isinstance(callbacks, dict) else {}
-    found |= {"logger": config["logger"]} if config.get("logger") else {}
-    return [(where, node) for where, node in found.items() if isinstance(node, dict)]
+            return self.target(*spec, **self.options)
+        except ValueError as error:
+            raise ConfigError(f"{self.where}: {error}") from error
 
 
 def allow_targets(prefixes: object) -> None:
-    """Let `_target_` name code of these packages too; only ever called with what the command line says."""
+    """Let `_target_` name code of these packages too. Call it only with what the command line gives."""
     global _extra_prefixes
     if not isinstance(prefixes, list) or not all(isinstance(p, str) and p.strip(".") for p in prefixes):
         raise ConfigError(f"allow_targets: given {prefixes!r}, should be a list of packages such as [my_package.]")
@@ -126,9 +95,10 @@ def locate(target: str, where: str = "_target_") -> Any:
 
 @cache
 def schema(target: Any) -> dict[str, tuple[Any, Any]]:
-    """What a node may set of a class or function: name -> (type, default or ...).
+    """The options that a node may set of a class or function: name -> (type, default or ...).
 
-    Of our code these are the keyword-only arguments (positional ones are not the user's); of a library's, all named.
+    In our code these are the keyword-only arguments; positional ones are not the user's. In a library's code they are
+    all named arguments.
     """
     function = target.__init__ if inspect.isclass(target) else target
     hints = get_type_hints(function, include_extras=True)
@@ -144,40 +114,39 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
 
 @cache
 def _model(target: Any) -> type[BaseModel]:
-    """What checks the options of a target: numbered fields, since an option may be called what pydantic reserves."""
+    """The pydantic model of a target's options. Its fields are numbered, because pydantic reserves some names."""
     numbered: dict[str, Any] = {f"field_{i}": hint_default for i, hint_default in enumerate(schema(target).values())}
     rules = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
     return create_model("Options", __config__=rules, **numbered)
 
 
-def check_options(node: Node, where: str) -> Any:
-    """The target of a node whose options all fit its signature. Raises ConfigError with every fault at once."""
+def check_node(node: Node | CheckedNode, where: str) -> CheckedNode:
+    """The target and the options of a node at `where`; a node that is already checked is returned as it is.
+
+    Raises ConfigError with every fault of the options at once.
+    """
+    if isinstance(node, CheckedNode):
+        return node
     if "_target_" not in node:
         raise ConfigError(f"{where}: has no _target_, so nothing says what to build")
     target = locate(str(node["_target_"]), f"{where}._target_")
     fields, model = schema(target), _model(target)
-    options = {k: v for k, v in node.items() if k != "_target_"}
+    options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in node.items() if k != "_target_"}
     names = {f"field_{i}": name for i, name in enumerate(fields)}
     keys = {name: key for key, name in names.items()}
     try:
-        model(**{keys.get(str(k), str(k)): _tuples_for(fields.get(str(k)), v) for k, v in options.items()})
+        model(**{keys.get(name, name): value for name, value in options.items()})
     except ValidationError as error:
-        raise ConfigError("; ".join(_faults(error, names, where))) from None
-    return target
+        raise ConfigError("; ".join(faults_of(error, names, where))) from None
+    return CheckedNode(target, options, where)
 
 
-def construct(node: Node, *spec: Any, where: str = "configuration") -> Any:
+def construct(node: Node | CheckedNode, *spec: Any, where: str = "configuration") -> Any:
     """The object of a node: its target called with `spec` positionally and the node's options.
 
     Raises ConfigError if the options do not fit or the constructor refuses their values.
     """
-    target = check_options(node, where)
-    fields = schema(target)
-    options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in node.items() if k != "_target_"}
-    try:
-        return target(*spec, **options)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
+    return check_node(node, where).build(*spec)
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -193,7 +162,7 @@ def _tuples_for(field: tuple[Any, Any] | None, value: Any) -> Any:
     return value
 
 
-def _faults(error: ValidationError, names: dict[str, str], where: str) -> list[str]:
+def faults_of(error: ValidationError, names: dict[str, str], where: str) -> list[str]:
     """A sentence for each option at fault; `names` translates pydantic's fields to ours."""
     faults: dict[str, str] = {}
     for fault in error.errors():

@@ -1,4 +1,4 @@
-"""What the encoder asks of a block, whatever it is made of."""
+"""The contract between the encoder and its blocks."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.attention.stateful import LayerState, StatefulAttention
 from sliceformer_lab.batch import Edges, Padding
 
 
 class EncoderBlock(nn.Module, ABC):
     """One layer of the encoder around an attention. (B, N, C) -> (B, N, C).
 
-    Its constructor takes the layer's spec, the attention and the encoder's options positionally, and the user's
-    options keyword-only: these are the schema of its YAML.
+    Its constructor takes the layer's spec, the attention, the encoder's options and the encoder's first block (None for
+    the first block itself) positionally, and the user's options keyword-only: these are the schema of its YAML.
     """
 
     needs_edges: ClassVar[bool] = False  # convolves along the edges of a graph
-    projects: ClassVar[bool] = False  # the block has the projections, its attention only mixes (spec.project=False)
-    place: ClassVar[str] = "any attention"  # what `accepts` says, in words
+    projects: ClassVar[bool] = False  # the block does the projections, its attention only mixes (spec.project=False)
+    place: ClassVar[str] = "any attention"  # the attentions that `accepts` admits, in words
     attention: Attention
-    reads_edge_features: bool = False  # and wants them embedded
-    shares_gain: bool = False  # then the encoder puts one `gain` in place of every block's
+    reads_edge_features: bool = False  # and needs them embedded
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,14 +37,28 @@ class EncoderBlock(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+        self,
+        x: Tensor,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        edges: Edges | None = None,
+        state: LayerState | None = None,
     ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention, edges to a block that convolves."""
+        """(B, N, C) -> (B, N, C).
+
+        bias (B, H, N, N) and the state go to the attention, edges to a block that convolves.
+        """
 
     @abstractmethod
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """What the attention of this block reads of the block's input. (B, N, C) -> (B, N, C)."""
+        """The input of this block's attention, from the block's input. (B, N, C) -> (B, N, C)."""
+
+    def attend(self, x: Tensor, padding: Padding | None, bias: Tensor | None, state: LayerState | None) -> Tensor:
+        """The attention applied to its input, with the state if it reads one. (B, N, C) -> (B, N, C)."""
+        if isinstance(self.attention, StatefulAttention):
+            return self.attention(x, padding, bias, state)
+        return self.attention(x, padding, bias)
 
     def build_final_norm(self) -> nn.Module | None:
-        """A fresh norm for the end of the encoder, or None if there is none."""
+        """A new norm for the end of the encoder, or None if there is none."""
         return None

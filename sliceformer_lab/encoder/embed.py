@@ -1,4 +1,4 @@
-"""From pixels, token ids or numbers to tokens."""
+"""The embeddings: from pixels, token ids or numbers to tokens."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sliceformer_lab.order import TokenOrder, token_order
 
 
 class ImageEmbedding(nn.Module):
-    """One token per patch, a learned CLS token in front if asked. (B, c, H, W) -> (B, N, dim).
+    """One token per patch, with `cls` a learned CLS token in front. (B, c, H, W) -> (B, N, dim).
 
-    A convolution with the patch as kernel and stride: the linear map of the flattened patch of ViT
-    (Dosovitskiy et al. 2021, section 3.1). The patches stand in the given order behind the CLS token. Raises ValueError
-    if the patch does not tile the image.
+    A convolution with the patch as kernel and stride, which is ViT's linear map of the flattened patch (Dosovitskiy et
+    al. 2021, section 3.1). The patches follow the CLS token in the given order. Raises ValueError if the patch does not
+    tile the image.
     """
 
-    order: Tensor | None  # (patches,) which patch, row by row, each token is; None: in this order
+    order: Tensor | None  # (patches,) the patch, counted row by row, of each token; None: row by row
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class ImageEmbedding(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """One token per id of a vocabulary, or per vector of numbers, a learned CLS token in front if asked.
+    """One token per id of a vocabulary, or per vector of numbers; with `cls` a learned CLS token in front.
 
-    Ids (B, N), or numbers (B, N, F) -> (B, N, dim). `vocab_size` 0 says that the inputs are numbers of `channels`
-    features. A table starts from N(0, std^2); where sequences are `padded`, id 0 is padding and its row is not learned.
+    Ids (B, N), or numbers (B, N, F) -> (B, N, dim). With `vocab_size` 0 the inputs are numbers of `channels` features.
+    A table starts from N(0, std^2). If sequences are `padded`, id 0 is padding and its row is not learned.
     """
 
     def __init__(

@@ -1,17 +1,18 @@
-"""Convolution along the edges of a graph, beside an attention or instead of it."""
+"""Convolution along the edges of a graph, in parallel with an attention or without one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.identity import Identity
+from sliceformer_lab.attention.stateful import LayerState
 from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.layers import DropPath, Mlp
@@ -21,14 +22,14 @@ Convolution = Literal["gcn", "gine", "gatedgcn"]
 
 
 class GPSBlock(EncoderBlock):
-    """Nodes that read their neighbours beside tokens that read each other. (B, N, C) -> (B, N, C).
+    """A graph convolution in parallel with an attention, then an MLP. (B, N, C) -> (B, N, C).
 
-    Each branch is added to the tokens and normalised, their sum goes through an MLP with a skip connection and a norm
-    (GraphGPS, Rampasek et al. 2022, equations 5 to 8). Convolved are the nodes; other tokens (a graph token, edges)
-    have the attention only. With `global_attention=false` a layer is x + relu(norm(conv(x))) on the nodes, as in the
-    baselines of the Long Range Graph Benchmark, without MLP. The features of edges stay as they were embedded, where
-    the published GatedGCN changes them from layer to layer.
-    Raises ValueError for another attention than `identity` where there is no place for one.
+    Each branch is added to the tokens and normalised; the sum of both goes through an MLP with a skip connection and a
+    norm (GraphGPS, Rampasek et al. 2022, equations 5 to 8). The convolution applies to the nodes; other tokens (a graph
+    token, edges) have the attention only. With `global_attention=false` a layer is x + relu(norm(conv(x))) on the
+    nodes, without MLP, as in the baselines of the Long Range Graph Benchmark. Unlike in the published GatedGCN, the
+    edge features do not change from layer to layer.
+    Raises ValueError for `global_attention=false` with another attention than `identity`.
     """
 
     needs_edges = True
@@ -38,12 +39,14 @@ class GPSBlock(EncoderBlock):
         spec: LayerSpec,
         attention: Attention,
         encoder: EncoderOptions,
+        first: EncoderBlock | None = None,
         *,
         conv: Convolution = "gatedgcn",
         global_attention: bool = True,
         norm: NormKind = "batchnorm",
-        norm_eps: Annotated[float, Field(gt=0)] = 1e-5,
+        norm_eps: Positive = 1e-5,
     ) -> None:
+        del first
         super().__init__()
         if not global_attention:
             if not isinstance(attention, Identity):
@@ -64,23 +67,30 @@ class GPSBlock(EncoderBlock):
             self.norm_out = build_norm(norm, spec.dim, norm_eps)
 
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """What the attention of this block reads: its input as it is. (B, N, C) -> (B, N, C)."""
+        """The block's input, unchanged. (B, N, C) -> (B, N, C)."""
         del padding
         return x
 
     def forward(
-        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+        self,
+        x: Tensor,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        edges: Edges | None = None,
+        state: LayerState | None = None,
     ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention. Raises ValueError without edges."""
+        """(B, N, C) -> (B, N, C); bias (B, H, N, N) and the state go to the attention.
+
+        Raises ValueError without edges.
+        """
         if edges is None:
-            raise ValueError("GPSBlock convolves along edges and was given none")
+            raise ValueError("GPSBlock convolves along edges, but the batch has none")
         nodes = x.flatten(0, 1)[edges.nodes]  # (V, C), no padding among them
         if not self.global_attention:
             changed = self.norm_local(self._convolved(nodes, edges)[None])[0].relu()
-            y: Tensor = x + self.drop_path(self._at_nodes(x, edges, self.dropout(changed)))
-            return y
+            return x + self.drop_path(self._at_nodes(x, edges, self.dropout(changed)))
         local = self.norm_local((nodes + self.dropout(self._convolved(nodes, edges)))[None])[0]
-        mixed = x + self.drop_path(self.dropout(self.attention(x, padding, bias)))
+        mixed = x + self.drop_path(self.dropout(self.attend(x, padding, bias, state)))
         y = normalise(self.norm_global, mixed, padding) + self._at_nodes(x, edges, local)
         return normalise(self.norm_out, y + self.drop_path(self.mlp(y)), padding)
 
@@ -89,10 +99,9 @@ class GPSBlock(EncoderBlock):
         features = {}
         if self.reads_edge_features:
             if edges.features is None:
-                raise ValueError("this convolution reads the features of edges, which were not given")
+                raise ValueError("this convolution reads edge features, but the batch has none")
             features["edge_attr"] = edges.features
-        convolved: Tensor = self.conv(nodes, edges.index, **features)
-        return convolved
+        return self.conv(nodes, edges.index, **features)
 
     def _at_nodes(self, x: Tensor, edges: Edges, values: Tensor) -> Tensor:
         """Values (V, C) at the nodes among the tokens (B, N, C), 0 elsewhere."""
@@ -101,7 +110,7 @@ class GPSBlock(EncoderBlock):
 
 
 def _build_conv(kind: Convolution, dim: int) -> nn.Module:
-    """The convolution that an option names. Raises ValueError if torch-geometric is not installed."""
+    """The convolution of the `conv` option. Raises ValueError if torch-geometric is not installed."""
     try:
         from torch_geometric import nn as graph_nn  # seconds to import
     except ImportError as error:

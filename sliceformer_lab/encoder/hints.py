@@ -1,4 +1,4 @@
-"""Hints that parameters carry to the builder of the optimiser."""
+"""Marks on parameters that the optimiser reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from torch import nn
 
 
 def without_decay(parameter: nn.Parameter) -> nn.Parameter:
-    """The same parameter, marked to be left out of weight decay. A deep copy loses the mark."""
+    """The same parameter, marked as excluded from weight decay. A deep copy loses the mark."""
     parameter.no_decay = True  # type: ignore[attr-defined]
     return parameter

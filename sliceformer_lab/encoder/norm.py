@@ -1,4 +1,4 @@
-"""Normalisations of tokens, one signature for all: `normalise(norm, x, padding)`."""
+"""Normalisations of tokens, all applied with `normalise(norm, x, padding)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NormKind = Literal["layernorm", "rmsnorm", "scalenorm", "batchnorm"]
 class ScaleNorm(nn.Module):
     """x / rms(x) times one learned scalar. (B, N, C) -> (B, N, C).
 
-    Nguyen & Salazar 2019, section 2.2; their g / |x| is this with g = sqrt(C) * scale.
+    Nguyen & Salazar 2019, section 2.2, with their g = sqrt(C) * scale.
     """
 
     def __init__(self, eps: float) -> None:
@@ -38,7 +38,7 @@ class TokenBatchNorm(nn.BatchNorm1d):
 
 
 def build_norm(kind: NormKind, dim: int, eps: float) -> nn.Module:
-    """The normalisation of `dim` channels that an option names."""
+    """The normalisation of `dim` channels of the option `norm`."""
     match kind:
         case "layernorm":
             return nn.LayerNorm(dim, eps)
@@ -51,6 +51,5 @@ def build_norm(kind: NormKind, dim: int, eps: float) -> nn.Module:
 
 
 def normalise(norm: nn.Module, x: Tensor, padding: Padding | None) -> Tensor:
-    """`norm(x)`; one that looks across tokens learns which are real. (B, N, C) -> (B, N, C)."""
-    y: Tensor = norm(x, padding) if isinstance(norm, TokenBatchNorm) else norm(x)
-    return y
+    """`norm(x)`, with the padding if the norm takes statistics over tokens. (B, N, C) -> (B, N, C)."""
+    return norm(x, padding) if isinstance(norm, TokenBatchNorm) else norm(x)

@@ -1,4 +1,4 @@
-"""From tokens to one vector per sample."""
+"""Pooling: from tokens to one vector per sample."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PoolMode = Literal["cls", "mean", "max", "pma", "ref_min", "ref_max"]
 
 @runtime_checkable
 class ReferenceSort(Protocol):
-    """An attention that can sort along its channel 0 and shows that channel."""
+    """An attention that can sort along its channel 0 and return that channel."""
 
-    reference: bool  # whether its options make it do so
+    reference: bool  # whether its options make it sort so
 
     def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The values in channel 0 of the tokens (B, N, dim). -> (B, N)."""
@@ -28,9 +28,9 @@ class ReferenceSort(Protocol):
 class Pool(nn.Module):
     """One vector per sample from its real tokens. (B, N, C) -> (B, C).
 
-    cls: token 0; mean, max: per channel; pma: what a learned seed reads of them (Set Transformer); ref_min, ref_max:
-    the token where channel 0 of the last attention's values is smallest or largest, which after an aligned sort holds
-    the extreme of every channel (CSP, equations 4-5).
+    cls: token 0; mean, max: per channel; pma: attention of a learned seed to the tokens (Set Transformer); ref_min,
+    ref_max: the token at which channel 0 of the last attention's values is smallest or largest. After an aligned sort,
+    this token holds the extreme of every channel (CSP, equations 4-5).
     """
 
     def __init__(self, mode: PoolMode, encoder: EncoderOptions) -> None:
@@ -41,7 +41,7 @@ class Pool(nn.Module):
         self.needs_reference = mode in ("ref_min", "ref_max")
 
     def check(self, attention: nn.Module) -> None:
-        """Raises ConfigError if the mode needs a reference channel and the encoder's last attention sorts without."""
+        """Raises ConfigError if the mode needs a reference channel that the encoder's last attention does not have."""
         if self.needs_reference and not (isinstance(attention, ReferenceSort) and attention.reference):
             raise ConfigError(
                 f"pool={self.mode} needs a last attention that sorts along a reference channel, which "
@@ -49,10 +49,9 @@ class Pool(nn.Module):
             )
 
     def forward(self, x: Tensor, padding: Padding | None = None, reference: Tensor | None = None) -> Tensor:
-        """(B, N, C) -> (B, C); `reference` (B, N) is what `Encoder.with_reference` returns beside the tokens."""
+        """(B, N, C) -> (B, C); `reference` (B, N) is the second output of `Encoder.with_reference`."""
         if self.pma is not None:
-            pooled: Tensor = self.pma(x, padding)
-            return pooled.squeeze(1)
+            return self.pma(x, padding).squeeze(1)
         match self.mode:
             case "cls":
                 return x[:, 0]

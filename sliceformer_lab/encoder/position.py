@@ -1,4 +1,4 @@
-"""Positions that are added to the tokens: a learned table or sines and cosines of one or two coordinates."""
+"""Positions to add to the tokens: a learned table, or sines and cosines of one or two coordinates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LearnedPosition(Position):
 
 
 class SinCosPosition(Position):
-    """A fixed table; not saved with the weights, because its arguments say all of it."""
+    """A fixed table, not saved with the weights, because its arguments determine it."""
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class SinCosPosition(Position):
 def build_position(
     kind: PositionKind, max_len: int, dim: int, grid: tuple[int, int] | None = None, order: Tensor | None = None
 ) -> Position | None:
-    """What an option adds to the tokens; None for `none` and for `rope`, which turns queries and keys instead.
+    """The module that adds positions; None for `none` and for `rope`, which rotates queries and keys instead.
 
-    Where an `order` (N,) says which patch, row by row, each token is, `sincos2d` follows the patches, and `learned` and
-    `sincos` count tokens as they stand.
-    Raises ValueError for `sincos2d` without a grid and for a width that the sines and cosines cannot share.
+    `order` (N,) is the patch, counted row by row, of each token: `sincos2d` follows the patches, `learned` and `sincos`
+    follow the order of the tokens.
+    Raises ValueError for `sincos2d` without a grid and for a width that is odd per coordinate.
     """
     match kind:
         case "learned":

@@ -1,4 +1,4 @@
-"""A timm ViT's weights in our encoder: translated by name, positions resampled, anything that does not fit named."""
+"""Loads a timm ViT's weights into our encoder: names translated, positions resampled, misfits refused by name."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PLACES = {  # timm's name -> ours; `norm` is the encoder's or the head's
 
 
 def initialise(embedding: ImageEmbedding, encoder: Encoder, head_norm: nn.Module) -> None:
-    """Start from the weights that `encoder.init` names, attention excepted; does nothing where it names none.
+    """Loads the weights of `encoder.init`, except for the attention; does nothing if it is null.
 
-    Raises ConfigError if they cannot be had or do not fit. Call it for a fresh model only, not for one that is about
-    to load a checkpoint: it may download.
+    May download. Call it for a new model only, not before loading a checkpoint. Raises ConfigError if the weights
+    cannot be loaded or do not fit.
     """
     options = encoder.options
     if options.init is None:
@@ -47,7 +47,7 @@ def initialise(embedding: ImageEmbedding, encoder: Encoder, head_norm: nn.Module
 
 
 def read_weights(options: EncoderOptions) -> Weights:
-    """The weights that `encoder.init` names, under timm's names. Raises ConfigError if they cannot be had."""
+    """The weights of `encoder.init`, under timm's names. Raises ConfigError if they cannot be loaded."""
     name = str(options.init).removeprefix("timm:")
     if not timm.is_model(name.split(".")[0]):
         raise ConfigError(f"encoder.init={options.init}: timm has no model of this name")
@@ -60,7 +60,7 @@ def _downloaded(name: str) -> Weights:
     except (OSError, RuntimeError) as error:
         raise ConfigError(
             f"encoder.init=timm:{name}: timm could not get its weights ({str(error).splitlines()[0]}); "
-            "without network, name a checkpoint of this model with encoder.init_file=<file>"
+            "without network, give a checkpoint of this model as encoder.init_file=<file>"
         ) from error
     return weights
 
@@ -71,23 +71,22 @@ def _from_file(file: str) -> Weights:
     try:
         weights: Weights = load_state_dict(file, weights_only=True)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
-        raise ConfigError(f"encoder.init_file={file}: is not a file of plain weights that timm wrote") from error
+        raise ConfigError(f"encoder.init_file={file}: is not a file of plain weights from timm") from error
     return weights
 
 
 def copy_vit(
     weights: Weights, embedding: ImageEmbedding, encoder: Encoder, head_norm: nn.Module, *, with_attention: bool
 ) -> None:
-    """Copy a timm ViT's weights, its classifier excepted, into the parts of ours.
+    """Copies a timm ViT's weights, except for its classifier, into the parts of ours.
 
-    Its last norm goes to the encoder's final norm, or to the head's where the encoder has none. Without
-    `with_attention` every attention stays as it is; with it, the attention must be `mha`. Learned positions are
-    resampled to the embedding's grid. Raises ValueError, and changes nothing, if a weight is missing, left over or of
-    another shape.
+    Its last norm goes to the encoder's final norm, or to the head's if the encoder has none. Without `with_attention`,
+    attentions keep their weights; with it, the attention must be `mha`. Learned positions are resampled to the
+    embedding's grid. Raises ValueError, and changes nothing, if a weight is missing, left over or of another shape.
     """
     norm = head_norm if encoder.norm is None else encoder.norm
     model = nn.ModuleDict({"embedding": embedding, "encoder": encoder, "norm": norm})
-    # The encoder's norm is in there twice, and it is the second place that translation fills.
+    # The encoder's norm is in this dictionary twice; the translation fills the second place.
     own = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.norm.")}
     new = translate(weights)
     if not with_attention:
@@ -105,7 +104,7 @@ def copy_vit(
 
 
 def translate(weights: Weights) -> dict[str, Tensor]:
-    """timm's names -> ours, the classifier left out, each fused qkv split in three."""
+    """timm's names -> ours, without the classifier, each fused qkv split in three."""
     new: dict[str, Tensor] = {}
     for name, value in weights.items():
         block, is_attention, part = name.partition(".attn.")
@@ -131,10 +130,10 @@ def split_attention(weights: Weights) -> dict[str, Tensor]:
 
 
 def _resampled(table: Tensor, has_cls: bool, embedding: ImageEmbedding) -> Tensor:
-    """Positions (1, N, C) of a square grid for the embedding's grid; CLS keeps its row or loses it."""
+    """Positions (1, N, C) of a square grid, resampled to the embedding's grid; the row of CLS is kept or dropped."""
     needs_cls = embedding.cls is not None
     if needs_cls and not has_cls:
-        return table  # refused right after, for the CLS token that is missing
+        return table  # _check_fit refuses it next, because the CLS token is missing
     if has_cls and not needs_cls:
         table = table[:, 1:]
     new: Tensor = resample_abs_pos_embed(table, list(embedding.grid), num_prefix_tokens=int(needs_cls))
@@ -153,4 +152,4 @@ def _check_fit(own: Weights, new: Weights) -> None:
                 "choose its sizes, as encoder=vit_s block=vit_timm for a ViT-S"
             )
     if left := sorted(new.keys() - own.keys()):
-        raise ValueError(f"this model has no place for {left[0]} of the pretrained one, which is not a plain ViT")
+        raise ValueError(f"this model has no parameter for {left[0]} of the pretrained one, which is not a plain ViT")

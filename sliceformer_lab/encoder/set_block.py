@@ -1,19 +1,19 @@
-"""Set Transformer: layers in which one set reads another, and the block and pooling made of them."""
+"""Set Transformer: layers in which one set attends to another, and the block and the pooling built from them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import sqrt
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sliceformer import Sliceformer
+from sliceformer_lab.attention.stateful import LayerState
 from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.hints import without_decay
@@ -21,11 +21,11 @@ from sliceformer_lab.encoder.layers import DropPath
 
 
 class MAB(nn.Module):
-    """Tokens that read a context: h = q + mix(q, k, v), then h + relu(W h). (B, M, C), (B, N, C) -> (B, M, C).
+    """Tokens attend to a context: h = q + mix(q, k, v), then h + relu(W h). (B, M, C), (B, N, C) -> (B, M, C).
 
-    What is added to are the projected queries, not the tokens. Scores are divided by sqrt(C), the width of all heads,
-    as the published code does it. An attention without queries and keys mixes the context's values by itself, which
-    asks for M = N. Raises ValueError if the attention is not as wide as the tokens, and for rope.
+    The skip connection adds the projected queries, not the tokens. Scores are divided by sqrt(C), the width of all
+    heads, as in the published code. An attention without queries and keys mixes only the context's values, which needs
+    M = N. Raises ValueError if the attention is not as wide as the tokens, and for rope.
     Source: Lee et al. 2019, equations (6) and (7).
     """
 
@@ -34,10 +34,10 @@ class MAB(nn.Module):
     ) -> None:
         super().__init__()
         if spec.rope:
-            raise ValueError("position=rope turns the queries and keys of a sequence; a set needs another position")
+            raise ValueError("position=rope rotates the queries and keys of a sequence; a set needs another position")
         if attention.width != spec.dim:
             raise ValueError(
-                f"an attention {attention.width} channels wide is added to queries of dim={spec.dim}; "
+                f"the attention is {attention.width} channels wide but is added to queries of dim={spec.dim}; "
                 "leave head_dim and inner_mult at their defaults"
             )
         self.attention = attention
@@ -53,26 +53,23 @@ class MAB(nn.Module):
         """(B, M, C) tokens, (B, N, C) context -> (B, M, C); `padding` is the context's, bias (B, H, M, N)."""
         q = self.query(x)
         h = self.norm1(q + self.drop(self._read(q, context, padding, bias)))
-        y: Tensor = self.norm2(h + self.drop(self.out(h).relu()))
-        return y
+        return self.norm2(h + self.drop(self.out(h).relu()))
 
     def _read(self, q: Tensor, context: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
-        """What the queries (B, M, C) take from the context (B, N, C). -> (B, M, C)."""
-        attention = self.attention
-        v = attention.value(self.value(context))  # its own projections do nothing, but show the spectrum v and mixed
+        """The attention's output for queries (B, M, C) and a context (B, N, C). -> (B, M, C)."""
+        attention, v = self.attention, self.value(context)
         if self.key is None:
             mixed = attention.mix(v, padding=padding, bias=bias)
         else:
             q = q / sqrt(attention.spec.num_heads)  # with the mix's own 1 / sqrt(D): 1 / sqrt(C)
             mixed = attention.mix(v, q, self.key(context), padding=padding, bias=bias)
-        read: Tensor = attention.out(mixed)
-        return read
+        return attention.project_out(v, mixed)
 
 
 class PMA(nn.Module):
-    """Learned seeds that read a set by softmax attention. (B, N, C) -> (B, num_seeds, C).
+    """Learned seeds attend to a set with softmax attention. (B, N, C) -> (B, num_seeds, C).
 
-    Source: Lee et al. 2019, equation (11), without the row-wise layer before.
+    Source: Lee et al. 2019, equation (11), without the row-wise layer before it.
     """
 
     def __init__(self, spec: LayerSpec, *, num_seeds: int = 1, layer_norm: bool = False, dropout: float = 0.0) -> None:
@@ -83,17 +80,16 @@ class PMA(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
         """(B, N, C) -> (B, num_seeds, C)."""
-        pooled: Tensor = self.mab(self.seeds.expand(len(x), -1, -1), x, padding)
-        return pooled
+        return self.mab(self.seeds.expand(len(x), -1, -1), x, padding)
 
 
 class SetBlock(EncoderBlock):
-    """A set that reads itself, at once or through learned points that read it first. (B, N, C) -> (B, N, C).
+    """A set attends to itself, directly or through learned points that attend to it first. (B, N, C) -> (B, N, C).
 
-    `inducing=null` is the set attention block (SAB), a number the induced one (ISAB) at cost N * inducing. Each half
-    of it has one layer where other blocks have an MLP, so encoder.mlp_dim is not read. Sliceformer sorts the values
-    and adds them to the queries, token by token: it needs as many of one as of the other, hence inducing=null.
-    Raises ValueError for sliceformer with inducing points; `forward` raises it for those with a pairwise bias.
+    `inducing=null` is the set attention block (SAB), a number the induced one (ISAB) at cost N * inducing. Each half of
+    the block has one linear layer in place of an MLP, so encoder.mlp_dim has no effect. Sliceformer adds the sorted
+    values to the queries token by token. It needs as many values as queries, so inducing=null.
+    Raises ValueError for sliceformer with inducing points; `forward` raises it for inducing points with a bias.
     Source: Lee et al. 2019, equations (8) to (10); Sliceformer's point cloud code.
     """
 
@@ -105,10 +101,12 @@ class SetBlock(EncoderBlock):
         spec: LayerSpec,
         attention: Attention,
         encoder: EncoderOptions,
+        first: EncoderBlock | None = None,
         *,
-        inducing: Annotated[int, Field(ge=1)] | None = None,
+        inducing: Count | None = None,
         layer_norm: bool = False,
     ) -> None:
+        del first
         super().__init__()
         if inducing is not None and not attention.needs_qk:
             raise ValueError(
@@ -124,26 +122,27 @@ class SetBlock(EncoderBlock):
 
     @classmethod
     def accepts(cls, kind: type[Attention]) -> bool:
-        """Whether attentions of this class can fill the block: softmax over a set or a sort of all of it."""
+        """Whether attentions of this class can fill the block: softmax, or a sort over the whole set."""
         return issubclass(kind, MHA | Sliceformer)
 
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """The values of the tokens, which this block makes itself. (B, N, C) -> (B, N, C)."""
+        """The values, which this block computes itself. (B, N, C) -> (B, N, C)."""
         del padding
-        values: Tensor = self.mab.value(x)
-        return values
+        return self.mab.value(x)
 
     def forward(
-        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
+        self,
+        x: Tensor,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        edges: Edges | None = None,
+        state: LayerState | None = None,
     ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention."""
-        del edges
+        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention, which has no state."""
+        del edges, state
         context = x
         if self.points is not None:
             if bias is not None:
-                raise ValueError(
-                    "inducing points stand between pairs of tokens and their bias; set block.inducing=null"
-                )
+                raise ValueError("a pairwise bias has no place with inducing points; set block.inducing=null")
             context, padding = self.points(x, padding), None
-        y: Tensor = self.mab(x, context, padding, bias)
-        return y
+        return self.mab(x, context, padding, bias)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from sliceformer_lab.batch import Padding
 
@@ -39,34 +38,31 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 def captured(blocks: list[Any]) -> Iterator[list[dict[str, Tensor]]]:
     """What the next forward pass shows of every block: token matrices (B, N, C) by place, and the `lengths` (B,).
 
-    Places are `before`, what the block is given; `input`, what `attention.value` returns; `output`, what
-    `attention.out` receives; and `stream`, what the block returns.
+    Places are `before`, the block's input; `input`, the values of the attention; `output`, the mixed values; and
+    `stream`, the block's output.
     """
     taken: list[dict[str, Tensor]] = [{} for _ in blocks]
-    handles = [handle for block, seen in zip(blocks, taken, strict=True) for handle in _watch(block, seen)]
-    try:
+    with ExitStack() as watching:
+        for block, seen in zip(blocks, taken, strict=True):
+            watching.enter_context(block.attention.observed(_keep_mixing(seen)))
+            handle = block.register_forward_hook(_keep_stream(seen))
+            watching.callback(handle.remove)
         yield taken
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _watch(block: Any, seen: dict[str, Tensor]) -> list[RemovableHandle]:
-    def keep_value(_: nn.Module, _args: Any, output: Tensor) -> None:
-        seen["input"] = output.detach().cpu()
+def _keep_mixing(seen: dict[str, Tensor]) -> Callable[[Tensor, Tensor], None]:
+    def keep(v: Tensor, mixed: Tensor) -> None:
+        seen["input"], seen["output"] = v.detach().cpu(), mixed.detach().cpu()
 
-    def keep_mixed(_: nn.Module, args: Any) -> None:
-        seen["output"] = args[0].detach().cpu()
+    return keep
 
-    def keep_stream(_: nn.Module, args: Any, output: Tensor) -> None:
+
+def _keep_stream(seen: dict[str, Tensor]) -> Callable[[nn.Module, Any, Tensor], None]:
+    def keep(_: nn.Module, args: Any, output: Tensor) -> None:
         padding: Padding | None = args[1] if len(args) > 1 else None
         rows, num_tokens = output.shape[:2]
         seen["lengths"] = torch.full((rows,), num_tokens) if padding is None else padding.lengths.cpu()
         seen["before"] = args[0].detach().cpu()
         seen["stream"] = output.detach().cpu()
 
-    return [
-        block.attention.value.register_forward_hook(keep_value),
-        block.attention.out.register_forward_pre_hook(keep_mixed),
-        block.register_forward_hook(keep_stream),
-    ]
+    return keep

@@ -1,6 +1,6 @@
-"""Channel-wise permutations of tokens. Everything that shifts or sorts goes through `shift_sort`.
+"""Channel-wise permutations of tokens: every shift and sort goes through `shift_sort`.
 
-Attentions know this one function; which implementation runs behind it is decided in `backend`.
+Attentions use only this function; `backend` chooses the implementation.
 """
 
 from sliceformer_lab.permute.backend import available_backends, missing_backends, use_backend

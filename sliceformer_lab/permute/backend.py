@@ -1,7 +1,7 @@
-"""What a backend of `shift_sort` promises, and which of them this machine has.
+"""The contract of a backend of `shift_sort`, and the backends of this machine.
 
-A backend is one module of this package with an instance called `BACKEND`. Where the backend cannot run, importing its
-module raises ImportError whose message is one clause saying why ("the extension is not built").
+A backend is one module of this package with an instance called `BACKEND`. If the backend cannot run, importing its
+module raises an ImportError whose message is one clause with the reason ("the extension is not built").
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 log = logging.getLogger(__name__)
 
 NAMES = ("reference", "plain", "cpu", "triton")
-_KERNELS = {"cpu": "cpu", "cuda": "triton"}  # of a device; where there is none or it passes, plain takes everything
+_KERNELS = {"cpu": "cpu", "cuda": "triton"}  # by device; plain takes every other case
 
 _forced: str | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """Everything about a call besides the values. Tensors are contiguous and on the device of the values.
+    """The arguments of a call besides the values. Tensors are contiguous and on the device of the values.
 
-    With n real tokens, slot i of channel c takes token (i - steps[c]) mod n; then windows of `group_size` slots are
-    sorted, channel c of window k downwards where descending[k, c]. The sort is stable in both directions, counted in
-    slots after the shift; NaN of either sign is the largest value, and -0.0 equals 0.0. With `reference` every channel
-    is sorted all the same and its result placed by ranks: slot i of a window takes what the channel's sort puts at
-    the rank that slot i has in channel 0.
+    With n real tokens, slot i of channel c takes token (i - steps[c]) mod n. Then windows of `group_size` slots are
+    sorted, channel c of window k downwards if descending[k, c]. The sort is stable in both directions, in the order of
+    the slots after the shift; NaN of either sign is the largest value, and -0.0 equals 0.0. With `reference` every
+    channel is sorted as well and the result placed by ranks: slot i of a window takes the channel's value of rank r,
+    where r is the rank of slot i in channel 0.
     """
 
     steps: Tensor | None  # (C,) int64, at least 0, possibly above n; with reference, steps[0] is 0. None: no shift
@@ -46,43 +46,44 @@ class Case:
 class Backend(Protocol):
     """One implementation of `shift_sort` and its gradient, bit-equal to that of `reference.py`.
 
-    The values come as (B, N, C), contiguous, none of the three 0, in float64, float32, float16 or bfloat16.
+    The values are contiguous (B, N, C), each size at least 1, in float64, float32, float16 or bfloat16.
     """
 
     name: str
 
     def covers(self, v: Tensor, case: Case) -> str | None:
-        """None if it takes the case, else why not, in one clause. Looks at shapes, types and devices, never at data.
+        """None if the backend takes the case, else the reason in one clause.
 
-        `v` may be a fake tensor; only its shape, dtype and device count, so that v, y and grad get one answer.
+        Reads only shape, dtype and device of `v`, which may be a fake tensor, so v, y and grad have one answer.
         """
 
     def saved_layout(self, v: Tensor, case: Case) -> tuple[tuple[int, ...], torch.dtype]:
-        """Shape and type of what backward needs besides the case; as little as possible, never the values.
+        """Shape and type of the tensor that `forward` saves for `backward`; small, and never the values.
 
-        The format is the backend's own, but does not depend on the dtype of `v` where `backward` is concerned.
+        The format is the backend's own. `backward` must be able to read it whatever the dtype of `v` was.
         """
 
     def forward(self, v: Tensor, case: Case, save: bool) -> tuple[Tensor, Tensor]:
-        """(B, N, C) -> new contiguous (B, N, C), 0 on padding, and `saved`: as in `saved_layout`, or, without `save`,
-        `nothing_saved(v)`. Autograd is off.
+        """(B, N, C) -> new contiguous (B, N, C), 0 on padding, and the saved tensor.
+
+        The saved tensor has the layout of `saved_layout`, or is `nothing_saved(v)` without `save`. Autograd is off.
         """
 
     def backward(self, grad: Tensor, saved: Tensor, case: Case) -> Tensor:
         """Gradient of the values from that of the result: contiguous (B, N, C) -> new contiguous (B, N, C).
 
-        0 on padding, whatever `grad` holds there. `grad` may be float32 where `v` was not (second derivatives).
+        0 on padding, whatever `grad` holds there. `grad` may be float32 if `v` was not (second derivatives).
         """
 
 
 def nothing_saved(v: Tensor) -> Tensor:
-    """What `forward` returns as `saved` when no gradient is asked for."""
+    """The saved tensor of a call that needs no gradient."""
     return v.new_empty(0, dtype=torch.uint8)
 
 
 @cache
 def _load(name: str) -> Backend | str:
-    """A backend, or why this machine lacks it."""
+    """A backend, or the reason why it cannot run on this machine."""
     try:
         backend: Backend = import_module(f"{__package__}.{name}").BACKEND
     except ImportError as error:
@@ -105,15 +106,16 @@ def available_backends() -> tuple[str, ...]:
 
 
 def missing_backends() -> dict[str, str]:
-    """Why this machine lacks the others, by name."""
+    """The reasons why the other backends cannot run on this machine, by name."""
     return {name: found for name in NAMES if isinstance(found := _load(name), str)}
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Force one backend inside the `with`, in this process, for all threads; code that was compiled recompiles.
+    """Forces one backend inside the `with`, for all threads of this process; compiled code recompiles.
 
-    Raises ValueError for a backend that does not exist here; `shift_sort` raises it for a case that it cannot take.
+    Raises ValueError for a backend that cannot run here; `shift_sort` raises it for a case that the backend cannot
+    take.
     """
     global _forced
     load_backend(name)
@@ -125,14 +127,14 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def forced_backend() -> str | None:
-    """The backend that `use_backend` forces at present."""
+    """The backend that `use_backend` currently forces."""
     return _forced
 
 
 def choose(v: Tensor, case: Case, forced: str | None) -> Backend:
-    """The backend that takes this case: `forced`, or else the kernel of the device of `v`, or else plain.
+    """The backend for this case: `forced`, else the kernel for the device of `v`, else plain.
 
-    Raises ValueError if the forced one cannot take it.
+    Raises ValueError if the forced backend cannot take the case.
     """
     if forced is not None:
         backend = load_backend(forced)

@@ -1,4 +1,4 @@
-"""The compiled CPU backend: calls the kernel of csrc/ through its C interface."""
+"""The compiled CPU backend, which calls the kernel of csrc/ through its C interface."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from sliceformer_lab.permute.backend import Case, nothing_saved
 
-ISAS = ("portable", "avx2", "avx512")  # instruction sets, slowest first, at their number in csrc/dispatch.cpp
+ISAS = ("portable", "avx2", "avx512")  # instruction sets, slowest first, in the numbering of csrc/dispatch.cpp
 _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
-_INTERFACE = 1  # of csrc/dispatch.cpp
-_ILLEGAL = 3  # what its functions return for numbers out of range
+_INTERFACE = 1  # version of the interface in csrc/dispatch.cpp
+_ILLEGAL = 3  # its status for numbers out of range
 _LIBRARY = Path(__file__).with_name("_shift_sort.so")
 
 
 class _Call(ctypes.Structure):
-    """`ShiftSort` of csrc/shift_sort.h."""
+    """The struct `ShiftSort` of csrc/shift_sort.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("input", "out", "saved", "steps", "lengths", "descending")),
@@ -29,7 +29,7 @@ class _Call(ctypes.Structure):
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Raises ImportError, saying why, where the extension is missing or of another version."""
+    """The loaded extension. Raises ImportError with the reason if it is missing or of another version."""
     rebuild = "`pip install -e .` with a C++ compiler builds it"
     if not path.exists():
         raise ImportError(f"the extension is not built; {rebuild}")
@@ -44,12 +44,12 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 class CpuBackend:
-    """Blocks of channels on up to `torch.get_num_threads()` threads, without Python's lock."""
+    """Runs blocks of channels on up to `torch.get_num_threads()` threads, without Python's lock."""
 
     name = "cpu"
 
     def __init__(self, library: ctypes.CDLL, isa: str | None = None) -> None:
-        """Raises ValueError if this machine lacks the instruction set `isa` (None: the widest it has)."""
+        """Raises ValueError if this machine lacks the instruction set `isa`; None means the fastest one it has."""
         self.library = library
         self.isas = tuple(name for number, name in enumerate(ISAS) if library.shift_sort_has(number))
         self.isa = isa or self.isas[-1]
@@ -62,7 +62,7 @@ class CpuBackend:
         if v.dtype not in _DTYPES:
             return f"it takes float64, float32, float16 and bfloat16, not {v.dtype}"
         if v.shape[1] >= 2**31:
-            return "it counts tokens in 32 bits"
+            return "it numbers tokens in 32 bits"
         if v.element_size() == 2 and case.group_size > 2**16:
             return f"it sorts up to 65536 tokens of {v.dtype}"
         return None
@@ -92,7 +92,7 @@ class CpuBackend:
         return grad_v
 
     def _run(self, function: ctypes._NamedFuncPointer, source: Tensor, out: Tensor, saved: Tensor, case: Case) -> None:
-        """Raises ValueError for what would take the kernel outside of its tensors."""
+        """Calls the kernel. Raises ValueError for arguments with which it would leave its tensors."""
         num_samples, num_tokens, num_channels = source.shape
         shape, dtype = self.saved_layout(source, case) if saved.numel() else ((0,), saved.dtype)
         windows = -(-num_tokens // case.group_size)
@@ -127,7 +127,7 @@ class CpuBackend:
                 f"lengths {case.lengths} and group_size {case.group_size}"
             )
         if status != 0:
-            raise MemoryError(f"the CPU kernel found no memory for {tuple(source.shape)}")
+            raise MemoryError(f"the CPU kernel could not allocate memory for {tuple(source.shape)}")
 
 
 def _pointer(tensor: Tensor | None) -> int | None:

@@ -1,4 +1,4 @@
-"""`shift_sort` as one operator of torch, whichever backend runs it."""
+"""`shift_sort` as one operator of torch, for all backends."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def shift_sort(
 ) -> Tensor:
     """Roll each channel along the tokens, then sort it inside windows. (B, N, C) -> (B, N, C).
 
-    With n real tokens (`lengths` (B,), 1 to N, else N), slot i of channel c first takes token (i - steps[c]) mod n,
-    `steps` (C,) non-negative; then each window of `group_size` slots is sorted (None: all slots, which makes the steps
-    redundant; 1: shift only; the last window may be short). Padding slots become 0.
-    `descending` is one bool, (C,) or, window by window, (K, C). With `reference`, channel 0 stays as it is and every
-    other channel takes the rank order of channel 0 in each window.
+    With n real tokens (`lengths` (B,), 1 to N; None means N), slot i of channel c first takes token (i - steps[c]) mod
+    n, with `steps` (C,) non-negative. Then each window of `group_size` slots is sorted (None: all slots, so the steps
+    have no effect; 1: shift only; the last window may be short). Padding slots become 0.
+    `descending` is one bool, (C,), or (K, C) for each window. With `reference`, channel 0 is unchanged and every other
+    channel takes the rank order of channel 0 in each window.
 
-    Values are moved, never computed: all float types are exact, and ties, NaN, inf and gradients are those of
-    `torch.sort(stable=True)`. It can be differentiated again and compiled without a graph break; `torch.func` and
+    Values are moved, never computed, so all float types are exact; ties, NaN, inf and gradients are those of
+    `torch.sort(stable=True)`. The operator has second derivatives and compiles without a graph break; `torch.func` and
     forward-mode derivatives run the reference. Source: CSP, section 3.2; Sliceformer, equation (4).
-    Raises ValueError if group_size is below 1, shapes do not fit, or a backend is forced that cannot take the case.
+    Raises ValueError if group_size is below 1, if shapes do not fit, or if the forced backend cannot take the case.
     """
     arguments = _normalised(v, steps, lengths, descending, group_size)
     if v.numel() == 0:
@@ -73,14 +73,14 @@ def _real_source(
 
 
 def _in_transform() -> bool:
-    """Whether torch.func or forward mode is at work: they drop derivatives of operators that are not torch's own."""
+    """Whether torch.func or forward mode is active: they have no derivatives of custom operators."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def _normalised(
     v: Tensor, steps: Tensor | None, lengths: Tensor | None, descending: bool | Tensor, group_size: int | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, int]:
-    """Steps, lengths, directions and window of a call in one form; a kernel reads as far as their shapes say."""
+    """Steps, lengths, directions and window size of a call in one form. The checks keep a kernel within its arrays."""
     if v.dtype not in _FLOATS:
         raise ValueError(f"values must be float64, float32, float16 or bfloat16, got {v.dtype}")
     if group_size is not None and group_size < 1:
@@ -99,7 +99,7 @@ def _normalised(
 
 
 def _directions(v: Tensor, size: int, descending: bool | Tensor) -> Tensor | None:
-    """`descending` as (1, C) or (K, C), None where everything goes up."""
+    """`descending` as (1, C) or (K, C); None if every window is sorted upwards."""
     if descending is False:
         return None
     directions = torch.as_tensor(descending, dtype=torch.bool, device=v.device)
@@ -136,7 +136,7 @@ def _forward(
     backend: str | None,
     save: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The permuted values and what a gradient needs."""
+    """The permuted values, and the saved tensor for the gradient."""
     case = _case(steps, lengths, descending, group_size, reference)
     return choose(v, case, backend).forward(v.contiguous(), case, save)
 
@@ -178,7 +178,7 @@ def _(grad: Tensor, *_: Any) -> Tensor:
     return grad.new_empty(grad.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     v, steps, lengths, descending, group_size, reference, backend, _ = inputs
     case = _case(steps, lengths, descending, group_size, reference)
     ctx.save_for_backward(output[1], steps, lengths, descending)
@@ -189,14 +189,14 @@ def _gradient(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
     return _backward(grad, *ctx.saved_tensors, *ctx.options), *[None] * 7
 
 
-def _keep_again(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     del output
     ctx.save_for_backward(*inputs[1:5])
     ctx.options = inputs[5:]
 
 
 def _gradient_of_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The permutation itself, applied to `grad`: where every token goes is what the gradient of slot numbers says."""
+    """The permutation applied to `grad`; the gradient of the slot numbers gives the target of every token."""
     slots = torch.arange(grad.shape[1], device=grad.device)[:, None].expand(grad.shape)
     target = _backward(slots.float(), *ctx.saved_tensors, *ctx.options).long()
     lengths = ctx.saved_tensors[2]
@@ -206,5 +206,5 @@ def _gradient_of_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.zeros_like(grad).scatter(1, target, grad), *[None] * 7
 
 
-_forward.register_autograd(_gradient, setup_context=_keep)
-_backward.register_autograd(_gradient_of_gradient, setup_context=_keep_again)
+_forward.register_autograd(_gradient, setup_context=_save_forward)
+_backward.register_autograd(_gradient_of_gradient, setup_context=_save_backward)

@@ -1,8 +1,8 @@
-"""`shift_sort` in torch and numpy alone, at the speed they have: what runs where no kernel does.
+"""`shift_sort` in torch and numpy, for machines and cases without a kernel.
 
-Three facts carry it. A pair needs one bit of memory, not two indices. A gradient is a gather or scatter by a
-permutation, never an accumulation. And numpy sorts integers with vector instructions, which `torch.sort` on a CPU does
-not: a key and its slot packed into one integer make that sort stable and give its permutation.
+Three facts make it fast. A pair needs one bit of memory, not two indices. A gradient is a gather or a scatter by a
+permutation, never an accumulation. numpy sorts integers with vector instructions, unlike `torch.sort` on a CPU, which
+takes 2 to 30 times as long; a key and its slot packed into one integer make that sort stable and give its permutation.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor
 from sliceformer_lab.permute.backend import Case, nothing_saved
 from sliceformer_lab.permute.reference import INTEGERS, padded_slots, sort_keys
 
-_CHUNK = 1 << 17  # values handled at once on a CPU: with their keys and slots they stay in the second-level cache
-_CACHED_BYTES = 64 << 20  # of sources of shifts
-_LONGEST_NETWORK = 8  # slots; from here on a sort is faster, transposition included
+_CHUNK = 1 << 17  # values per step on a CPU; they fit into the second-level cache with their keys and slots
+_CACHED_BYTES = 64 << 20  # for the sources of shifts
+_LONGEST_NETWORK = 8  # slots; for longer windows a sort is faster, even with the transposition
 
 
 class Plain:
     """Takes every case on every device.
 
-    Saved: nothing for a shift; whether each pair was exchanged, bool (B, N // 2, C); else the slot inside its window
-    that each slot was filled from, (B, N, C) in the smallest integer.
+    Saves nothing for a shift. For pairs it saves whether each was exchanged, bool (B, N // 2, C). Otherwise it saves
+    the source of each slot, numbered inside its window, (B, N, C) in the smallest integer type.
     """
 
     name = "plain"
@@ -96,11 +96,11 @@ def _in_pairs(case: Case) -> bool:
     return case.group_size == 2 and not case.reference
 
 
-# Parts of a call that fit into the cache of a CPU
+# Parts of a call that fit into the CPU's cache
 
 
 def _parts(v: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-    """Slices of (B, N, C): some samples whole, or, where one is too large, some of its channels."""
+    """Slices of (B, N, C): some whole samples, or some channels of one sample that is too large."""
     batch, num_tokens, channels = v.shape
     rows, columns = batch, channels
     if v.is_cpu:
@@ -122,7 +122,7 @@ def _restricted(case: Case, part: tuple[slice, slice, slice]) -> Case:
 
 
 def _is_ordinary(x: Tensor) -> bool:
-    """Whether equal means equal bits: neither NaN nor -0.0. Asked on a CPU only, since a device would have to wait."""
+    """Whether equal values have equal bits: no NaN and no -0.0. Always False on a device, which would have to wait."""
     if not x.is_cpu:
         return False
     bits = x.view(INTEGERS[x.element_size()])
@@ -142,7 +142,7 @@ def _shift(x: Tensor, steps: Tensor, lengths: Tensor | None) -> Tensor:
 
 def _sources(slots: Tensor, steps: Tensor, count: Tensor | int) -> Tensor:
     """(slot - step) mod count for slots below the count. Shapes broadcast."""
-    moved = slots - steps % count  # a remainder per value would be slower than everything else
+    moved = slots - steps % count  # a remainder per value would be slower than the rest
     return moved.add_((moved >> 63) & count)  # the count where negative
 
 
@@ -151,8 +151,8 @@ _cache_lock = Lock()
 
 
 def _flat_sources(steps: Tensor, num_tokens: int) -> Tensor:
-    """Where each value of a flattened (N, C) sample is read from: (N * C,). Remembered on a CPU."""
-    if not steps.is_cpu:  # reading the steps would wait for the device
+    """The source of each value of a flattened (N, C) sample: (N * C,). Cached on a CPU."""
+    if not steps.is_cpu:  # reading the steps would synchronise with the device
         return _new_flat_sources(steps, num_tokens)
     key = (num_tokens, steps.numpy().tobytes())
     with _cache_lock:
@@ -202,17 +202,17 @@ def _exchanged_pairs(x: Tensor, swap: Tensor) -> Tensor:
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
-    """First and second of every pair of slots: two (B, N // 2, C). A slot left over is in neither."""
+    """The first and the second slots of all pairs: two (B, N // 2, C), without the last slot of an odd number."""
     return x[:, 0:-1:2], x[:, 1::2]
 
 
 def _before(x: Tensor, y: Tensor, ordinary: bool) -> Tensor:
-    """Where x sorts before y upwards. NaN comes last and equals itself."""
+    """True where x comes before y in ascending order. NaN comes last and equals itself."""
     return x < y if ordinary else (y <= x).logical_or_(x != x).logical_not_()
 
 
 def _exchange(first: Tensor, second: Tensor, swap: Tensor, low: Tensor, high: Tensor) -> None:
-    """Writes first and second to low and high, exchanged where `swap`; by bits, since `where` is not vectorised."""
+    """Writes first and second to low and high, exchanged where `swap`; by bits, because `where` is slow."""
     integer = INTEGERS[first.element_size()]
     first, second = first.view(integer), second.view(integer)
     difference = (first ^ second).bitwise_and_(swap.view(torch.uint8).to(integer).neg_())
@@ -224,7 +224,7 @@ def _exchange(first: Tensor, second: Tensor, swap: Tensor, low: Tensor, high: Te
 
 
 def _order(x: Tensor, case: Case) -> Tensor:
-    """The slots of each window in stable order of their values: (B, N, C) -> (B, N, C) int64, counted over windows."""
+    """The slots of each window in stable order of their values: (B, N, C) -> (B, N, C) int64, numbered over windows."""
     num_tokens, size = x.shape[1], case.group_size
     keys = _directed(sort_keys(x, may_hold_nan=not _is_ordinary(x)), case)
     width = 8 * keys.element_size()
@@ -241,27 +241,27 @@ def _sorted_values(x: Tensor, case: Case) -> Tensor:
     """Ordinary values sorted inside windows: (B, N, C) -> (B, N, C), padding undefined."""
     integer = INTEGERS[x.element_size()]
     keys = _sort_integers(_directed(_mirror(x.view(integer)), case), case.group_size)[:, : x.shape[1]]
-    return _mirror(_turned(keys, case)).view(x.dtype)
+    return _mirror(_reversed_order(keys, case)).view(x.dtype)
 
 
 def _mirror(bits: Tensor) -> Tensor:
-    """Bits of a float to an integer of the same order, and back: all but the sign are turned in negative numbers."""
+    """Bits of a float to an integer of the same order, and back: flips all bits but the sign of negative numbers."""
     limits = torch.iinfo(bits.dtype)
     return (bits >> (limits.bits - 1)).bitwise_and_(limits.max).bitwise_xor_(bits)
 
 
 def _directed(keys: Tensor, case: Case) -> Tensor:
-    """Keys to sort upwards, padding last and the last window filled up. (B, N, C) -> (B, K * group_size, C)."""
+    """Keys for an ascending sort, padding last, the last window completed. (B, N, C) -> (B, K * group_size, C)."""
     largest = torch.iinfo(keys.dtype).max
-    keys = _turned(keys, case)
+    keys = _reversed_order(keys, case)
     if case.lengths is not None:
         keys = keys.masked_fill_(padded_slots(keys, case.lengths), largest)
     tail = -keys.shape[1] % case.group_size
     return torch.cat([keys, keys.new_full((len(keys), tail, keys.shape[2]), largest)], dim=1) if tail else keys
 
 
-def _turned(keys: Tensor, case: Case) -> Tensor:
-    """The order of the keys reversed where the case sorts downwards, in place."""
+def _reversed_order(keys: Tensor, case: Case) -> Tensor:
+    """The keys, their order reversed in place where the case sorts downwards."""
     if case.descending is None:
         return keys
     down = -case.descending.to(keys.dtype)  # True -> all bits set
@@ -280,7 +280,7 @@ def _sort_integers(keys: Tensor, size: int) -> Tensor:
             np.maximum(low, high, out=high)
             low[:] = least
         return keys
-    rows = keys.transpose(1, 2).contiguous()  # vector sorts need contiguous numbers
+    rows = keys.transpose(1, 2).contiguous()  # vectorised sorts need contiguous numbers
     torch.unflatten(rows, 2, (-1, size)).numpy().sort(axis=-1)
     return rows.transpose(1, 2).contiguous()
 
@@ -309,6 +309,6 @@ def _window_starts(x: Tensor, case: Case) -> Tensor:
 
 
 def _ranks(v: Tensor, case: Case) -> Tensor:
-    """Rank of each slot of channel 0 in its window, counted over windows: (B, N, C) -> (B, N, 1)."""
+    """Rank of each slot of channel 0 in its window, numbered over windows: (B, N, C) -> (B, N, 1)."""
     leader = (slice(None), slice(None), slice(0, 1))
     return _order(v[leader].contiguous(), _restricted(case, leader)).argsort(dim=1)

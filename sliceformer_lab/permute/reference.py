@@ -1,4 +1,4 @@
-"""Shift and group sort in plain PyTorch: the definition that a faster backend must equal bit for bit."""
+"""Shift and group sort with `torch.sort`: the definition that faster backends must equal bit for bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a float 
 
 
 class Reference:
-    """Source tokens as int64, found by `torch.sort`. Takes every case."""
+    """Computes the source tokens with `torch.sort` and saves them as int64. Takes every case."""
 
     name = "reference"
 
@@ -40,7 +40,7 @@ BACKEND = Reference()
 
 
 def source_index(v: Tensor, case: Case) -> Tensor:
-    """The token that every slot is read from: (B, N, C) -> (B, N, C) int64, a permutation per sample and channel.
+    """The source token of every slot: (B, N, C) -> (B, N, C) int64, a permutation per sample and channel.
 
     A padding slot is its own source.
     """
@@ -53,9 +53,9 @@ def padded_slots(v: Tensor, lengths: Tensor) -> Tensor:
 
 
 def sort_keys(x: Tensor, *, may_hold_nan: bool = True) -> Tensor:
-    """Integers, of the size of the floats, in the order of `torch.sort`: -0.0 equals 0.0, all NaN are one, above inf.
+    """Integers, of the size of the floats, in the order of `torch.sort`: -0.0 equals 0.0, NaN is above inf.
 
-    The largest integer is never used: it is left for padding. Nor is the smallest, so that ~key reverses the order.
+    The largest integer is reserved for padding. The smallest is not used either, so ~key reverses the order.
     """
     bits = x.view(INTEGERS[x.element_size()])
     limits = torch.iinfo(bits.dtype)
@@ -65,7 +65,7 @@ def sort_keys(x: Tensor, *, may_hold_nan: bool = True) -> Tensor:
 
 
 def _source(x: Tensor, case: Case) -> Tensor:
-    """Source token of every slot, (B, C, N): sorts along a contiguous axis are several times faster on the CPU."""
+    """Source token of every slot, (B, C, N); a sort along a contiguous axis is several times faster on a CPU."""
     num_tokens = x.shape[2]
     source = torch.arange(num_tokens, device=x.device).expand(x.shape)
     padding = None if case.lengths is None else padded_slots(x.mT, case.lengths).mT
@@ -76,12 +76,12 @@ def _source(x: Tensor, case: Case) -> Tensor:
     keys = sort_keys(x).gather(2, source)
     if case.descending is not None:
         down = case.descending.T.repeat_interleave(case.group_size if len(case.descending) > 1 else num_tokens, dim=1)
-        keys ^= -down[:, :num_tokens].to(keys.dtype)  # True -> all bits set: the order reversed
+        keys ^= -down[:, :num_tokens].to(keys.dtype)  # True -> all bits set, which reverses the order
     if padding is not None:
         keys.masked_fill_(padding, torch.iinfo(keys.dtype).max)
     source = _sort_windows(source, keys, case.group_size)
     if case.reference:
-        ranks = source[:, :1].argsort(dim=2)  # of channel 0 at each slot, counted over all windows
+        ranks = source[:, :1].argsort(dim=2)  # of channel 0 at each slot, numbered over all windows
         source = source.gather(2, ranks.expand_as(source))
     return source
 

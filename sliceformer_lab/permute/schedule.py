@@ -1,4 +1,4 @@
-"""Which channel is shifted how far, and which is sorted downwards: integers fixed when a layer is built."""
+"""The shift of each channel, and the channels that are sorted downwards: integers fixed at construction."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def shift_steps(
     window: int = 2,
     reference: bool = False,
 ) -> list[int]:
-    """How far each channel of layer `index` of `depth` is rolled: num_channels steps in [0, max_len).
+    """The shift of each channel of layer `index` of `depth`: num_channels steps in [0, max_len).
 
-    `max_len` is a constant of the run; a step taken from a batch's padded length would move real tokens with the
-    amount of padding. With `reference`, linear_paper starts at 0, since channel 0 stays in place.
-    Source: CSP, section 3.2 and Table 1; linear_window, linear_window0 and exp_code are those of the published code.
+    `max_len` is a constant of the run; steps computed from a batch's padded length would make the result depend on the
+    amount of padding. With `reference`, linear_paper starts at 0, because channel 0 stays in place.
+    Source: CSP, section 3.2 and Table 1; linear_window, linear_window0 and exp_code follow the published code.
     """
     channels = range(num_channels)
     exponents = [(index * num_channels + c) / (depth * num_channels) for c in channels]  # counted over all layers
@@ -46,17 +46,17 @@ def shift_steps(
         case "exp_code":
             steps = [math.ceil(max_len**exponent) for exponent in exponents]
         case "power_paper":
-            # The paper floors the base N^(1 / (LC - 1)), which makes it 1 and every step 0; here it stays real.
+            # The paper rounds the base N^(1 / (LC - 1)) down to 1, which makes every step 0; here it stays real.
             stretch = depth * num_channels / max(depth * num_channels - 1, 1)
             steps = [round(max_len ** (exponent * stretch)) - 1 for exponent in exponents]
     return [step % max_len for step in steps]
 
 
 def interleave_columns(rule: InterleaveRule, num_channels: int, doublings: int) -> list[bool]:
-    """Which of num_channels columns are sorted downwards; their number of alternations doubles with `doublings`.
+    """Whether each of num_channels columns is sorted downwards; each doubling doubles the number of alternations.
 
     doublings = 0 sorts everything upwards. `sine_exact` is Sliceformer's sign of sin(2^doublings pi i / C), i = 1..C,
-    in integers (floating point is wrong at its zeros); `block` is the published code's blocks of equal width.
+    in integers, because floating point is wrong at the zeros; `block` has the published code's blocks of equal width.
     """
     if rule == "block":
         width = max(1, num_channels >> doublings)

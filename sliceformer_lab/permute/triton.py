@@ -1,7 +1,6 @@
-"""shift_sort on CUDA GPUs by the kernels of `triton_kernels`; with TRITON_INTERPRET=1 also, slowly, on the CPU.
+"""`shift_sort` on CUDA GPUs with the kernels of `triton_kernels`; slowly on the CPU with TRITON_INTERPRET=1.
 
-Run so far under Triton's interpreter only, and compiled for sm_90: no GPU was at hand. The sizes of tiles below are
-reasoned, not measured.
+So far tested in Triton's interpreter and compiled for sm_90, not run on a GPU. The tile sizes are not measured.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ _MAX_SAMPLE = 2**31 - 1
 
 
 class TritonBackend:
-    """The kernels behind the interface of `backend.Backend`."""
+    """The Triton kernels as a backend."""
 
     name = "triton"
 
     def covers(self, v: Tensor, case: Case) -> str | None:
         device = "cpu" if INTERPRETED else "cuda"
         if v.device.type != device:
-            return f"it runs on {device} here, and the values are on {v.device.type}"
+            return f"it runs on {device} here, but the values are on {v.device.type}"
         if v.dtype not in _INFINITY:
             return f"it has no keys for {v.dtype}"
         if case.group_size > kernels.MAX_WINDOW:
             return f"it sorts windows of up to {kernels.MAX_WINDOW:,} tokens, not {case.group_size:,}"
         if v.shape[1] * v.shape[2] > _MAX_SAMPLE:
-            return f"it numbers the values of a sample in 32 bits, and {v.shape[1]:,} x {v.shape[2]:,} are too many"
+            return f"it numbers the values of a sample in 32 bits, but this one has {v.shape[1]:,} x {v.shape[2]:,}"
         return None
 
     def saved_layout(self, v: Tensor, case: Case) -> tuple[tuple[int, ...], torch.dtype]:
@@ -92,14 +91,14 @@ def _bits(values: Tensor) -> Tensor:
 
 
 def _ranks_of_first_channel(saved: Tensor, size: int) -> Tensor:
-    """Slot at which each slot's value of channel 0 ends. (B, N, C) places -> (B, N)."""
+    """The final slot of each slot's value of channel 0. (B, N, C) places -> (B, N)."""
     slots = torch.arange(saved.shape[1], device=saved.device)
     came_from = slots // size * size + saved[:, :, 0]
     return torch.empty_like(came_from).scatter_(1, came_from, slots.expand_as(came_from))
 
 
 def _launch(kernel: Any, tile: kernels.Tile, num_rows: int, values: Tensor, *args: Any, **constants: Any) -> None:
-    """Run one program for each tile of each sample. Every kernel ends its arguments with the sizes added here."""
+    """Runs one program for each tile of each sample. The last arguments of every kernel are the sizes added here."""
     batch, num_tokens, channels = values.shape
     row_tiles, channel_tiles = -(-num_rows // tile.rows), -(-channels // tile.columns)
     with torch.cuda.device(values.get_device()):
@@ -117,7 +116,7 @@ def _launch(kernel: Any, tile: kernels.Tile, num_rows: int, values: Tensor, *arg
 
 
 def _direction(case: Case) -> tuple[Tensor | None, int]:
-    """Directions and how far apart those of two windows lie."""
+    """The directions, and the stride between those of two windows."""
     if case.descending is None:
         return None, 0
     return case.descending, case.descending.stride(0) if len(case.descending) > 1 else 0

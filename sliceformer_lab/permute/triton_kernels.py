@@ -1,7 +1,7 @@
-"""Triton kernels of shift_sort. They see the bits of the values as integers, so every value moves untouched.
+"""Triton kernels of `shift_sort`. They read the bits of the values as integers, so values are moved unchanged.
 
-Programs are numbered along C first: those that run together read neighbouring sectors of the same rows, which the
-L2 cache joins. `lengths`, `steps`, `descending` and `saved` may be None; each is then compiled away.
+Programs are numbered along C first, so programs that run together read neighbouring sectors of the same rows, which
+share L2 cache lines. `lengths`, `steps`, `descending` and `saved` may be None and are then removed at compile time.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import triton.language as tl
 
 MAX_WINDOW = 16384  # tokens; a column of packed float32 keys then takes 128 KB of registers, half of a multiprocessor's
 _SECTOR = 32  # bytes that a GPU reads at once
-_VARYING = ("num_tokens", "num_channel_tiles", "num_row_tiles")  # no machine code of its own for each length
+_VARYING = ("num_tokens", "num_channel_tiles", "num_row_tiles")  # not specialised, so lengths share machine code
 
 
 def _power_of_two_from(number: int) -> int:
@@ -28,23 +28,23 @@ class Tile:
 
 
 def copy_tile(num_rows: int, num_channels: int) -> Tile:
-    """Tile of `roll` and `unsort_windows`, which only move: lines of 128 bytes, several loads at once in a thread."""
+    """Tile of `roll` and `unsort_windows`, which only move: lines of 128 bytes, several loads per thread."""
     columns = min(64, _power_of_two_from(num_channels))
     rows = min(_power_of_two_from(num_rows), 2048 // columns)
     return Tile(rows, columns, max(1, min(4, rows * columns // 256)))
 
 
 def pair_tile(num_octets: int, num_channels: int) -> Tile:
-    """Tile of `sort_pairs`, where an element stands for sixteen slots."""
+    """Tile of `sort_pairs`, in which an element covers sixteen slots."""
     columns = min(64, _power_of_two_from(num_channels))
     rows = min(_power_of_two_from(num_octets), 256 // columns)
     return Tile(rows, columns, max(1, min(4, rows * columns // 32)))
 
 
 def sort_tile(size: int, num_tokens: int, num_channels: int, itemsize: int) -> Tile:
-    """Tile of `sort_windows`, where `rows` are windows. All its keys are in registers, 16 to a thread.
+    """Tile of `sort_windows`, in which `rows` are windows. All its keys are in registers, 16 per thread.
 
-    Whole sectors as long as that is 16384 keys at most; a longer window is read in parts of sectors.
+    Reads whole sectors if that is at most 16384 keys; a longer window is read in parts of sectors.
     """
     length = _power_of_two_from(size)
     keys = max(length, min(length * _SECTOR // itemsize, MAX_WINDOW), 4096)
@@ -55,7 +55,7 @@ def sort_tile(size: int, num_tokens: int, num_channels: int, itemsize: int) -> T
 
 @triton.jit
 def _program(num_channel_tiles, num_row_tiles):
-    """(sample, row tile, channel tile) of this program; the sample in 64 bits, since it is multiplied by N C."""
+    """(sample, row tile, channel tile) of this program; the sample in 64 bits, because it is multiplied by N C."""
     index = tl.program_id(0)
     row_tile = (index // num_channel_tiles) % num_row_tiles
     return (index // num_channel_tiles // num_row_tiles).to(tl.int64), row_tile, index % num_channel_tiles
@@ -63,7 +63,7 @@ def _program(num_channel_tiles, num_row_tiles):
 
 @triton.jit
 def _shift_of(steps, channel, count, in_channels):
-    """How far each channel is rolled, below `count`."""
+    """The shift of each channel, below `count`."""
     shift = channel * 0
     if steps is not None:
         shift = (tl.load(steps + channel, mask=in_channels, other=0) % count).to(tl.int32)
@@ -79,7 +79,7 @@ def _source(slot, shift, count):
 
 @triton.jit
 def _key(bits, infinity: tl.constexpr):
-    """int32 in the order of torch.sort: both zeros are 0, NaN is limit - 1, and limit is left for padding."""
+    """int32 in the order of torch.sort: both zeros are 0, NaN is limit - 1, and limit is reserved for padding."""
     limit: tl.constexpr = (1 << (bits.dtype.primitive_bitwidth - 1)) - 1
     wide = bits.to(tl.int32)
     magnitude = wide & limit
@@ -91,7 +91,7 @@ def _key(bits, infinity: tl.constexpr):
 def roll(
     values,  # (B, N, C) bits
     out,  # (B, N, C) bits
-    swaps,  # (B, ceil(N / 16), C) uint8 or None: bit k % 8 of byte k // 8 says whether pair k was exchanged
+    swaps,  # (B, ceil(N / 16), C) uint8 or None: bit k % 8 of byte k // 8 is 1 if pair k was exchanged
     steps,  # (C,) int64
     lengths,  # (B,) int64
     num_tokens,
@@ -102,7 +102,7 @@ def roll(
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    """The shift alone, forward and backward; with `swaps`, backward of the shift and the sort of pairs."""
+    """The shift alone, forward and backward; with `swaps`, the backward pass of shift and sort of pairs."""
     sample, row_tile, channel_tile = _program(num_channel_tiles, num_row_tiles)
     row = row_tile * rows + tl.arange(0, rows)[:, None]
     channel = channel_tile * columns + tl.arange(0, columns)[None, :]
@@ -143,7 +143,7 @@ def sort_pairs(
     rows: tl.constexpr,  # bytes of `saved`, that is, eights of pairs
     columns: tl.constexpr,
 ):
-    """Shift and sort of windows of two slots. Each thread keeps the bits of its own eight pairs."""
+    """Shift and sort of windows of two slots. Each thread holds the bits of its eight pairs."""
     sample, row_tile, channel_tile = _program(num_channel_tiles, num_row_tiles)
     octet = row_tile * rows + tl.arange(0, rows)[:, None]
     channel = channel_tile * columns + tl.arange(0, columns)[None, :]
@@ -190,7 +190,7 @@ def sort_pairs(
 
 @triton.jit
 def _complement(x, bit: tl.constexpr):
-    """Reverse the order of the keys in rows whose number has this bit set."""
+    """Reverses the order of the keys in rows whose number has this bit set."""
     rows: tl.constexpr = x.shape[0]
     columns: tl.constexpr = x.shape[1]
     halves = tl.reshape(x, (rows >> (bit + 1), 2, columns << bit))
@@ -199,7 +199,7 @@ def _complement(x, bit: tl.constexpr):
 
 @triton.jit
 def _exchange(x, bit: tl.constexpr):
-    """Order every two rows that differ in this bit of their number: the smaller keys go where it is 0."""
+    """Orders every two rows that differ in this bit of their number: the smaller keys go to the row with bit 0."""
     rows: tl.constexpr = x.shape[0]
     columns: tl.constexpr = x.shape[1]
     halves = tl.reshape(x, (rows >> (bit + 1), 2, columns << bit))
@@ -220,9 +220,9 @@ def _reversed_bits(number, width: tl.constexpr):
 def _sorted(x, width: tl.constexpr):
     """Bitonic sort of each column of 2^width rows; rank r ends in the row whose number is r with its bits reversed.
 
-    `_exchange` wants both rows in one thread, and the compiler moves the keys through shared memory where they are not.
-    Low bits of a rank are compared most often, and the high bits of a row's number are those that Triton keeps within
-    a thread. Reversed, the sm_90 code for 256 and 1024 rows of 16-bit values has half as many barriers.
+    `_exchange` is fast if both rows are in one thread; otherwise the compiler moves the keys through shared memory. The
+    low bits of a rank are compared most often, but Triton keeps rows within a thread that differ in the high bits of
+    their number. With reversed bits, the sm_90 code for 256 and 1024 rows of 16-bit values has half as many barriers.
     """
     for stage in tl.static_range(1, width + 1):
         if stage < width:
@@ -284,7 +284,7 @@ def sort_windows(
         key, came_from = (packed >> 32).to(tl.int32), (packed & 0xFFFF).to(tl.int32)
     if descending is not None:
         key ^= -down
-    # A key tells the value except for the sign of a zero and the payload of NaN: those are read again.
+    # A key gives the value except for the sign of a zero and the payload of NaN, which are read again.
     moved = tl.where(key < 0, -key | ~limit, key).to(bits.dtype)
     unclear = real & ((key == 0) | (key == limit - 1))
     row = _source(window * size + came_from, shift, count)
@@ -311,7 +311,7 @@ def unsort_windows(
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    """Backward of sort_windows: every slot's gradient goes to the row it came from, and nobody else's goes there."""
+    """Backward pass of sort_windows: the gradient of every slot goes to its source row, one per row."""
     sample, row_tile, channel_tile = _program(num_channel_tiles, num_row_tiles)
     slot = row_tile * rows + tl.arange(0, rows)[:, None]
     channel = channel_tile * columns + tl.arange(0, columns)[None, :]

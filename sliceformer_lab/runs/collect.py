@@ -15,6 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from sliceformer_lab.config.old_options import without_gone
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_config, read_summary
 from sliceformer_lab.runs.papers import FULL
@@ -64,7 +65,7 @@ class RunRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
-        return dict(_flat(_mapping(self.summary.get("options"))))
+        return dict(_flat(without_gone(_mapping(self.summary.get("options")))))
 
     @cached_property
     def protocol(self) -> dict[str, Any]:

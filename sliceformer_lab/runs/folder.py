@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from sliceformer_lab.config.moved import with_current_targets
+from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file
 
@@ -49,14 +50,17 @@ def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tenso
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run; every saved configuration is read here. Raises RunFolderError if there is none."""
+    """The configuration of a run, in today's names and options; every saved configuration is read here.
+
+    Raises RunFolderError if the folder holds none.
+    """
     file = folder / CONFIG
     if not file.is_file():
         raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
     config = OmegaConf.to_container(OmegaConf.load(file))
     if not isinstance(config, dict):
         raise RunFolderError(f"{file} does not hold a configuration")
-    return {str(key): value for key, value in with_current_targets(config).items()}
+    return current_config({str(key): value for key, value in with_current_targets(config).items()})
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

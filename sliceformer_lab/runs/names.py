@@ -16,7 +16,7 @@ from sliceformer_lab.runs.folder import CONFIG
 
 
 def register_resolvers() -> None:
-    """Registers the functions below, `by_attention` and `by_task`. Those with a time in the name are cached, so that the name does not change."""
+    """Registers the functions below, `by_attention` and `by_task`; a name with a time in it is cached, to stay the same."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)

@@ -1,19 +1,21 @@
-"""From a resolved configuration to data module and task, refusing what cannot work before anything is read."""
+"""From a checked configuration to data module and task; refuses combinations that cannot work before data are read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.config.compose import load_option, option_names, resolve_hybrid
-from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, check_options, construct
+from sliceformer_lab.config.checked import ModelNodes, model_of, node_at
+from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
+from sliceformer_lab.config.schema import CheckedNode, ConfigError
 from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.runs.papers import find
+from sliceformer_lab.training.interfaces import TaskModule
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +29,11 @@ def build_data(config: Mapping[str, Any]) -> Any:
         steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
         score_test_each_epoch=config["selection"] == "best_test",
     )
-    return construct(config["data"], plan, where="data")
+    return node_at(config, "data").build(plan)
 
 
 def check_published(published: Mapping[str, Any] | None) -> None:
-    """Raises ConfigError if a run says that it repeats a cell which no paper prints, before hours are spent on it."""
+    """Raises ConfigError if the configuration repeats a published result that our tables do not hold."""
     try:
         if published:
             find(published)
@@ -39,53 +41,53 @@ def check_published(published: Mapping[str, Any] | None) -> None:
         raise ConfigError(str(error)) from error
 
 
-def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
-    """The task of a configuration for data of these sizes, checked for compatibility first."""
-    attention = resolve_hybrid(config["attention"])
-    block: type[EncoderBlock] = check_options(config["block"], "block")
-    check_compatibility(attention, data, block, rope=config["encoder"].get("position") == "rope")
-    model = {node: config[node] for node in MODEL_NODES} | {"attention": attention}
-    task = construct(config["task"], model, data, where="task")
-    if data.ragged and any(layer.attention.fixed_length for layer in task.encoder.blocks):
-        raise ConfigError(
-            f"{data.name} has sequences of many lengths, but attention.groups divides sequences of one length; "
-            "give attention.group_size instead"
-        )
-    if data.unordered and any(layer.attention.order_sensitive for layer in task.encoder.blocks):
+def build_task(config: Mapping[str, Any], data: DataSpec) -> TaskModule:
+    """The task of a configuration for data of these sizes.
+
+    Raises ConfigError if attention, block, position, task and data do not fit together, before anything is built.
+    """
+    model, node = model_of(config), node_at(config, "task")
+    check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
+    task: TaskModule = node.build(model, data)
+    if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
         log.info(
-            f"{data.name}: the attention depends on the order of tokens, which means nothing here; "
-            "data.order=hilbert puts them along a curve"
+            f"{data.name}: this attention depends on the order of tokens, but the points have none; "
+            "data.order=hilbert sorts them along a curve"
         )
     return task
 
 
-def check_compatibility(attention: Mapping[str, Any], data: DataSpec, block: type[EncoderBlock], *, rope: bool) -> None:
-    """Raises ConfigError if the attention cannot take this data, block or position, naming those that can."""
+def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool) -> None:
+    """Raises ConfigError if an attention of the model cannot take this data, block, bias or position.
+
+    The message names the attentions that can.
+    """
+    block: type[EncoderBlock] = model.block.target
+    if block.needs_edges and not data.has_edges:
+        raise ConfigError(f"block: {block.__name__} convolves along edges, but {data.name} has no graphs")
     needs: list[tuple[str, Callable[[type[Attention]], bool]]] = [
         (f"{block.__name__} has a place for {block.place}", block.accepts)
     ]
-    if data.needs_bias:
+    if passes_bias:
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
         needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
-    if block.needs_edges and not data.has_edges:
-        raise ConfigError(f"block: {block.__name__} convolves along edges, but {data.name} has no graphs")
-    if rope:
-        needs.append(("encoder.position=rope turns queries and keys", lambda kind: kind.needs_qk))
+    if model.encoder.options["position"] == "rope":
+        needs.append(("encoder.position=rope rotates queries and keys", lambda kind: kind.needs_qk))
     for reason, fits in needs:
-        for kind in _classes(attention):
+        for kind in _kinds(model.attention):
             if not fits(kind):
-                able = [name for name in option_names("attention") if all(map(fits, _classes_of(name)))]
+                able = [name for name in option_names("attention") if all(map(fits, _kinds_of(name)))]
                 raise ConfigError(
                     f"{reason}, which {kind.__name__} cannot take; attentions that can: {', '.join(able)}"
                 )
 
 
-def _classes(attention: Mapping[str, Any]) -> list[type[Attention]]:
-    length = len(attention.get("pattern", [None]))
-    return [attention_class(attention, index) for index in range(length)]
+def _kinds(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
+    """The attention classes of the layers, without repetition."""
+    return list(dict.fromkeys(layer.target for layer in layers))
 
 
 @cache  # composing every option takes seconds
-def _classes_of(name: str) -> list[type[Attention]]:
-    return _classes(resolve_hybrid(load_option("attention", name)))
+def _kinds_of(name: str) -> list[type[Attention]]:
+    return _kinds(attention_nodes(load_option("attention", name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pytorch_lightning import LightningModule
 from torch import Tensor
@@ -37,6 +37,12 @@ class TaskModule(LightningModule, ABC):
     optim: OptimOptions
     num_steps: int | None  # optimizer steps of the training, known when it starts
     predictions: Mapping[str, SplitPredictions]  # by split, of the last scoring
+
+    @classmethod
+    def passes_bias(cls, options: Mapping[str, Any]) -> bool:
+        """Whether a task with these options passes a pairwise bias to the attention."""
+        del options
+        return False
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
-from sliceformer_lab.config.schema import ConfigError, check_options, construct
+from sliceformer_lab.config.checked import node_at
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import (
@@ -156,21 +157,20 @@ def build_loggers(config: Config, context: RunContext) -> list[Logger]:
     """The CSV logger, and the one of the configuration if there is one."""
     loggers: list[Logger] = [csv_logger(context.folder)]
     if config["logger"]:
-        loggers.append(construct(config["logger"], context, config, where="logger"))
+        loggers.append(node_at(config, "logger").build(context, dict(config)))
     return loggers
 
 
 def build_trainer(config: Config, context: RunContext, task: TaskModule, loggers: list[Logger]) -> pl.Trainer:
     """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
     callbacks = [
-        construct(node, *([context] if _is_ours(node) else []), where=f"callbacks.{name}")
+        node_at(config, f"callbacks.{name}").build(*([context] if _is_ours(node) else []))
         for name, node in config["callbacks"].items()
     ]
-    kind, optim = check_options(config["trainer"], "trainer"), task.optim
-    options = {name: value for name, value in config["trainer"].items() if name != "_target_"}
+    node, optim = node_at(config, "trainer"), task.optim
     try:
-        trainer: pl.Trainer = kind(
-            **options,
+        trainer: pl.Trainer = node.target(
+            **node.options,
             default_root_dir=context.folder,
             max_epochs=optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
             accumulate_grad_batches=optim.accumulate,

@@ -13,12 +13,12 @@ from annotated_types import Ge, Gt
 
 import sliceformer_lab
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import load_option, option_names
-from sliceformer_lab.config.schema import ConfigError, check_options, locate, schema
+from sliceformer_lab.config.schema import ConfigError, check_node, locate, schema
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.block import Block
 from sliceformer_lab.training.build import check_compatibility
 
 node = cache(partial(load_option, "attention"))
@@ -56,9 +56,9 @@ REFUSED = {
     "attention=local attention.block_layout=x": "attention.block_layout: given 'x', should be 'contiguous'",
     "attention=sinkhorn attention.temperature=0": "attention.temperature: given 0, should be greater than 0",
     "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49, got 50",
-    "attention=reformer attention.num_buckets=3": "attention: num_buckets=3 is not an even number of 2 or more",
+    "attention=reformer attention.num_buckets=3": "attention: num_buckets=3 is odd",
     "attention=mega attention.z_dim=3": "attention: num_heads=4 does not divide z_dim=3",
-    "attention=synthesizer attention.mix_dot_product=false encoder.position=rope": "leaves out; set it to true",
+    "attention=synthesizer attention.mix_dot_product=false encoder.position=rope": "has none; set it to true",
     "attention=csp block=set": "SetBlock has a place for mha or sliceformer, which CSP cannot take; attentions that",
     "attention=samsa block=mega": "which SAMSA cannot take; attentions that can: ",
 }
@@ -74,7 +74,7 @@ def test_option_that_cannot_work_is_one_sentence_before_data_is_read(
 @pytest.mark.parametrize("arguments", ["attention=csp", "attention=hybrid attention.pattern=[mha,csp]"])
 def test_rope_without_queries_names_those_that_have_them(refusal: Callable[[str], str], arguments: str) -> None:
     told, _, able = refusal(f"{arguments} encoder.position=rope").partition("; attentions that can: ")
-    assert told == "encoder.position=rope turns queries and keys, which CSP cannot take"
+    assert told == "encoder.position=rope rotates queries and keys, which CSP cannot take"
     names = able.split(", ")
     assert {"mha", "linear", "luna", "reformer"} <= set(names) and not {"csp", "mean", "hybrid"} & set(names)
 
@@ -99,7 +99,7 @@ def _annotations(hint: Any) -> list[Any]:
 @pytest.mark.parametrize(("name", "option", "value"), lower_bounds())
 def test_value_below_the_least_is_refused(name: str, option: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"attention.{option}: given {value}, should be"):
-        check_options(node(name) | {option: value}, "attention")
+        check_node(node(name) | {option: value}, "attention")
 
 
 def test_every_size_of_an_attention_has_a_least_value() -> None:
@@ -113,7 +113,7 @@ def test_every_size_of_an_attention_has_a_least_value() -> None:
 @pytest.mark.parametrize("name", ["linformer", "synthesizer", "bigbird", "sinkhorn", "cosformer", "csp", "mega"])
 def test_attention_that_counts_positions_needs_max_len(name: str) -> None:
     with pytest.raises(ConfigError, match=r"^attention: [^\n]*max_len[^\n]*$"):
-        sliceformer_lab.attention(name, dim=8, num_heads=2)
+        sliceformer_lab.build_attention(name, dim=8, num_heads=2)
 
 
 LARGE = {
@@ -140,7 +140,7 @@ LARGE = {
 def test_window_block_or_sample_beyond_the_sequence_works(name: str, num_tokens: int) -> None:
     torch.manual_seed(0)
     options = node(name.removesuffix("_strided")) | LARGE[name]
-    layer = build_attention(options, LayerSpec(dim=8, num_heads=2, max_len=7))
+    layer = build_layer(options, LayerSpec(dim=8, num_heads=2, max_len=7))
     x = torch.randn(2, num_tokens, 8, requires_grad=True)
     out = layer(x)
     out.sum().backward()
@@ -149,9 +149,10 @@ def test_window_block_or_sample_beyond_the_sequence_works(name: str, num_tokens:
 
 
 def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> None:
-    graphs = DataSpec(name="graphs", num_classes=2, needs_bias=True)
+    nodes = {"encoder": ("encoder", "tiny"), "block": ("block", "vit"), "optim": ("optim", "fast")}
+    model = check_model({key: load_option(*name) for key, name in nodes.items()} | {"attention": node("mean")})
     with pytest.raises(ConfigError) as refused:
-        check_compatibility(node("mean"), graphs, Block, rope=False)
-    told, _, able = str(refused.value).partition("; attentions that can: ")
-    assert told == "graphs passes a pairwise bias, which Mean cannot take"
+        check_compatibility(model, DataSpec(name="graphs", num_classes=2), passes_bias=True)
+    refusal, _, able = str(refused.value).partition("; attentions that can: ")
+    assert refusal == "graphs passes a pairwise bias, which Mean cannot take"
     assert {name.partition("_")[0] for name in able.split(", ")} == {"csp", "hybrid", "mha", "samsa", "sliceformer"}

@@ -22,7 +22,7 @@ from support.attention_checks import (
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import Attention, build_attention
+from sliceformer_lab.attention import Attention, build_layer
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError
@@ -45,7 +45,7 @@ NOT_SMALL = (
 
 def build(name: str, max_len: int | None = N, **options: Any) -> Attention:
     torch.manual_seed(0)
-    return build_attention(load_option("attention", name) | options, make_spec(max_len=max_len)).eval()
+    return build_layer(load_option("attention", name) | options, make_spec(max_len=max_len)).eval()
 
 
 def mha_like(layer: Attention) -> MHA:
@@ -254,7 +254,7 @@ def test_random_blocks_come_from_the_seed_and_stay() -> None:
     drawn = [build("bigbird", block_size=2, num_random=3).random_blocks for _ in range(2)]
     assert torch.equal(*drawn)
     torch.manual_seed(1)
-    other = build_attention(load_option("attention", "bigbird") | {"block_size": 2}, make_spec(max_len=N))
+    other = build_layer(load_option("attention", "bigbird") | {"block_size": 2}, make_spec(max_len=N))
     assert not torch.equal(drawn[0], other.random_blocks)
     assert "random_blocks" in other.state_dict()
 
@@ -265,7 +265,7 @@ BAD = [
     ("bigbird", {"num_random": -1}, "num_random"),
     ("sparse", {"block_size": 0}, "block_size"),
     ("reformer", {"num_hashes": 0}, "num_hashes"),
-    ("reformer", {"num_buckets": 5}, "even"),
+    ("reformer", {"num_buckets": 5}, "odd"),
     ("reformer", {"chunk_length": 0}, "chunk_length"),
     ("sinkhorn", {"block_size": 0}, "block_size"),
     ("sinkhorn", {"num_iters": 0}, "num_iters"),
@@ -294,4 +294,4 @@ def test_refuses_to_build_without_max_len(name: str, options: dict[str, Any]) ->
 @pytest.mark.parametrize("name", SMALL)
 def test_keeps_the_contract_with_small_blocks(name: str, check: Callable[[Factory], None]) -> None:
     options = load_option("attention", name) | SMALL[name]
-    check(lambda spec: build_attention(options, replace(spec, index=1)))
+    check(lambda spec: build_layer(options, replace(spec, index=1)))

@@ -157,7 +157,6 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_padding_changes_nothing, SeesBiasOfPadding),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v / v.shape[1])),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, accepts_padding=False)),
-    (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, fixed_length=True)),
     (checks.check_finite_at_padding, mixing(lambda layer, v, p: v if p is None else v / p.mask[:, :, None])),
     (checks.check_finite_at_padding, mixing(infinite_gradient_at_padding)),
     (checks.check_finite_in_bf16, mixing(lambda layer, v, padding: v / (torch.full_like(v, 1.001) - 1))),

@@ -11,7 +11,7 @@ from support.golden_files import Arrays, file_names, load, padding_of
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import LayerSpec, build_attention, samsa
+from sliceformer_lab.attention import LayerSpec, build_layer, samsa
 from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
 from sliceformer_lab.config.compose import load_option
 
@@ -43,7 +43,7 @@ def yaml_options() -> dict[str, Any]:
 def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     _, heads, _, head_dim = arrays["queries"].shape
     spec = LayerSpec(dim=heads * head_dim, num_heads=heads, project=False)
-    layer = build_attention(yaml_options() | overrides(golden), spec)
+    layer = build_layer(yaml_options() | overrides(golden), spec)
     layer.supports.load_state_dict({name: arrays[f"support_{name}"] for name in ("scores", "keys", "values")})
     return layer.train(golden["noise"])
 

@@ -12,9 +12,9 @@ from support.golden_files import load, padding_of, peer_layer
 from test_golden_blocks import PEERS
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.luna import Luna
-from sliceformer_lab.config.compose import load_option, resolve_hybrid
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 
@@ -28,7 +28,7 @@ def seed() -> None:
 
 def encoder(*pattern: str) -> Encoder:
     sizes = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "mlp_dim": DIM, "position": "none"}
-    attention = resolve_hybrid(load_option("attention", "hybrid") | {"pattern": list(pattern)})
+    attention = load_option("attention", "hybrid") | {"pattern": list(pattern)}
     nodes = load_option("encoder", "tiny") | sizes, load_option("block", "transformer"), attention
     return build_encoder(*nodes, max_len=MAX_LEN).eval()
 
@@ -85,4 +85,4 @@ def test_nothing_is_left_of_a_pass() -> None:
 
 def test_bad_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="memory_size"):
-        build_attention(load_option("attention", "luna") | {"memory_size": 0}, make_spec())
+        build_layer(load_option("attention", "luna") | {"memory_size": 0}, make_spec())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.attention.mega import Mega
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
@@ -114,7 +114,7 @@ def test_a_chunk_of_padding_sees_itself_under_softmax_and_nothing_under_laplace(
 )
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_every_option_keeps_the_contract(check: Any, options: dict[str, Any]) -> None:
-    check(lambda spec: build_attention(yaml_options() | options, spec))
+    check(lambda spec: build_layer(yaml_options() | options, spec))
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -144,7 +144,7 @@ def test_impossible_options_are_told_in_one_sentence(
     spec: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        build_attention(yaml_options() | options, checks.make_spec(**spec))
+        build_layer(yaml_options() | options, checks.make_spec(**spec))
     assert "\n" not in str(error.value)
 
 

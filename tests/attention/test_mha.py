@@ -125,7 +125,7 @@ def test_times_tokens_multiplies_the_mix_by_the_largest_number_of_tokens() -> No
 
 
 def test_times_tokens_is_refused_where_their_number_is_unknown() -> None:
-    with pytest.raises(ValueError, match="give max_len"):
+    with pytest.raises(ValueError, match="set max_len"):
         MHA(make_spec(max_len=None), times_tokens=True)
 
 

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.permutation import PermutationAttention
+from sliceformer_lab.attention.published_padding import CSPPublishedPadding, SliceformerPublishedPadding
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
 
@@ -66,7 +67,7 @@ def test_reference_channel_stays_and_all_channels_share_its_order(cls: type[Perm
     assert torch.equal(ranks, ranks[..., :1].expand_as(ranks))
 
 
-@pytest.mark.parametrize(("cls", "one_window"), [(CSP, {"groups": 1}), (Sliceformer, {})])
+@pytest.mark.parametrize(("cls", "one_window"), [(CSP, {"group_size": None}), (Sliceformer, {})])
 def test_an_aligned_complete_sort_moves_with_its_tokens(
     cls: type[PermutationAttention], one_window: dict[str, Any]
 ) -> None:
@@ -101,12 +102,6 @@ def test_interleave_runs_from_many_alternations_to_none() -> None:
     assert not last.any()
     low_first = make(Sliceformer, order="interleave", layer_order="low_first")
     assert torch.equal(low_first.columns, last)
-
-
-def test_groups_say_what_group_size_says() -> None:
-    v = torch.randn(2, 12, 8)
-    for groups, group_size in ((3, 4), (12, 1), (1, None)):
-        assert torch.equal(make(CSP, groups=groups).mix(v), make(CSP, group_size=group_size).mix(v))
 
 
 def test_steps_come_from_max_len_and_not_from_the_batch() -> None:
@@ -175,27 +170,25 @@ def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
 # Published padding
 
 
-@pytest.mark.filterwarnings("ignore:padding=published")
 @pytest.mark.parametrize(
-    ("cls", "options"),
-    [(CSP, {}), (Sliceformer, {}), (Sliceformer, {"order": "max_exchange"})],
+    ("cls", "published_cls", "options"),
+    [
+        (CSP, CSPPublishedPadding, {}),
+        (Sliceformer, SliceformerPublishedPadding, {}),
+        (Sliceformer, SliceformerPublishedPadding, {"order": "max_exchange"}),
+    ],
     ids=["csp", "sliceformer", "sliceformer_max"],
 )
 def test_published_padding_lets_padding_reach_real_tokens(
-    cls: type[PermutationAttention], options: dict[str, Any]
+    cls: type[PermutationAttention], published_cls: type[PermutationAttention], options: dict[str, Any]
 ) -> None:
     v = torch.randn(3, 12, 8)
-    exact, published = make(cls, **options), make(cls, padding="published", **options)
+    exact, published = make(cls, **options), make(published_cls, **options)
     assert torch.equal(published.mix(v), exact.mix(v))
     mixed = published.mix(v, padding=PADDING)
     assert not torch.equal(mixed[PADDING.mask], exact.mix(v, padding=PADDING)[PADDING.mask])
     maps = published.implied_map(v, PADDING)
     assert maps.shape == (3, 8, 12, 12)
-
-
-def test_published_padding_warns() -> None:
-    with pytest.warns(UserWarning, match="padding=published"):
-        make(CSP, padding="published")
 
 
 # Refusals
@@ -204,17 +197,12 @@ def test_published_padding_warns() -> None:
 @pytest.mark.parametrize(
     ("cls", "options", "spec", "message"),
     [
-        (CSP, {"groups": 5}, {}, "groups=5 does not divide max_len=12"),
-        (CSP, {"groups": 3, "group_size": 4}, {}, "two ways to say one thing"),
-        (CSP, {"groups": 3, "shift": "none"}, {"max_len": None}, "groups=3 divides the longest sequence"),
-        (CSP, {}, {"max_len": None}, "shift=linear_paper takes its steps from the longest sequence"),
+        (CSP, {}, {"max_len": None}, "shift=linear_paper computes its steps from the longest sequence"),
         (CSP, {"shift": "none", "order": "random"}, {"max_len": None}, "order=random draws a direction"),
-        (CSP, {"reference": "channel0", "order": "descend"}, {}, "order=descend has no meaning beside reference"),
-        (Sliceformer, {"reference": "channel0", "order": "interleave"}, {}, "order=interleave has no meaning"),
-        (CSP, {"reference": "channel0", "padding": "published"}, {}, "padding=published exists for reference=none"),
+        (CSP, {"reference": "channel0", "order": "descend"}, {}, "order=descend has no effect with reference"),
+        (Sliceformer, {"reference": "channel0", "order": "interleave"}, {}, "order=interleave has no effect"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:padding=published")
 def test_constructor_refuses(
     cls: type[PermutationAttention], options: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
@@ -222,19 +210,9 @@ def test_constructor_refuses(
         make(cls, spec=spec, **options)
 
 
-@pytest.mark.parametrize(
-    ("options", "num_tokens", "padding", "message"),
-    [
-        ({"groups": 3}, 12, PADDING, "groups counts the windows of exactly max_len=12"),
-        ({"groups": 3}, 11, None, "groups counts the windows of exactly max_len=12"),
-        ({"order": "random"}, 13, None, "drawn for max_len=12 tokens, got 13"),
-    ],
-)
-def test_mix_refuses_lengths_that_an_option_cannot_take(
-    options: dict[str, Any], num_tokens: int, padding: Padding | None, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(CSP, **options).mix(torch.zeros(3, num_tokens, 8), padding=padding)
+def test_a_random_order_refuses_more_tokens_than_it_was_drawn_for() -> None:
+    with pytest.raises(ValueError, match="drawn for max_len=12 tokens, got 13"):
+        make(CSP, order="random").mix(torch.zeros(3, 13, 8))
 
 
 def test_only_an_aligned_sort_has_a_reference_channel() -> None:

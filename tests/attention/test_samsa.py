@@ -15,11 +15,11 @@ from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import attention_class, samsa
+from sliceformer_lab.attention import samsa
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.schema import ConfigError, check_node
 from sliceformer_lab.training.build import build_data, build_task
 
 N, K = 11, 3
@@ -246,7 +246,7 @@ def test_mix_without_scores_is_refused() -> None:
 @pytest.mark.parametrize("fault", [{"sample_size": 0}, {"tau": 0.0}, {"mode": "firm"}, {"proxy": "triple"}], ids=str)
 def test_a_bad_option_is_named_in_one_sentence(fault: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"^attention.{next(iter(fault))}: [^\n]*$"):
-        attention_class(load_option("attention", "samsa") | fault)
+        check_node(load_option("attention", "samsa") | fault, "attention")
 
 
 def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:

@@ -134,7 +134,7 @@ def test_wrong_values_are_reported_all_at_once(lab: Callable[..., Outcome]) -> N
     ("arguments", "sentence"),
     {
         "encoder.dim=130 encoder.num_heads=4": "encoder: num_heads=4 does not divide dim=130",
-        "attention=csp attention.groups=3": "attention: groups=3 does not divide max_len=16",
+        "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49",
         "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
         "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
         "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",

@@ -254,12 +254,12 @@ def test_want_of_memory_is_a_row_and_others_go_on() -> None:
 
 
 def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
-    node = {"_target_": "sliceformer_lab.attention.csp.CSP", "groups": 3}  # does not divide 8 tokens
+    node = {"_target_": "sliceformer_lab.attention.sparse.Sparse", "block_size": 4, "num_summary": 4}
     work = Workload("layer", "layer", 8, 1, 8)
     variant = Variant("csp", node=node)
     rows = run_contest(Comparison(work, (variant,), variant), BenchmarkOptions(rounds=2, warmup=1))
     assert [(row.status, row.seconds) for row in rows] == [("failed", None)] * 2
-    assert "groups=3 does not divide max_len=8" in rows[0].note
+    assert "num_summary must be within 0..block_size-1 = 3, got 4" in rows[0].note
 
 
 # rows

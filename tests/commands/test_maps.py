@@ -13,7 +13,7 @@ from support.runs import small_config
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
@@ -35,7 +35,7 @@ def mixed(name: str, batch: int = 1, padding: Padding | None = None, **options: 
     """What the operator of an attention was given in a forward pass on random tokens."""
     torch.manual_seed(0)
     spec = LayerSpec(dim=CHANNELS, num_heads=HEADS, max_len=TOKENS)
-    attention = build_attention(load_option("attention", name) | options, spec).eval()
+    attention = build_layer(load_option("attention", name) | options, spec).eval()
     x = torch.randn(batch, TOKENS, CHANNELS)
     with mixing([SimpleNamespace(attention=attention)]) as calls, torch.no_grad():
         attention(x, padding)
@@ -71,7 +71,7 @@ def test_a_permutation_has_sums_of_one_full_rank_and_one_token_to_read(name: str
 
 def test_maps_of_softmax_are_its_weights() -> None:
     torch.manual_seed(0)
-    attention = build_attention(load_option("attention", "mha"), LayerSpec(dim=CHANNELS, num_heads=HEADS)).eval()
+    attention = build_layer(load_option("attention", "mha"), LayerSpec(dim=CHANNELS, num_heads=HEADS)).eval()
     x = torch.randn(1, TOKENS, CHANNELS)
     with mixing([SimpleNamespace(attention=attention)]) as calls, torch.no_grad():
         attention(x)

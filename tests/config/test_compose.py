@@ -7,13 +7,13 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from support.attention_checks import make_spec
 
-from sliceformer_lab.attention import attention_class, build_attention
+from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.fnet import FNet
-from sliceformer_lab.attention.hybrid import hybrid
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.config.compose import CONF_DIR, HYBRID, load_option, option_names, resolve_hybrid
-from sliceformer_lab.config.schema import ConfigError, locate
+from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
+from sliceformer_lab.config.schema import ConfigError
 
 PATTERN = "pattern=[fnet,identity,mha]"
 
@@ -34,9 +34,9 @@ def test_unknown_option_names_the_nearest_and_the_rest() -> None:
         load_option("attention", "mah")
 
 
-def test_misspelt_override_is_told_with_the_nearest_name() -> None:
+def test_misspelt_override_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"attention.gat: there is no such option; did you mean gate\?"):
-        build_attention(load_option("attention", "mha", ["gat=true"]), make_spec())
+        build_layer(load_option("attention", "mha", ["gat=true"]), make_spec())
 
 
 def test_override_without_a_value_is_one_sentence() -> None:
@@ -57,50 +57,43 @@ def test_running_hydra_is_left_as_it_was() -> None:
 
 
 def test_hybrid_repeats_its_pattern_over_the_layers() -> None:
-    node = resolve_hybrid(load_option("attention", "hybrid", [PATTERN]))
-    built = [type(build_attention(node, make_spec(index=index))) for index in range(5)]
-    assert built == [attention_class(node, index) for index in range(5)] == [FNet, Identity, MHA, FNet, Identity]
+    node = load_option("attention", "hybrid", [PATTERN])
+    built = [type(build_layer(node, make_spec(index=index))) for index in range(5)]
+    layers = [layer.target for layer in attention_nodes(node, depth=5)]
+    assert built == layers == [FNet, Identity, MHA, FNet, Identity]
 
 
 def test_hybrid_passes_options_to_the_attention_they_name() -> None:
-    node = resolve_hybrid(load_option("attention", "hybrid", [PATTERN, "options={mha: {gate: true}}"]))
-    assert build_attention(node, make_spec(index=2)).gate is not None
+    node = load_option("attention", "hybrid", [PATTERN, "options={mha: {gate: true}}"])
+    assert build_layer(node, make_spec(index=2)).gate is not None
 
 
-def test_hybrid_tells_a_fault_at_the_place_the_user_wrote_it() -> None:
-    node = resolve_hybrid(load_option("attention", "hybrid", [PATTERN, "options={mha: {gat: true}}"]))
-    with pytest.raises(ConfigError, match=r"attention.options.mha.gat: .*did you mean gate\?"):
-        attention_class(node, 2)
+def test_every_fault_of_a_hybrid_is_named_at_the_place_the_user_wrote_it() -> None:
+    options = "options={mha: {gat: true}, fnet: {modes: 1}, fnt: {}}"
+    with pytest.raises(ConfigError) as refused:
+        attention_nodes(load_option("attention", "hybrid", [PATTERN, options]))
+    for place in (
+        "mha.gat: there is no such option; did you mean gate",
+        "fnet.modes: ",
+        "fnt: fnt is not in the pattern",
+    ):
+        assert f"attention.options.{place}" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "message"),
     [
         ("pattern=[mha,cps]", "attention=cps: there is no such option; did you mean csp"),
         ("pattern=[mha,hybrid]", "hybrid is itself a hybrid"),
         ("options={fnt: {}}", r"attention.options.fnt: fnt is not in the pattern \['csp', 'mha'\]"),
+        ("pattern=[]", "attention.pattern: given"),
     ],
 )
-def test_wrong_hybrid_is_refused_before_anything_is_built(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        resolve_hybrid(load_option("attention", "hybrid", [override]))
-
-
-@pytest.mark.parametrize(("override", "told"), [("pattern=[]", "attention.pattern: given"), ("members={}", "resolve")])
-def test_hybrid_that_was_not_resolved_is_refused(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        build_attention(load_option("attention", "hybrid", [override]), make_spec())
-
-
-def test_the_name_by_which_a_hybrid_is_known_is_that_of_the_function() -> None:
-    assert locate(HYBRID) is hybrid
-
-
-def test_attention_that_is_no_hybrid_is_left_as_it_is() -> None:
-    node = load_option("attention", "mha")
-    assert resolve_hybrid(node) == node
+def test_wrong_hybrid_is_refused_before_anything_is_built(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        attention_nodes(load_option("attention", "hybrid", [override]))
 
 
 def test_rope_is_refused_where_there_are_no_queries_and_keys() -> None:
-    with pytest.raises(ConfigError, match="attention: rope turns queries and keys"):
-        build_attention(load_option("attention", "identity"), make_spec(rope=True))
+    with pytest.raises(ConfigError, match="attention: rope rotates queries and keys"):
+        build_layer(load_option("attention", "identity"), make_spec(rope=True))

@@ -13,7 +13,7 @@ import yaml
 from support.yaml_options import as_yaml, folded
 
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
-from sliceformer_lab.config.schema import check_options, locate, schema
+from sliceformer_lab.config.schema import check_node, locate, schema
 
 # conf/attention, encoder and block have tests of their own, conf/recipe too
 GROUPS = ("task", "data", "optim", "callbacks", "logger")
@@ -67,7 +67,7 @@ def test_yaml_lists_every_option_and_nothing_else(group: str, name: str) -> None
 
 @pytest.mark.parametrize("name", option_names("trainer"))
 def test_options_of_the_trainer_are_lightnings(name: str) -> None:
-    check_options(nodes("trainer", name)[0], "trainer")
+    check_node(nodes("trainer", name)[0], "trainer")
 
 
 @pytest.mark.parametrize(("group", "name"), OPTIONS)

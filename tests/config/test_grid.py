@@ -10,10 +10,10 @@ import pytest
 import torch
 from support import task_modules
 
-from sliceformer_lab.attention import attention_class
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
-from sliceformer_lab.config.schema import MODEL_NODES, ConfigError
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
+from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.build import build_task
 
@@ -34,13 +34,10 @@ def task_nodes(task: str) -> dict[str, Any]:
     return nodes
 
 
-def can_take(name: str, data: DataSpec) -> bool:
-    """Whether all layers of an attention say of themselves that they can take the data."""
-    node = resolve_hybrid(attention_node(name))
-    layers = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
-    return all(
-        (layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not data.needs_bias) for layer in layers
-    )
+def can_take(name: str, data: DataSpec, *, bias: bool) -> bool:
+    """Whether all layers of an attention accept the padding of the data, and a bias if there is one."""
+    layers = [layer.target for layer in attention_nodes(attention_node(name))]
+    return all((layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not bias) for layer in layers)
 
 
 @pytest.mark.parametrize("task", option_names("task"))
@@ -49,7 +46,9 @@ def test_every_attention_learns_a_step_of_a_task_or_is_refused(task: str, tmp_pa
     batch: Batch = next(iter(data.train_dataloader()))
     assert len(batch) == 4 and (batch.padding is not None) == data.spec.ragged
     nodes = task_nodes(task)
-    taken = {name for name in option_names("attention") if can_take(name, data.spec)}
+    taken = {
+        name for name in option_names("attention") if can_take(name, data.spec, bias=nodes["task"].get("bias", False))
+    }
     assert {"mha", "csp"} & taken
     for name in option_names("attention"):
         torch.manual_seed(0)
@@ -66,3 +65,32 @@ def test_every_attention_learns_a_step_of_a_task_or_is_refused(task: str, tmp_pa
         model.optim.build_optimizer(model).step()
         with torch.no_grad():
             assert model.eval()(batch).isfinite().all(), name
+
+
+GRAPHS = {
+    "qm9_gap": [],
+    "zinc": [],
+    "pcqm4m": [],
+    "molecule_csv": ["data.file=molecules.csv", "data.targets=[gap]"],
+    "peptides_func": [],
+    "peptides_struct": [],
+}
+
+
+@pytest.mark.parametrize("task", GRAPHS)
+def test_a_task_on_graphs_that_passes_no_bias_takes_every_attention(task: str) -> None:
+    no_bias = [] if task.startswith("peptides") else ["task.bias=false"]
+    composed = compose_root([f"task={task}", "encoder=tiny", *no_bias, *GRAPHS[task]])
+    spec = construct(composed["data"], where="data").spec
+    assert spec.ragged
+    for name in option_names("attention"):
+        if can_take(name, spec, bias=False):
+            with torch.device("meta"):
+                build_task(composed | {"attention": attention_node(name)}, spec)
+    assert can_take("identity", spec, bias=False) and can_take("linformer", spec, bias=False)
+
+
+def test_a_task_on_graphs_that_passes_a_bias_refuses_linformer() -> None:
+    composed = compose_root(["task=zinc", "encoder=tiny", "attention=linformer"])
+    with pytest.raises(ConfigError, match="zinc passes a pairwise bias, which Linformer cannot take"):
+        build_task(composed, construct(composed["data"], where="data").spec)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.yaml_options import as_yaml, folded
 
-from sliceformer_lab.attention import attention_class
-from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import locate, schema
 
 NAMES = option_names("attention")
@@ -37,7 +37,7 @@ def test_every_class_has_a_yaml_named_after_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_pass_the_signature_check(name: str) -> None:
-    attention_class(resolve_hybrid(load_option("attention", name)))
+    attention_nodes(load_option("attention", name))
 
 
 @pytest.mark.parametrize("file", sorted((CONF_DIR / "attention").glob("*.yaml")), ids=lambda file: file.stem)

@@ -16,9 +16,9 @@ from support import official_points, task_modules
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.data.points.base import CloudOptions
 from sliceformer_lab.data.points.clouds import curve_order, farthest_points, read_cloud
 from sliceformer_lab.data.points.point_folder import PointFolder
@@ -258,7 +258,7 @@ def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
 def test_attentions_say_truly_whether_the_order_of_tokens_matters(name: str) -> None:
     torch.manual_seed(0)
     spec = LayerSpec(dim=16, num_heads=4, max_len=24)
-    layer = build_attention(resolve_hybrid(load_option("attention", name)), spec).eval()
+    layer = build_layer(load_option("attention", name), spec).eval()
     x = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(1))
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
     assert order[0] != 0  # the first token is another one, which some treat apart

@@ -18,10 +18,10 @@ from support.runs import assert_equal_runs, small_config
 from support.task_modules import ready
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import attention_class
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.callbacks.guard import Guard
-from sliceformer_lab.config.compose import compose_root, load_option, option_names, resolve_hybrid
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES
 from sliceformer_lab.data.loader import PassSampler
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
@@ -44,8 +44,7 @@ def attention_node(name: str) -> dict[str, Any]:
 
 
 def accepts_padding(name: str) -> bool:
-    node = resolve_hybrid(attention_node(name))
-    return all(attention_class(node, index).accepts_padding for index in range(len(node.get("pattern", [None]))))
+    return all(layer.target.accepts_padding for layer in attention_nodes(attention_node(name)))
 
 
 PADDED = list(filter(accepts_padding, option_names("attention")))

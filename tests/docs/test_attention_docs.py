@@ -55,7 +55,7 @@ def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses(matrix: str) 
         assert sum(f"`task={task}`" in names for names in header) == 1
     rope = next(i for i, names in enumerate(header) if "rope" in names)
     assert (row(matrix, "mha")[rope], row(matrix, "csp")[rope]) == ("yes", "–")
-    assert "- `encoder.position=rope`: encoder.position=rope turns queries and keys." in matrix
+    assert "- `encoder.position=rope`: encoder.position=rope rotates queries and keys." in matrix
 
 
 def test_picture_is_of_the_committed_measurements(docs: ModuleType) -> None:

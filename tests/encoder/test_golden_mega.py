@@ -10,7 +10,7 @@ import torch
 from support.golden_files import Arrays, file_names, load
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import construct
@@ -73,7 +73,7 @@ def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
     encoder = EncoderOptions(
         dim=spec.dim, depth=spec.depth, num_heads=1, mlp_dim=golden["ffn_width"] or 1, position="none"
     )
-    mixer = build_attention(yaml_of("attention", name) | attention, spec)
+    mixer = build_layer(yaml_of("attention", name) | attention, spec)
     layer: MegaBlock = construct(yaml_of("block", "mega") | block, spec, mixer, encoder)
     layer.load_state_dict(weights(cut(golden, arrays) if is_csp else arrays, layer))
     return layer.eval()

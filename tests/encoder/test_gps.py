@@ -14,7 +14,7 @@ from sliceformer_lab.config.compose import compose_root, load_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.gps_block import GPSBlock
-from sliceformer_lab.encoder.structure import edges_among_tokens
+from sliceformer_lab.encoder.graph_tokens import edges_among_tokens
 from sliceformer_lab.training.build import build_data, build_task
 
 LENGTHS = torch.tensor([4, 2, 1])  # nodes; one token in front of them
@@ -121,9 +121,9 @@ def test_an_attention_without_a_place_is_refused() -> None:
 
 def test_a_block_without_edges_says_so() -> None:
     x, padding, edges, _ = sample()
-    with pytest.raises(ValueError, match="was given none"):
+    with pytest.raises(ValueError, match="convolves along edges, but the batch has none"):
         one_block()(x, padding)
-    with pytest.raises(ValueError, match="reads the features of edges"):
+    with pytest.raises(ValueError, match="reads edge features"):
         one_block()(x, padding, None, Edges(edges.nodes, edges.index))
 
 

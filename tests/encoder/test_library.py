@@ -1,4 +1,4 @@
-"""Use from a notebook: names that load when used, and one name for a package and a function."""
+"""Use from a notebook: the public names, loaded on first use."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ import sliceformer_lab
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.config.schema import ConfigError
 
-BEFORE_AND_AFTER = """
+FIRST_USE = """
 import sys
 import sliceformer_lab
 dir(sliceformer_lab)
 print("torch" in sys.modules)
-print(type(sliceformer_lab.attention("csp", dim=8, num_heads=2, max_len=4)).__name__)
-from sliceformer_lab.attention import Attention
-print(type(sliceformer_lab.attention("csp", dim=8, num_heads=2, max_len=4)).__name__)
+print(type(sliceformer_lab.build_attention("csp", dim=8, num_heads=2, max_len=4)).__name__)
 """
 
 
-def test_a_fresh_import_has_no_torch_and_attention_can_be_called_before_and_after_its_package() -> None:
-    done = subprocess.run([sys.executable, "-c", BEFORE_AND_AFTER], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["False", "CSP", "CSP"], done.stderr
+def test_a_fresh_import_has_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["False", "CSP"], done.stderr
 
 
 def test_attention_is_the_named_one_with_the_overrides() -> None:
-    attention = sliceformer_lab.attention(  # type: ignore[operator]
+    attention = sliceformer_lab.build_attention(
         "csp", dim=384, num_heads=6, max_len=196, head_dim=32, grid=(14, 14), overrides={"group_size": 7}
     )
     assert isinstance(attention, CSP) and attention.group_size == 7
@@ -38,9 +36,7 @@ def test_attention_is_the_named_one_with_the_overrides() -> None:
 
 
 def test_a_hybrid_takes_its_first_layer() -> None:
-    attention = sliceformer_lab.attention(  # type: ignore[operator]
-        "hybrid", dim=8, num_heads=2, overrides={"pattern": ["mean", "mha"]}
-    )
+    attention = sliceformer_lab.build_attention("hybrid", dim=8, num_heads=2, overrides={"pattern": ["mean", "mha"]})
     assert type(attention).__name__ == "Mean"
 
 
@@ -52,9 +48,11 @@ def test_a_hybrid_takes_its_first_layer() -> None:
         ("csp", {"group_size": "two"}, "attention.group_size: given 'two'"),
     ],
 )
-def test_a_wrong_name_or_option_is_told_in_one_sentence(name: str, overrides: dict[str, object], message: str) -> None:
+def test_a_wrong_name_or_option_is_refused_in_one_sentence(
+    name: str, overrides: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        sliceformer_lab.attention(name, dim=8, num_heads=2, max_len=4, overrides=overrides)  # type: ignore[operator]
+        sliceformer_lab.build_attention(name, dim=8, num_heads=2, max_len=4, overrides=overrides)
     assert "\n" not in str(error.value)
 
 

@@ -197,11 +197,10 @@ def test_dropouts_stand_where_the_options_say() -> None:
     assert (block.hidden_dropout.p, block.mlp.drop1.p) == (0.2, 0.2)
     assert block.attention.spec.attention_dropout == 0.3
     seen: dict[str, Tensor] = {}
-    for name in ("gates", "attention"):
-        getattr(block, name).register_forward_pre_hook(lambda _, inputs, name=name: seen.update({name: inputs[0]}))
-    block.attention.value.register_forward_pre_hook(lambda _, inputs: seen.update(value=inputs[0]))
-    block(tokens())
-    for name, rate in (("gates", 0.1), ("value", 0.2)):  # what reads the average, and the values
+    block.gates.register_forward_pre_hook(lambda _, inputs: seen.update(gates=inputs[0]))
+    with block.attention.observed(lambda v, _: seen.update(value=v)):
+        block(tokens())
+    for name, rate in (("gates", 0.1), ("value", 0.2)):  # the input of the gates, and the values
         assert (seen[name] == 0).float().mean().item() == pytest.approx(rate, abs=0.05)
 
 
@@ -217,18 +216,16 @@ def test_rope_turns_queries_and_keys(attention: str) -> None:
 
 def test_the_spectrum_sees_what_the_operator_reads_and_gives() -> None:
     block, seen = first_block(make("csp")), dict[str, Tensor]()
-    block.attention.value.register_forward_hook(lambda _, __, v: seen.update(input=v))
-    block.attention.out.register_forward_pre_hook(lambda _, inputs: seen.update(output=inputs[0]))
-    block(tokens())
+    with block.attention.observed(lambda v, mixed: seen.update(input=v, output=mixed)):
+        block(tokens())
     assert_close(seen["output"], block.attention.mix(seen["input"]), rtol=0, atol=0)
 
 
 def test_the_encoder_shows_the_channel_its_last_sort_follows() -> None:
     encoder, x, seen = make("csp_reference"), tokens(), []
     out, reference = encoder.with_reference(x)
-    last: Any = encoder.blocks[-1]
-    last.attention.value.register_forward_hook(lambda _, __, v: seen.append(v[..., 0]))
-    assert_close(out, encoder(x))
+    with encoder.attentions[-1].observed(lambda v, _: seen.append(v[..., 0])):
+        assert_close(out, encoder(x))
     assert_close(reference, seen[0])
 
 

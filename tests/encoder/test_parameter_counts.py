@@ -11,7 +11,6 @@ import torch
 
 from sliceformer_lab.config.compose import compose_root, load_option
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.tasks.base import ModelConfig
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.build import build_data, build_task
 
@@ -89,18 +88,18 @@ def option(group: str, name: str) -> dict[str, Any]:
 def model(cell: Cell) -> ImageClassification:
     from_timm = cell.encoder == "vit_s"  # final norm in the encoder, none in the head
     images = cell.images
-    config = ModelConfig(
-        encoder=option("encoder", cell.encoder) | (cell.encoder_options or {}),
-        block=option("block", "vit_timm" if from_timm else "vit"),
-        attention=option("attention", cell.attention),
-        optim=option("optim", "adam_cosine"),
-    )
+    nodes = {
+        "encoder": option("encoder", cell.encoder) | (cell.encoder_options or {}),
+        "block": option("block", "vit_timm" if from_timm else "vit"),
+        "attention": option("attention", cell.attention),
+        "optim": option("optim", "adam_cosine"),
+    }
     data = DataSpec(
         name="images", num_classes=images.classes, image_size=(images.size, images.size), channels=images.channels
     )
     with torch.device("meta"):
         return ImageClassification(
-            config,
+            nodes,
             data,
             patch_size=images.patch,
             pool=cell.pool,  # type: ignore[arg-type]

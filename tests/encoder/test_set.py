@@ -172,7 +172,7 @@ def test_an_aligned_sort_is_read_out_at_its_reference() -> None:
             "inducing=16 leaves Sliceformer with fewer values than queries",
         ),
         (["attention=sliceformer", "attention.inner_mult=2"], "leave head_dim and inner_mult at their defaults"),
-        (["attention=mha", "attention.gate=true"], "qk_norm and gate need a block that leaves the projections to mha"),
+        (["attention=mha", "attention.gate=true"], "qk_norm and gate need mha's own projections"),
         (["attention=mha", "encoder.position=rope"], "a set needs another position"),
         (["attention=mha", "block.inducing=0"], "block.inducing: given 0"),
     ],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures.theorem2 import grouped_sinkhorn, grouped_sinkhorn_maps
 
@@ -29,7 +29,7 @@ def csp(v: Tensor, group_size: int | None, shift: str = "none") -> Tensor:
     """What `attention=csp` with reference=channel0 makes of v."""
     options = {"reference": "channel0", "shift": shift, "group_size": group_size}
     spec = LayerSpec(dim=CHANNELS, num_heads=1, max_len=TOKENS, project=False)
-    return build_attention(load_option("attention", "csp") | options, spec).mix(v)
+    return build_layer(load_option("attention", "csp") | options, spec).mix(v)
 
 
 @pytest.mark.parametrize("group_size", GROUPS)

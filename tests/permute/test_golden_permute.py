@@ -12,28 +12,28 @@ from support.golden_files import Arrays, file_names, load, padding_of
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.permute import available_backends, use_backend
 from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
 
 FILES = file_names("csp__", "slice__")
 ORDERS = {"ascending": "ascend", "descending": "descend"}
-PADDING = {
-    "none": "exact",
-    "per_length": "exact",
-    "inf": "exact",
-    "official_mod": "published",
-    "official_pool_over_pads": "published",
+SUFFIXES = {  # of the attention's name, by the handling of padding
+    "none": "",
+    "per_length": "",
+    "inf": "",
+    "official_mod": "_published_padding",
+    "official_pool_over_pads": "_published_padding",
 }
 SPEC_KEYS = ("layer", "num_layers", "heads", "head_dim", "dtype", "family", "source", "mask_mode")
 
 
 def overrides(golden: dict[str, Any]) -> dict[str, Any]:
     """The options of a golden file under our names; fails for a key or value that it does not know."""
+    assert golden.get("mask_mode", "none") in SUFFIXES
     left = {key: value for key, value in golden.items() if key not in SPEC_KEYS}
-    options = {"padding": PADDING[golden.get("mask_mode", "none")]}
-    options |= {key: left.pop(key) for key in ("shift", "group_size", "inner_mult", "reference") if key in left}
+    options = {key: left.pop(key) for key in ("shift", "group_size", "inner_mult", "reference") if key in left}
     operator = left.pop("op")
     if golden["family"] == "csp":
         assert operator in ("csp", "perm_only")
@@ -59,12 +59,15 @@ def build(golden: dict[str, Any], width: int, max_len: int, **spec: Any) -> Atte
         depth=golden.get("num_layers", 1),
         **{"dim": width, **spec},
     )
-    return build_attention(yaml_of(golden["family"]) | options, layer_spec).eval()
+    name = golden["family"] + SUFFIXES[golden.get("mask_mode", "none")]
+    if name == "csp_published_padding":
+        assert options.pop("reference", "none") == "none"
+    return build_layer(yaml_of(name) | options, layer_spec).eval()
 
 
 @cache
-def yaml_of(family: str) -> dict[str, Any]:
-    return load_option("attention", {"csp": "csp", "sliceformer": "sliceformer"}[family])
+def yaml_of(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
 
 
 def load_weights(layer: Attention, arrays: Arrays) -> None:
@@ -161,7 +164,6 @@ def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
         overrides({"family": "csp", "op": "csp", "order": "ascending", **surprise})
 
 
-@pytest.mark.filterwarnings("ignore:padding=published")
 @pytest.mark.parametrize("backend", [name for name in available_backends() if name != "triton"])  # it needs a GPU
 @pytest.mark.parametrize("name", FILES)
 def test_equals_golden_vectors(name: str, backend: str) -> None:

@@ -59,10 +59,6 @@ def gradients(layer: Attention) -> dict[str, Tensor | None]:
     return {f"gradient_of_{name.replace('.', '_')}": p.grad for name, p in layer.named_parameters()}
 
 
-def takes_padding(layer: Attention) -> bool:
-    return layer.accepts_padding and not layer.fixed_length
-
-
 def check_declares_complexity_and_source(make: Factory) -> None:
     layer = build(make)
     assert getattr(layer, "complexity", ""), "complexity is not declared"
@@ -87,11 +83,10 @@ def check_length_that_no_block_divides(make: Factory) -> None:
 
 def check_shorter_than_max_len(make: Factory) -> None:
     layer = build(make)
-    if not layer.fixed_length:
-        for num_tokens in (1, 5, 12):
-            out = layer(tokens(num_tokens))
-            assert out.shape == (2, num_tokens, DIM)
-            assert_finite(out=out)
+    for num_tokens in (1, 5, 12):
+        out = layer(tokens(num_tokens))
+        assert out.shape == (2, num_tokens, DIM)
+        assert_finite(out=out)
 
 
 def check_gradients_reach_everything(make: Factory) -> None:
@@ -109,7 +104,7 @@ def check_padding_changes_nothing(make: Factory) -> None:
     """Real rows and their gradients equal those of the sample alone; padding receives no gradient from them."""
     layer = build(make)
     samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 5, 9, 12)]
-    if not takes_padding(layer):
+    if not layer.accepts_padding:
         return _assert_refuses(layer, *padded(samples, MAX_LEN))
     for bias in (None, random_bias(len(samples))) if layer.accepts_bias else (None,):
         for num_tokens in (12, MAX_LEN):
@@ -145,7 +140,7 @@ def _assert_refuses(layer: Attention, x: Tensor, padding: Padding) -> None:
 
 def check_finite_at_padding(make: Factory) -> None:
     layer = build(make).train()
-    if takes_padding(layer):
+    if layer.accepts_padding:
         x, padding = padded([tokens(n, batch=1)[0] for n in (1, 5, 12)], MAX_LEN)
         out = layer(x.requires_grad_(), padding)
         out.sum().backward()
@@ -156,7 +151,7 @@ def check_finite_in_bf16(make: Factory) -> None:
     layer = build(make).train()
     x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = layer(x.requires_grad_(), padding if takes_padding(layer) else None)
+        out = layer(x.requires_grad_(), padding if layer.accepts_padding else None)
     out.float().sum().backward()
     assert_finite(out=out, gradient_of_x=x.grad, **gradients(layer))
 
@@ -209,8 +204,9 @@ def check_order_matters_iff_declared(make: Factory) -> None:
 
 def check_implied_map_gives_the_mix(make: Factory) -> None:
     layer = build(make)
-    x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
-    for pad in (None, padding) if takes_padding(layer) else (None,):
+    with_garbage, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
+    for pad in (None, padding) if layer.accepts_padding else (None,):
+        x = tokens(MAX_LEN) if pad is None else with_garbage  # as real tokens, garbage would overflow the tolerance
         for bias in (None, random_bias(2)) if layer.accepts_bias else (None,):
             maps = layer.implied_map(x, pad, bias)
             if maps is None:
@@ -246,7 +242,7 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
     layer = build(make)
     if "N^2" in layer.complexity:
         return
-    for ragged in (False, True) if takes_padding(layer) else (False,):
+    for ragged in (False, True) if layer.accepts_padding else (False,):
         small, long, wide = (_cost(make, *size, ragged) for size in ((64, 2), (256, 2), (64, 8)))
         assert long.largest <= 5 * small.largest, f"4x tokens: {small.largest} to {long.largest} bytes"
         assert long.operations <= small.operations + 4, f"4x tokens: {small.operations} to {long.operations} operations"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 
@@ -82,7 +82,7 @@ def peer_layer(golden: dict[str, Any], arrays: Arrays, peer: Peer) -> Attention:
         value_bias="b_v" in arrays,
         out_bias="b_o" in arrays,
     )
-    layer = build_attention(load_option("attention", peer.attention) | options, spec).eval()
+    layer = build_layer(load_option("attention", peer.attention) | options, spec).eval()
     kinds = {"w": "weight", "b": "bias"}
     names = {f"{k}_{p}": f"{ours}.{kind}" for k, kind in kinds.items() for p, ours in PROJECTIONS.items()}
     shapes = {ours: weight.shape for ours, weight in layer.state_dict().items()}

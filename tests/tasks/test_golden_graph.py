@@ -16,8 +16,8 @@ from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.data.graphs.shortest_paths import shortest_paths
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
+from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 from sliceformer_lab.encoder.pool import Pool
-from sliceformer_lab.encoder.structure import GraphBias, GraphEmbedding
 
 FILES = [name for name in golden_files.file_names("graph__") if name != "graph__preprocess"]
 Arrays = dict[str, Tensor]
@@ -40,12 +40,12 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def model(options: dict[str, Any], arrays: Arrays) -> tuple[GraphEmbedding, GraphBias, Encoder, nn.Linear]:
     aligned = options["op"].endswith("aligned")
-    name = "mha" if options["op"] == "mha" else "sliceformer"
-    attention = load_option("attention", name)
-    if name == "sliceformer":
+    exact = options["sort_mask_mode"] == "inf"
+    sort = "sliceformer" if exact else "sliceformer_published_padding"
+    attention = load_option("attention", "mha" if options["op"] == "mha" else sort)
+    if options["op"] != "mha":
         attention["bias_formula"] = options["op"].removesuffix("_aligned")
         attention["reference"] = "channel0" if aligned else "none"
-        attention["padding"] = "exact" if options["sort_mask_mode"] == "inf" else "published"
     sizes = {"dim": 16, "depth": 2, "num_heads": 4, "mlp_dim": 16, "position": "none"}
     encoder = build_encoder(
         load_option("encoder", "tiny") | sizes,

@@ -20,8 +20,9 @@ from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, markdown
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, load_option
-from sliceformer_lab.config.schema import ConfigError, check_config
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.training import budget, build

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from sliceformer_lab.attention import attention_class
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.goals import goals_for
 from sliceformer_lab.commands.benchmark.rows import Mode
-from sliceformer_lab.config.compose import load_option, no_such_option, option_names, resolve_hybrid
+from sliceformer_lab.config.compose import load_option, no_such_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
 
@@ -240,9 +240,8 @@ def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] 
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = resolve_hybrid(_option(name) | dict(overrides or {}))
-    classes = [attention_class(node, index) for index in range(len(node.get("pattern", [None])))]
-    if not any(issubclass(cls, PermutationAttention) for cls in classes):
+    node = _option(name) | dict(overrides or {})
+    if not any(issubclass(layer.target, PermutationAttention) for layer in attention_nodes(node)):
         return [Variant(name, node=node)]
     return [Variant(name, way, node, backend=way) for way in _backends(options)]
 

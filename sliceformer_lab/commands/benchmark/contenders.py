@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention import build_attention
+from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.samsa import SAMSA
@@ -208,7 +208,7 @@ def _build_encoder(variant: Variant, workload: Workload) -> Encoder:
 
 def _attention(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Attention:
     spec = LayerSpec(dim=workload.channels, num_heads=workload.heads, max_len=workload.tokens)
-    return _on(build_attention(variant.node or {}, spec), options)
+    return _on(build_layer(variant.node or {}, spec), options)
 
 
 def _on(module: Module, options: BenchmarkOptions) -> Module:

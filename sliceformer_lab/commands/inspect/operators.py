@@ -9,7 +9,7 @@ from typing import Any
 from pytorch_lightning import seed_everything
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 
 # Options of conf/attention, in the order of figures and tables: controls that keep the rank, then published operators.
@@ -50,7 +50,7 @@ def build_operators(names: Iterable[str], spec: LayerSpec, seed: int) -> dict[st
         built = {}
         for name in names:
             seed_everything(seed, verbose=False)
-            built[name] = build_attention(_option(name), spec).double().eval()
+            built[name] = build_layer(_option(name), spec).double().eval()
     return built
 
 

@@ -60,21 +60,27 @@ def only(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
             for bias in biases:
                 bias.zero_()
         for block in blocks:
-            block.has_skips = parts.skip
+            if not parts.skip:
+                vars(block)["add_residual"] = _branch_alone
             if not parts.norm:
                 block.norm1 = nn.Identity()
             if not (parts.norm and parts.mlp):
                 block.norm2 = nn.Identity()
             if not parts.mlp:
-                block.mlp = _Zero() if parts.skip or block.parallel else nn.Identity()
+                block.mlp = _Zero() if parts.skip else nn.Identity()
         yield
     finally:
         with torch.no_grad():
             for bias, value in zip(biases, values, strict=True):
                 bias.copy_(value)
         for block, (norm1, norm2, mlp) in zip(blocks, kept, strict=True):
-            del block.has_skips
+            vars(block).pop("add_residual", None)
             block.norm1, block.norm2, block.mlp = norm1, norm2, mlp
+
+
+def _branch_alone(_: Tensor, branch: Tensor) -> Tensor:
+    """A branch without the skip connection, the gain and drop path. (B, N, C), (B, N, C) -> (B, N, C)."""
+    return branch
 
 
 class _Zero(nn.Module):

@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.table import Table
 from torch import Tensor
 
-from sliceformer_lab.attention import LayerSpec, build_attention
+from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.models import Study
 from sliceformer_lab.config.compose import load_option
@@ -126,7 +126,7 @@ class Theorem2(Analysis):
     def _csp(self, group_size: int, reference: str, v: Tensor) -> Tensor:
         options = self._options | {"shift": "none", "group_size": group_size, "reference": reference}
         spec = LayerSpec(dim=self.channels, num_heads=1, max_len=self.tokens, project=False)
-        return build_attention(options, spec).mix(v)
+        return build_layer(options, spec).mix(v)
 
     def verdict(self, table: pd.DataFrame, values: str, group_size: int) -> str:
         """Whether the error falls with every lower temperature and ends below CLOSE, in words."""

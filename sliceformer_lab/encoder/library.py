@@ -1,4 +1,4 @@
-"""Use of the attentions outside the framework: one by its name, or in the place of a timm model's own."""
+"""The attentions outside the framework: one built by name, or swapped into a timm model."""
 
 from __future__ import annotations
 
@@ -9,22 +9,33 @@ from timm.layers import attention as timm_attention
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_attention
-from sliceformer_lab.config.compose import load_option, resolve_hybrid
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.pretrained import split_attention
 
 
-def attention_by_name(name: str, spec: LayerSpec, overrides: Mapping[str, Any] | None = None) -> Attention:
+def build_attention(
+    name: str,
+    *,
+    dim: int,
+    num_heads: int,
+    max_len: int | None = None,
+    head_dim: int | None = None,
+    grid: tuple[int, int] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Attention:
     """The attention of conf/attention/<name>.yaml with `overrides` in place of its defaults.
 
-    Raises ConfigError for an unknown name and for options that do not fit.
+    Some attentions need `max_len`, the longest sequence, or `grid`, the rows and columns of an image's patches, which
+    are the last tokens. Raises ConfigError for an unknown name and for options that do not fit.
     """
-    options = resolve_hybrid(load_option("attention", name) | dict(overrides or {}))
-    return build_attention(options, spec)
+    num_prefix = max_len - grid[0] * grid[1] if max_len and grid else 0
+    spec = LayerSpec(dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, num_prefix=num_prefix, grid=grid)
+    return build_layer(load_option("attention", name) | dict(overrides or {}), spec)
 
 
 class TimmAttention(nn.Module):
-    """An attention where a timm block expects its own. (B, N, C) -> (B, N, C)."""
+    """An attention in the interface of timm's own. (B, N, C) -> (B, N, C)."""
 
     def __init__(self, attention: Attention, dropout: nn.Module) -> None:
         super().__init__()
@@ -35,8 +46,7 @@ class TimmAttention(nn.Module):
         """Raises ValueError for a mask, which timm's plain ViT never passes."""
         if attn_mask is not None or is_causal:
             raise ValueError("a swapped attention takes no attention mask")
-        mixed: Tensor = self.dropout(self.attention(x))
-        return mixed
+        return self.dropout(self.attention(x))
 
 
 def swap_attention(
@@ -47,10 +57,10 @@ def swap_attention(
 ) -> VisionTransformer:
     """`model` with the attention of `layers` (None: all) replaced in place by the named one.
 
-    Length and patch grid are the model's. Value and output projections keep the model's weights, query and key
-    too where the new attention has them; a projection of another shape (csp's inner_mult) and parameters that timm's
-    attention lacks start afresh. Raises ValueError for a model that is not a plain timm ViT and for a layer it lacks,
-    ConfigError for options that do not fit.
+    Length and patch grid are the model's. Value and output projections keep the model's weights, and so do query and
+    key if the new attention has them. A projection of another shape (csp's inner_mult) and parameters that timm's
+    attention lacks start from new values. Raises ValueError for a model that is not a plain timm ViT and for a layer
+    that it lacks, ConfigError for options that do not fit.
     """
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"swap_attention needs a timm VisionTransformer, got {type(model).__name__}")
@@ -84,7 +94,7 @@ def _replacement(model: VisionTransformer, index: int, name: str, overrides: Map
         value_bias=old.qkv.bias is not None,
         out_bias=old.proj.bias is not None,
     )
-    new = attention_by_name(name, spec, overrides)
+    new = build_layer(load_option("attention", name) | dict(overrides or {}), spec)
     own = new.state_dict()
     kept = {n: w for n, w in split_attention(old.state_dict()).items() if n in own and own[n].shape == w.shape}
     new.load_state_dict(kept, strict=False)
