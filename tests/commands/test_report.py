@@ -24,7 +24,7 @@ from sliceformer_lab.config.schema import ConfigError, schema
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, claimed
+from sliceformer_lab.runs.folder import SUMMARY, lock_folder
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.papers import find, published_results
 
@@ -71,7 +71,7 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
 
 def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", accuracy=None, status="running")
-    with claimed(folder):
+    with lock_folder(folder):
         assert [run.status for run in collect(tmp_path).runs] == ["running"]
     assert [run.status for run in collect(tmp_path).runs] == ["killed"]
 
