@@ -43,9 +43,10 @@ types: $(STAMP) ## mypy --strict
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
 	$(BIN)/mypy
 
-docs: $(STAMP) ## README's table again, from docs/results; docs/attentions.md from the classes
-	$(BIN)/python docs/build.py
-	$(BIN)/python docs/attentions.py
+docs: $(STAMP) ## write the README's table, its figure and docs/attentions.md again
+	$(BIN)/python studies/results.py
+	$(BIN)/python studies/depth.py
+	$(BIN)/python studies/attentions.py
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,79 +1,121 @@
-"""What the README shows is made from committed results, and its commands work."""
+"""The commands, examples and links of README and docs work, and their tables are complete."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import results
+import torch
 from support.attention_checks import CHECKS, Factory
 
-from sliceformer_lab.config.compose import CONF_DIR, compose_root
+from sliceformer_lab.__main__ import COMMANDS, load
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
 
 ROOT = CONF_DIR.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def docs() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAM = "python -m sliceformer_lab"
+EXAMPLES = ("attention=A", "attention=reverse")  # stand for an attention of the reader
+NOT_COMPOSED = ("resume=", "hydra.", "only=")  # words that need a run folder or belong to Hydra
 
 
 def commands() -> list[str]:
-    """Every command of the README's shell blocks, comments and make's ARGS taken off."""
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
-    return [line.split("  #")[0].strip() for line in lines if line.startswith("python -m sliceformer_lab")]
+    """Every training and command line of the pages, in shell blocks and in running text, without its comment."""
+    found: dict[str, None] = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        inline = re.findall(rf"`({PROGRAM}[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        lines = [line.partition("  #")[0].strip() for line in (*blocks, *inline)]
+        found |= dict.fromkeys(line for line in lines if line.startswith(PROGRAM))
+    return list(found)
 
 
-def test_readme_table_is_made_from_the_committed_results(docs: ModuleType) -> None:
-    shown = README.partition(docs.BEGIN)[2].partition(docs.END)[0].strip()
-    assert shown == docs.table(docs.read_results())
-    assert shown.count("\n") > 5
-
-
-def test_interval_is_students(docs: ModuleType) -> None:
-    # mean 2, standard deviation 1, t(0.975, 2 degrees of freedom) = 4.3027
-    assert docs.interval(docs.np.array([1.0, 2.0, 3.0])) == "2 ± 2.5 (3)"
-    assert docs.interval(docs.np.array([0.5])) == "0.5"
-
-
-def test_page_of_runs_is_made_from_the_committed_results(docs: ModuleType) -> None:
-    assert docs.EVERY_RUN.read_text(encoding="utf-8") == docs.every_run(docs.read_results())
-
-
-def test_readme_is_short() -> None:
-    assert len(README.splitlines()) < 200
+def composed(command: str) -> dict[str, Any] | None:
+    """The configuration that a command starts from, of a sweep its first job; None for help pages."""
+    words = shlex.split(command)[3:]
+    if "--help" in words:
+        return None
+    words = [word for word in words if word not in ("--cfg", "job")]
+    name = words.pop(0) if words and words[0] in COMMANDS else "config"
+    options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
+    options = [load(name).override(word) if name in COMMANDS else word for word in options]
+    if "-m" in words:
+        options = [word if "[" in word else word.partition(",")[0] for word in options]
+    return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
 
 
 @pytest.mark.parametrize("command", commands())
-def test_readme_command_composes(command: str) -> None:
-    _, _, module, *words = shlex.split(command)
-    words = [word for word in words if not word.startswith("resume=") and ("=" in word or word.startswith("-"))]
-    if "--help" in words or "--cfg" in words:
-        return
-    if "-m" in words:
-        words = [word.partition(",")[0] for word in words if word != "-m"]
-    compose_root(words, "config" if module == "sliceformer_lab" else module.rpartition(".")[2])
+def test_command_composes(command: str) -> None:
+    composed(command)
+
+
+@pytest.mark.parametrize(
+    "command", [f"{PROGRAM} tusk=digits", f"{PROGRAM} attention=cps", f"{PROGRAM} report outputs bye=seed"]
+)
+def test_wrong_command_does_not_compose(command: str) -> None:
+    with pytest.raises(Exception, match=r"tusk|cps|bye"):
+        composed(command)
+
+
+def test_readme_has_commands_of_every_kind() -> None:
+    words = [shlex.split(command)[3:4] for command in commands()]
+    assert len(words) > 20
+    assert {word for found in words for word in found} >= {"report", "inspect", "benchmark", "--help", "-m"}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_readme_example_of_an_attention_keeps_the_contract(check: Callable[[Factory], None]) -> None:
-    example = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class Reverse" in block)
+    check(readme_example("class Reverse")["Reverse"])
+
+
+def test_readme_example_swaps_the_attention_of_a_timm_model() -> None:
+    names = readme_example("swap_attention")
+    assert ["CSP" in repr(block.attn) for block in names["vit"].blocks[:4]] == [True, True, True, False]
+    assert names["layer"](torch.zeros(1, 196, 384)).shape == (1, 196, 384)
+
+
+def readme_example(word: str) -> dict[str, Any]:
+    """The names that the README's Python block with this word defines."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(example, "README.md", "exec"), names)
-    check(names["Reverse"])
+    exec(compile(next(block for block in blocks if word in block), "README.md", "exec"), names)
+    return names
 
 
-def test_readme_has_commands() -> None:
-    assert len(commands()) > 8
+def links() -> Iterator[tuple[Path, str]]:
+    """Every relative link of the pages."""
+    for page in (*PAGES, ROOT / "studies" / "README.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                yield page, target.partition("#")[0]
+
+
+def test_every_relative_link_has_a_target() -> None:
+    missing = [f"{page.name}: {target}" for page, target in links() if not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_tour_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    files = re.findall(r"^\| \d+ \| `([^`]+)`", text, re.MULTILINE)
+    assert len(files) == 10
+    named = {*files, *re.findall(r"`((?:sliceformer_lab|tasks|tests|csrc|conf|studies)/[^`]*)`", text)}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_page_of_tasks_has_every_task_once() -> None:
+    text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == option_names("task")
+
+
+def test_page_of_tasks_names_those_with_committed_results_as_trained() -> None:
+    text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+    trained = re.findall(r"^\| `(\w+)` \|.*\| (?:yes|partly): [^|]*\|$", text, re.MULTILINE)
+    studies = {file.stem for file in results.RESULTS.glob("*.jsonl")}
+    assert sorted(trained) == sorted({run["task"] for study in studies for run in results.read(study)})

@@ -1,4 +1,4 @@
-"""The table that a rank study starts from, by code; and the two collapses told apart."""
+"""Distances from the two kinds of collapse, random tokens and random layers: their properties."""
 
 from __future__ import annotations
 
@@ -6,83 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sliceformer_lab.commands.inspect.collapse_plane import Collapse
-from sliceformer_lab.commands.inspect.models import Study
-from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.measures.collapse import correlated_tokens, distances, projected, random_layers, shown
-from sliceformer_lab.measures.probe import measure
+from sliceformer_lab.measures.collapse import correlated_tokens, distances, projected, random_layers
 from sliceformer_lab.measures.spectrum import remove_token_mean, singular_values, stable_rank
-
-DRAWS = 4
-# Specification 10.14, one draw: stable rank, effective rank, s2/s1, relative residual, stable rank without token mean.
-KNOWN = {
-    "identity": (28.6, 61.9, 0.97, 0.994, 28.3),
-    "random_permutation": (35.7, 62.9, 0.98, 0.993, 35.3),
-    "csp_shift_only": (35.6, 62.9, 0.98, 0.994, 35.2),
-    "csp": (3.07, 56.8, 0.27, 0.994, 3.02),
-    "sliceformer": (1.03, 9.3, 0.13, 0.997, 1.02),
-    "sliceformer_interleave": (1.03, 9.3, 0.13, 0.997, 1.02),
-    "mha": (2.52, 54.9, 0.27, 0.612, 21.3),
-}
-MEASURES = ("stable_rank", "effective_rank", "s2_over_s1", "residual", "stable_rank_mean_removed")
-# The same source, on correlated tokens: stable rank, raw and without the token mean.
-CORRELATED = {
-    "identity": (1.47, 4.8),
-    "csp_shift_only": (1.47, 5.24),
-    "csp": (1.47, 5.25),
-    "sliceformer": (1.47, 1.03),
-    "mha": (None, 3.5),
-}
-DEEP = {"csp_random_order": 16.8, "csp": 3.8, "csp_shift_only": 16.9, "csp_reference": 10.2}
-
-
-@pytest.fixture(scope="module")
-def study() -> Collapse:
-    return Collapse()
-
-
-def means(study: Collapse, setting: str, operators: list[str]) -> dict[str, dict[str, float]]:
-    """Every number of every operator, mean of the draws."""
-    draws = [study.one_layer(setting, seed) for seed in range(DRAWS)]
-    found = {name: shown(measure(torch.cat([draw[name] for draw in draws]))) for name in operators}
-    return {name: {key: float(values.mean()) for key, values in numbers.items()} for name, numbers in found.items()}
-
-
-def test_table_of_random_values_is_the_known_one(study: Collapse) -> None:
-    found = means(study, "random", list(KNOWN))
-    for name, known in KNOWN.items():
-        # one draw differs from another by up to 7 % (softmax), 4 % (the others)
-        assert [found[name][key] for key in MEASURES] == pytest.approx(known, rel=0.08), name
-
-
-def test_on_correlated_tokens_only_the_mean_removed_tells_operators_apart(study: Collapse) -> None:
-    found = means(study, "correlated", list(CORRELATED))
-    for name, (raw, centred) in CORRELATED.items():
-        # one draw differs from another by 7 % (softmax 15 %), and how those tokens were drawn is not known exactly
-        assert found[name]["stable_rank_mean_removed"] == pytest.approx(centred, rel=0.15), name
-        assert raw is None or found[name]["stable_rank"] == pytest.approx(raw, rel=0.04), name
-
-
-@pytest.mark.parametrize("name", DEEP)
-def test_rank_that_eight_random_layers_leave_is_the_known_one(study: Collapse, name: str) -> None:
-    ends = [study.deep(name, seed, skip=True)[-1] for seed in range(6)]
-    # one draw differs from another by 15 % (csp and csp_reference), 5 % (the others)
-    assert float(shown(measure(torch.cat(ends)))["stable_rank"].mean()) == pytest.approx(DEEP[name], rel=0.12)
-
-
-@pytest.mark.parametrize(
-    ("name", "equal_tokens", "one_profile"),
-    [("mha", True, True), ("mean", True, True), ("sliceformer", False, True), ("csp_shift_only", False, False)],
-)
-def test_bare_layers_end_at_equal_tokens_or_at_one_profile_or_at_neither(
-    study: Collapse, name: str, equal_tokens: bool, one_profile: bool
-) -> None:
-    start, *_, end = study.deep(name, 0, skip=False)
-    assert min(map(float, distances(start))) > 0.9
-    equal, profile = map(float, distances(end))
-    assert (equal < 0.01) == equal_tokens
-    assert (profile < 0.25) == one_profile
-    assert equal_tokens or equal > 0.95
 
 
 def test_distances_are_those_of_the_nearest_matrices() -> None:
@@ -125,32 +50,3 @@ def test_correlated_tokens_resemble_their_neighbours_and_share_a_mean() -> None:
     assert float(stable_rank(singular_values(remove_token_mean(x)))) < 15
     with pytest.raises(ValueError, match=r"window must be within 1\.\.64"):
         correlated_tokens(64, 2, torch.Generator(), window=65)
-
-
-def test_findings_hold_every_number_of_every_operator_layer_and_setting() -> None:
-    found = Collapse(tokens=16, channels=16, heads=2, layers=1, draws=2).findings(Study([], ()))
-    assert set(found.figures) == {"collapse_tokens", "collapse_plane"}
-    assert found.table.groupby("setting")["layer"].nunique().to_dict() == {
-        "random": 1,
-        "correlated": 1,
-        "layers": 2,
-        "bare_layers": 2,
-    }
-    assert found.table["mean"].notna().all() and (found.table["draws"] == 2).all()
-    assert found.table.loc[found.table["control"], "attention"].nunique() == 4
-    assert len(found.summary) == 3 and all(table.row_count >= 13 for table in found.summary)
-
-
-def test_what_is_drawn_depends_on_the_seed_alone() -> None:
-    first, second = (
-        Collapse(tokens=16, channels=16, heads=2, layers=1).deep("random_permutation", 3, skip=False)[-1]
-        for _ in range(2)
-    )
-    assert first.equal(second)
-    other = Collapse(tokens=16, channels=16, heads=2, layers=1, seed=1).deep("random_permutation", 3, skip=False)[-1]
-    assert not first.equal(other)
-
-
-def test_heads_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"analysis\.heads=3 must divide analysis\.channels=16"):
-        Collapse(tokens=18, channels=16, heads=3)

@@ -46,7 +46,6 @@ COMMAND = Command(
         "heatmaps runs=outputs/digits analysis.layers=[1,4]": "an option of one analysis",
         "maps runs=outputs/digits": "which tokens each operator mixes, and how far they travel",
         "same_v runs=outputs/digits": "one model's values through every operator",
-        "collapse": "the two collapses on random tokens; needs no runs",
         "--cfg job": "print every option with its value",
     },
     sections=lambda: {"Analyses": first_comments("analysis"), "Written to FOLDER/analysis/ANALYSIS": FILES},

@@ -1,0 +1,192 @@
+"""Write docs/attentions.md: source, cost and capabilities of each attention, the tasks it runs on, its growth.
+
+python studies/attentions.py            write the page (`make docs`); a test compares the committed page with the output
+python studies/attentions.py measure    measure the growth first, on a quiet machine: 4 minutes
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import growth
+import torch
+
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.training.build import build_data, build_task
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "attentions.md"
+ALSO_MEASURED = ("csp_complete", "mega_chunk")  # presets with another cost than their class
+ARXIV = {  # of the paper that proposes the attention
+    "bigbird": "2007.14062",
+    "cosformer": "2202.08791",
+    "csp": "2410.10914",
+    "fnet": "2105.03824",
+    "linear": "2006.16236",
+    "linformer": "2006.04768",
+    "local": "2011.04006",
+    "longformer": "2004.05150",
+    "luna": "2106.01540",
+    "mega": "2209.10655",
+    "mha": "1706.03762",
+    "performer": "2009.14794",
+    "reformer": "2001.04451",
+    "samsa": "2408.05391",
+    "sinkformer": "2110.11773",
+    "sinkhorn": "2002.11296",
+    "sliceformer": "2310.17683",
+    "sparse": "1904.10509",
+    "synthesizer": "2005.00743",
+}
+SPEC = LayerSpec(dim=512, num_heads=8, max_len=1024)
+INTRODUCTION = """\
+<!-- written by `make docs`: edit studies/attentions.py, studies/growth.py or the classes -->
+# Attentions
+
+Each row is a class in `sliceformer_lab/attention/`, listed under the name of its YAML; `attention=NAME` selects it.
+Presets are other YAML files of the same class or of a subclass. *Year* is the first version on arXiv. *Controls*
+are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_permutation`) or mix
+neighbours only (`depthwise_conv`). Cost is that of the mixing alone, in N tokens, C channels and the sizes among
+the options. Parameters are those of one layer with 512 channels, 8 heads and at most 1,024 tokens, projections
+included.
+"""
+CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
+    "bias": lambda layer: layer.accepts_bias,
+    "padding": lambda layer: layer.accepts_padding,
+    "order-sensitive": lambda layer: layer.order_sensitive,
+    "mixable": lambda layer: layer.mixable,
+    "q, k": lambda layer: layer.needs_qk,
+}
+LEGEND = """
+*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *order-sensitive*:
+permuting the input tokens does more than permute the output. *mixable*: can be placed in a block that does the
+projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
+these, one for each layer.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    differences = f"## Differences from published code\n\n{deviations()}\n"
+    return "\n".join([INTRODUCTION, table(), LEGEND, differences, matrix(), "", growth.section(), ""])
+
+
+@cache
+def node(name: str) -> dict[str, Any]:
+    """The options of conf/attention/NAME.yaml."""
+    return load_option("attention", name)
+
+
+@cache
+def presets() -> dict[str, list[str]]:
+    """The YAML named after each class, with the other YAMLs of that class or of its subclasses."""
+    homes = {name: _home(name) for name in option_names("attention") if name != "hybrid"}
+    return {
+        name: [other for other, home in homes.items() if home == name and other != name]
+        for name in dict.fromkeys(homes.values())
+    }
+
+
+def _home(name: str) -> str:
+    """The YAML named after the class of an attention, or after the nearest base class that has one."""
+    modules = (kind.__module__.rpartition(".")[2] for kind in type(layer(name)).__mro__)
+    return next(module for module in modules if module in option_names("attention"))
+
+
+@cache
+def layer(name: str) -> Attention:
+    """One layer on the meta device."""
+    with torch.device("meta"):
+        return build_layer(node(name), SPEC)
+
+
+def table() -> str:
+    """A row for each class: year, paper, cost, parameters, capabilities, presets."""
+    header = ["attention", "year", "paper", "cost", "parameters", *CAPABILITIES, "presets"]
+    rows = []
+    for name, others in presets().items():
+        built = layer(name)
+        parameters = sum(p.numel() for p in built.parameters())
+        marks = [_mark(has(built)) for has in CAPABILITIES.values()]
+        rows.append([f"`{name}`", *_paper(name), built.complexity, f"{parameters:,}", *marks, ", ".join(others)])
+    return growth.markdown(header, rows)
+
+
+def _paper(name: str) -> tuple[str, str]:
+    """Year and source of an attention; the source links to the paper."""
+    source, number = layer(name).source, ARXIV.get(name)
+    return (f"20{number[:2]}", f"[{source}](https://arxiv.org/abs/{number})") if number else ("", source)
+
+
+def deviations() -> str:
+    """A row for each class whose published code is known to differ."""
+    rows = [[f"`{name}`", layer(name).deviation] for name in presets() if layer(name).deviation]
+    return growth.markdown(["attention", "the published code, unlike ours"], rows)
+
+
+def matrix() -> str:
+    """A table of attentions against tasks and blocks; settings with equal answers share a column. Then the reasons."""
+    refusals = {name: _refusals(choice) for name, choice in _settings().items()}
+    columns: dict[tuple[bool, ...], list[str]] = {}
+    for name, reasons in refusals.items():
+        columns.setdefault(tuple(attention in reasons for attention in presets()), []).append(name)
+    rows = [
+        [f"`{attention}`", *(_mark(attention not in refusals[names[0]]) for names in columns.values())]
+        for attention in presets()
+    ]
+    why = sorted({f"- {name}: {reason}." for name, reasons in refusals.items() for reason in reasons.values()})
+    header = ["attention", *(", ".join(names) for names in columns.values())]
+    return "\n".join(["## What runs where\n", growth.markdown(header, rows), "", "Reasons:\n", *why])
+
+
+def _settings() -> dict[str, list[str]]:
+    """Overrides by name: every task with its own encoder; on the default task every block, and rope."""
+    tasks = {f"`task={name}`": [f"task={name}"] for name in option_names("task")}
+    blocks = {f"`block={name}`": [f"block={name}"] for name in option_names("block")}
+    return tasks | blocks | {"`encoder.position=rope`": ["encoder.position=rope"]}
+
+
+def _refusals(overrides: list[str]) -> dict[str, str]:
+    """The attentions that cannot be built with these overrides, each with the reason. Reads no real data."""
+    with TemporaryDirectory() as empty:
+        for own_class in ("a", "b"):
+            (Path(empty) / "image_folder" / own_class).mkdir(parents=True)
+        composed = compose_root([*overrides, "encoder.depth=1"])
+        if "root" in composed["data"]:
+            composed["data"]["root"] = f"{empty}/image_folder"
+        if "file" in composed["data"]:
+            composed["data"]["file"] = f"{empty}/texts.csv"
+            (Path(empty) / "texts.csv").write_text("text,label\n" + "a,0\nb,1\n" * 10)
+        data = build_data(composed).spec
+    refused = {}
+    for name in presets():
+        try:
+            with torch.device("meta"):
+                build_task(composed | {"attention": node(name)}, data)
+        except ConfigError as error:
+            refused[name] = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
+    return refused
+
+
+def _mark(holds: bool) -> str:
+    return "yes" if holds else "–"
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["measure"]:
+            growth.measure(sorted([*presets(), *ALSO_MEASURED]))
+        case []:
+            pass
+        case _:
+            sys.exit(__doc__)
+    growth.draw()
+    write_text(PAGE, page())

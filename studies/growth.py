@@ -1,0 +1,193 @@
+"""Growth of one layer's time and memory with the number of tokens: measurement, figure and Markdown table.
+
+Time is processor time of a forward and a backward pass on one thread, without waiting: the median over rounds in which
+all attentions and lengths take turns.
+Memory is the peak of what torch's allocator holds during such a pass (torch.profiler's memory events). It counts
+tensors kept for the backward pass and gradients, not parameters and input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch.profiler import ProfilerActivity, profile
+
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.measures.plots import COLOURS, MARKERS
+
+STUDIES = Path(__file__).resolve().parent
+MEASURED, PICTURE = STUDIES / "results" / "growth.json", STUDIES / "figures" / "growth.png"
+LENGTHS = (1024, 2048, 4096, 8192, 16384)
+LONGEST_QUADRATIC = 4096
+MOST_BYTES = 2**30  # a length is skipped if the growth so far predicts more
+DIM, HEADS, ROUNDS = 64, 4, 3
+TEXT = """\
+## Growth
+
+One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward pass. Time is processor time
+on one thread of {processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in
+which all take turns). Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to all
+lengths; fixed costs of starting operations bring it below 1. Memory is the peak that the pass itself holds
+(torch.profiler's memory events). Attentions with N^2 in their cost stop at {quadratic:,} tokens, others where they
+would take more than 1 GB. `python studies/attentions.py measure` measures again; the numbers are in
+[studies/results/growth.json](../studies/results/growth.json).
+
+![Time and memory of one layer from 1,024 to 16,384 tokens](../studies/figures/growth.png)
+"""
+
+
+def measure(names: Iterable[str]) -> None:
+    """Measure these attentions and write studies/results/growth.json."""
+    torch.set_num_threads(1)
+    processor = {"name": _processor(), "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "peak_bytes": []} for name in names}
+    layers: dict[tuple[str, int], Attention] = {}
+    for name, num_tokens in product(found, LENGTHS):
+        layer, peaks = _layer(name, num_tokens), found[name]["peak_bytes"]
+        if _goes_on(layer, num_tokens, peaks):
+            peaks.append(_peak_bytes(layer, num_tokens))  # and warm up
+            layers[name, num_tokens] = layer
+    rounds = [{key: _seconds(layer, key[1]) for key, layer in layers.items()} for _ in range(ROUNDS)]
+    for key in layers:
+        found[key[0]]["seconds"].append(round(median(times[key] for times in rounds), 6))
+    result = {
+        "command": "python studies/attentions.py measure",
+        "processor": processor,
+        "versions": {"python": platform.python_version(), "torch": version("torch")},
+        "layer": {"dim": DIM, "num_heads": HEADS, "batch": 1, "dtype": "float32", "threads": 1, "rounds": ROUNDS},
+        "lengths": LENGTHS,
+        "attentions": found,
+    }
+    MEASURED.write_text(json.dumps(result) + "\n", encoding="utf-8")
+
+
+def read() -> dict[str, Any]:
+    """The committed measurements."""
+    measured: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return measured
+
+
+def digest() -> str:
+    """A hash of the measurements; the figure carries it, so that a test sees an outdated figure."""
+    return hashlib.sha256(MEASURED.read_bytes()).hexdigest()
+
+
+def section() -> str:
+    """Heading, picture and table."""
+    measured = read()
+    text = TEXT.format(
+        **measured["layer"],
+        processor=measured["processor"]["name"],
+        cores=measured["processor"]["cores"],
+        load=f"{measured['processor']['load_before']:.1f}",
+        torch=measured["versions"]["torch"],
+        quadratic=LONGEST_QUADRATIC,
+    )
+    multiples = [f"{length // 1024}K" for length in measured["lengths"][1:]]
+    header = ["attention", "1K, ms", *multiples, "p", "1K, MB", *multiples, "p"]
+    rows = []
+    for name, found in measured["attentions"].items():
+        cells = [
+            cell
+            for values, unit in ((found["seconds"], 1e-3), (found["peak_bytes"], 1e6))
+            for cell in _cells(values, unit, measured["lengths"])
+        ]
+        rows.append([f"`{name}`", *cells])
+    return f"{text}\n{markdown(header, rows)}"
+
+
+def draw() -> None:
+    """Write studies/figures/growth.png."""
+    measured = read()
+    figure = Figure(figsize=(13, 6.2), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, key, unit, title in zip(
+        panels, ("seconds", "peak_bytes"), (1e-3, 1e6), ("Time, ms", "Memory, MB"), strict=True
+    ):
+        _panel(axes, {n: np.array(f[key]) / unit for n, f in measured["attentions"].items()}, measured["lengths"])
+        axes.set_title(f"{title}: forward and backward of one layer")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure.savefig(PICTURE, dpi=100, metadata={"Measurements": digest()})
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _layer(name: str, num_tokens: int) -> Attention:
+    torch.manual_seed(0)
+    return build_layer(load_option("attention", name), LayerSpec(dim=DIM, num_heads=HEADS, max_len=num_tokens))
+
+
+def _goes_on(layer: Attention, num_tokens: int, peaks: Sequence[float]) -> bool:
+    if "N^2" in layer.complexity and num_tokens > LONGEST_QUADRATIC:
+        return False
+    expected = peaks[-1] ** 2 / peaks[-2] if len(peaks) > 1 else 0
+    return len(peaks) == LENGTHS.index(num_tokens) and expected <= MOST_BYTES
+
+
+def _seconds(layer: Attention, num_tokens: int) -> float:
+    x = torch.randn(1, num_tokens, DIM, requires_grad=True)
+    layer.zero_grad()
+    start = process_time()
+    layer(x).sum().backward()
+    return process_time() - start
+
+
+def _peak_bytes(layer: Attention, num_tokens: int) -> int:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        _seconds(layer, num_tokens)
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    input_bytes = 4 * num_tokens * DIM  # x is allocated inside the profile but belongs to the caller
+    return int(np.cumsum([event.nbytes() for event in events]).max()) - input_bytes
+
+
+def _processor() -> str:
+    """The processor's name on Linux, else the machine type."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _cells(values: Sequence[float], unit: float, lengths: Sequence[int]) -> list[str]:
+    """The first value, the others as its multiples, the fitted exponent."""
+    missing = ["" for _ in lengths[len(values) :]]
+    multiples = [f"{value / values[0]:.1f}" for value in values[1:]]
+    exponent = np.polyfit(np.log(lengths[: len(values)]), np.log(values), 1)[0]
+    return [f"{values[0] / unit:.1f}", *multiples, *missing, f"{exponent:.2f}"]
+
+
+def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]], lengths: Sequence[int]) -> None:
+    styles = product(("-", "--", ":", "-."), zip(COLOURS, MARKERS, strict=True))
+    for (name, values), (line, (colour, marker)) in zip(curves.items(), styles, strict=False):
+        axes.plot(lengths[: len(values)], values, line, color=colour, marker=marker, markersize=4, label=name)
+    ends = np.array([lengths[0], lengths[-1]])
+    low = min(values[0] for values in curves.values())
+    for power in (1, 2):
+        axes.plot(ends, low / 2 * (ends / ends[0]) ** power, color="0.6", linewidth=1)
+        axes.annotate(
+            f"N^{power}" if power > 1 else "N", (ends[-1], low / 2 * 16**power), ha="right", va="bottom", color="0.4"
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [f"{length // 1024}K" for length in lengths])
+    axes.set_xlabel("tokens")

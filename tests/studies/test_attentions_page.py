@@ -1,0 +1,80 @@
+"""docs/attentions.md agrees with the classes, the refusals and the committed measurements."""
+
+from __future__ import annotations
+
+import attentions
+import growth
+import pytest
+from PIL import Image
+
+from sliceformer_lab.config.compose import option_names
+
+
+@pytest.fixture(scope="module")
+def matrix() -> str:
+    return attentions.matrix()
+
+
+def row(table: str, name: str) -> list[str]:
+    """The cells of the row of `name`."""
+    return next(line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith(f"| `{name}`"))
+
+
+def test_page_is_current(matrix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attentions, "matrix", lambda: matrix)
+    assert attentions.PAGE.read_text(encoding="utf-8") == attentions.page(), "`make docs` writes it anew"
+
+
+def test_every_attention_has_a_row_or_is_a_preset() -> None:
+    presets = attentions.presets()
+    listed = [*presets, *(other for others in presets.values() for other in others)]
+    assert sorted([*listed, "hybrid"]) == option_names("attention")
+
+
+def test_parameters_and_capabilities_are_those_of_the_layer() -> None:
+    # 2 projections of 512 x 512 with bias, 4 of them with queries and keys
+    assert row(attentions.table(), "csp")[3:10] == ["N C log G", "525,312", "yes", "yes", "yes", "yes", "–"]
+    assert row(attentions.table(), "mha")[3:10] == ["N^2 C", "1,050,624", "yes", "yes", "–", "yes", "yes"]
+
+
+def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses(matrix: str) -> None:
+    header = matrix.splitlines()[2].strip("| ").split(" | ")
+    for task in option_names("task"):
+        assert sum(f"`task={task}`" in names for names in header) == 1
+    rope = next(i for i, names in enumerate(header) if "rope" in names)
+    assert (row(matrix, "mha")[rope], row(matrix, "csp")[rope]) == ("yes", "–")
+    assert "- `encoder.position=rope`: encoder.position=rope rotates queries and keys." in matrix
+
+
+def test_picture_is_of_the_committed_measurements() -> None:
+    with Image.open(growth.PICTURE) as picture:
+        assert picture.info["Measurements"] == growth.digest()
+
+
+def test_measurements_cover_every_row_from_1k_tokens() -> None:
+    measured = growth.read()
+    assert set(attentions.presets()) <= set(measured["attentions"])
+    assert (measured["lengths"][0], measured["lengths"][-1]) == (1024, 16384)
+    for name, found in measured["attentions"].items():
+        assert len(found["seconds"]) == len(found["peak_bytes"]) >= 2, name
+
+
+def test_exponent_is_that_of_a_power() -> None:
+    assert growth._cells([1.0, 4.0, 16.0], 1.0, [1024, 2048, 4096, 8192]) == ["1.0", "4.0", "16.0", "", "2.00"]
+
+
+def test_peak_memory_counts_what_is_kept_for_the_backward_pass() -> None:
+    """mean keeps nothing of N x N; sinkformer keeps its N x N weights: 4 heads x 256 x 256 x 4 bytes each."""
+    peaks = {name: growth._peak_bytes(growth._layer(name, 256), 256) for name in ("mean", "sinkformer")}
+    assert peaks["mean"] < 4 * 256 * 256 * 4 < 2 * peaks["sinkformer"]
+    assert peaks["sinkformer"] < 20 * 4 * 256 * 256 * 4
+
+
+def test_page_links_its_figure() -> None:
+    target = attentions.PAGE.read_text(encoding="utf-8").partition("16,384 tokens](")[2].partition(")")[0]
+    assert (attentions.PAGE.parent / target).resolve() == growth.PICTURE
+
+
+def test_every_attention_but_the_controls_links_a_paper() -> None:
+    without = {name for name in attentions.presets() if name not in attentions.ARXIV}
+    assert without == {name for name in attentions.presets() if attentions.layer(name).source == "control"}

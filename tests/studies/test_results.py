@@ -1,0 +1,66 @@
+"""The README's table and figure follow from the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import depth
+import numpy as np
+import pytest
+import results
+from PIL import Image
+from support.run_folders import write_run
+
+
+def test_readme_table_is_made_from_the_committed_results() -> None:
+    shown = results.README.read_text(encoding="utf-8").partition(results.BEGIN)[2].partition(results.END)[0].strip()
+    assert shown == results.table(results.read("controls_digits")), "`make docs` writes it anew"
+
+
+def test_interval_is_students() -> None:
+    # mean 2, standard deviation 1, t(0.975, 2 degrees of freedom) = 4.3027
+    assert results.interval(np.array([1.0, 2.0, 3.0])) == "2 ± 2.5"
+    assert results.interval(np.array([0.5])) == "0.5"
+
+
+def test_every_study_has_each_seed_of_an_attention_once() -> None:
+    sizes = {}
+    for file in sorted(results.RESULTS.glob("*.jsonl")):
+        runs = results.read(file.stem)
+        keys = {(run["task"], run["attention"], run.get("setting", ""), run["seed"]) for run in runs}
+        assert len(keys) == len(runs), file.name
+        sizes[file.stem] = len(runs)
+    assert (sizes["controls_digits"], sizes["controls_cifar10"], sizes["modalities"]) == (90, 30, 20)
+
+
+def test_collect_adds_new_runs_and_replaces_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    command = {"command": ["study=x", "data.root=/somewhere", "task.bias=false"], "git_commit": "abc"}
+    folders = [write_run(tmp_path / f"run{i}", "csp", i, 0.5, **command, wall_seconds=1.0) for i in (1, 0)]
+    results.collect("some", map(str, folders))
+    write_run(folders[0], "csp", 1, 0.75, **command, wall_seconds=1.0)
+    results.collect("some", [str(folders[0])])
+    found = results.read("some")
+    assert [(run["seed"], run["metrics"]["test/accuracy"]) for run in found] == [(0, 0.5), (1, 0.75)]
+    assert found[0]["command"] == ["study=x", "task.bias=false"] and found[0]["setting"] == "task.bias=false"
+
+
+def test_collect_refuses_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    with pytest.raises(ValueError, match="has status failed"):
+        results.collect("some", [str(write_run(tmp_path / "run", accuracy=None))])
+    assert results.read("some") == []
+
+
+def test_figure_has_every_attention_of_the_readme_with_the_same_seeds() -> None:
+    assert set(depth.LOOKS) == set(results.ROWS)
+    runs = results.read(depth.STUDY)
+    seeds = {tuple(run["seed"] for run in runs if run["attention"] == name) for name in depth.LOOKS}
+    assert len(seeds) == 1 and len(seeds.pop()) >= 3
+    with Image.open(depth.PICTURE) as picture:
+        assert picture.width == 1600
+
+
+def test_figures_are_small_files() -> None:
+    large = [file.name for file in depth.PICTURE.parent.glob("*.png") if file.stat().st_size > 300_000]
+    assert large == []

@@ -1,0 +1,137 @@
+"""The study of CSP's Theorem 2: its errors agree with sums by hand, and its verdict follows from the errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from study_command import run_study
+from theorem2 import CONTROLS, SINKHORN, VALUES, Theorem2
+
+from sliceformer_lab.commands.inspect.base import Findings
+from sliceformer_lab.measures.theorem2 import grouped_sinkhorn
+
+TAUS = (0.1, 1.0, 0.01)
+
+
+@pytest.fixture(scope="module")
+def study() -> Theorem2:
+    return Theorem2(tokens=8, channels=3, group_sizes=(2, 8), taus=TAUS, iterations=(300, 2), draws=2)
+
+
+@pytest.fixture(scope="module")
+def findings(study: Theorem2) -> Findings:
+    return study.findings()
+
+
+@pytest.fixture(scope="module")
+def table(findings: Findings) -> pd.DataFrame:
+    return findings.table
+
+
+def errors(table: pd.DataFrame, values: str, size: int, iterations: int) -> list[float]:
+    rows = table[(table["values"] == values) & (table["group_size"] == size) & (table["iterations"] == iterations)]
+    assert rows["tau"].tolist() == sorted(TAUS, reverse=True)
+    return rows["mean"].tolist()
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_error_falls_with_the_temperature_on_spaced_values(table: pd.DataFrame, size: int) -> None:
+    high, middle, low = errors(table, "spaced", size, 300)
+    assert high > middle > low
+    assert low < 0.01 < 0.2 < high
+
+
+def test_few_iterations_stop_short_of_the_limit(table: pd.DataFrame) -> None:
+    for values in VALUES:
+        assert errors(table, values, 8, 2)[-1] > 5 * errors(table, values, 8, 300)[-1]
+
+
+def test_error_is_the_distance_from_ranks_put_in_order_by_hand(study: Theorem2) -> None:
+    v = study.draw("normal", 5)
+    expected = v.clone()
+    for first in range(0, 8, 2):
+        window = v[0, first : first + 2]
+        ranks = window[:, 0].argsort().argsort()
+        expected[0, first : first + 2] = window.sort(0).values[ranks]
+    rows = [row for row in study._rows("normal", 5) if row["group_size"] == 2]
+    ours = {row["tau"]: row["error"] for row in rows if row["operator"] == SINKHORN and row["iterations"] == 300}
+    for tau, error in ours.items():
+        y = grouped_sinkhorn(v, group_size=2, tau=tau, iterations=300)
+        assert error == pytest.approx(float((y - expected)[..., 1:].norm() / expected[..., 1:].norm()))
+    controls = {row["operator"]: row["error"] for row in rows if row["operator"] != SINKHORN}
+    assert set(controls) == set(CONTROLS)
+    assert controls["identity"] == pytest.approx(float((v - expected)[..., 1:].norm() / expected[..., 1:].norm()))
+
+
+def test_spaced_values_are_the_same_in_every_channel(study: Theorem2) -> None:
+    v = study.draw("spaced", 0)[0]
+    assert v.sort(0).values.equal(torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None].expand(8, 3))
+    assert not v[:, 0].equal(v[:, 1])
+
+
+@pytest.mark.parametrize(
+    ("curve", "verdict"),
+    [
+        ([0.5, 0.1, 0.001], "converges: 0.001 at tau=0.01"),
+        ([0.5, 0.1, 0.05], "still falling: 0.05 at tau=0.01"),
+        ([0.5, 0.1, 0.2], "falls to 0.1 at tau=0.1, then rises: 300 iterations are too few"),
+        ([0.5, 0.005, 0.006], "falls to 0.005 at tau=0.1, then rises: 300 iterations are too few"),
+    ],
+    ids=["converged", "falling", "risen", "risen a little"],
+)
+def test_verdict_follows_from_the_errors(study: Theorem2, curve: list[float], verdict: str) -> None:
+    rows = [
+        {"values": "spaced", "group_size": 2, "operator": SINKHORN, "tau": tau, "iterations": 300, "mean": error}
+        for tau, error in zip(sorted(TAUS, reverse=True), curve, strict=True)
+    ]
+    assert study.verdict(pd.DataFrame(rows), "spaced", 2) == verdict
+
+
+def test_findings_show_every_setting_and_every_control(findings: Findings) -> None:
+    assert list(findings.figures) == ["theorem2"]
+    panels = findings.figures["theorem2"].axes
+    assert [len(axes.lines) for axes in panels] == [2 + len(CONTROLS)] * 4
+    assert findings.summary[0].row_count == 4 and len(findings.facts["verdicts"]) == 4
+    assert len(findings.table) == 2 * 2 * (3 * 2 + len(CONTROLS)) and (findings.table["draws"] == 2).all()
+
+
+def test_group_that_does_not_divide_the_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="group_sizes: 3 does not divide tokens=8"):
+        Theorem2(tokens=8, group_sizes=(2, 3))
+    with pytest.raises(ValueError, match="need at least one number"):
+        Theorem2(taus=())
+
+
+def test_command_writes_table_facts_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--tokens",
+        "8",
+        "--channels",
+        "3",
+        "--group-sizes",
+        "2",
+        "4",
+        "--taus",
+        "1",
+        "0.1",
+        "--iterations",
+        "5",
+        "--draws",
+        "1",
+        "--output",
+    ]
+    run_study("theorem2", Theorem2, None, [*words, str(tmp_path)])
+    assert {file.name for file in tmp_path.iterdir()} == {f"theorem2.{e}" for e in ("csv", "json", "png", "pdf")}
+    facts = json.loads((tmp_path / "theorem2.json").read_text())
+    assert facts["options"]["group_sizes"] == [2, 4] and len(facts["verdicts"]) == 4
+    assert str(tmp_path / "theorem2.csv") in capsys.readouterr().out
+
+
+def test_command_reports_a_wrong_option_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_study("theorem2", Theorem2, None, ["--tokens", "8", "--group-sizes", "3"])
+    assert capsys.readouterr().err == "theorem2: group_sizes: 3 does not divide tokens=8\n"
