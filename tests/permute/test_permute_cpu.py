@@ -49,9 +49,7 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, kind: str) -> Tensor:
     v = torch.tensor(SPECIAL)[torch.randint(len(SPECIAL), shape)].to(dtype)
     bits = v.view(BITS[v.element_size()])
     payload = torch.randint(2, shape) | torch.where(torch.rand(shape) < 0.5, torch.iinfo(bits.dtype).min, 0)
-    return torch.where(v.isnan(), bits | payload.to(bits.dtype), bits).view(
-        dtype
-    )  # NaN with payloads
+    return torch.where(v.isnan(), bits | payload.to(bits.dtype), bits).view(dtype)  # NaN with payloads
 
 
 def make_case(
