@@ -14,7 +14,7 @@ from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 
-MOST_ROWS = 12  # more cannot be told apart
+MOST_ROWS = 12  # more cannot be distinguished
 ATTENTION_COLOURS = COLOURS[:-1]  # without black, which is invisible in dark mode
 CONTROL_COLOURS = ("#767676", "#A0A0A0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
