@@ -18,7 +18,6 @@ from rich.progress import track
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, InspectOptions
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.controls import controls, is_control
@@ -147,8 +146,7 @@ class Group:
         data = build_data({**source.config, "data": node})
         data.prepare_data()
         data.setup()
-        scored: tuple[Stage, ...] = ("val", "test")
-        stages = [stage for stage in scored if len(data.splits[stage])]
+        stages = [stage for stage, split in data.splits.items() if stage != "train" and len(split)]
         if not stages:
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
         self.stage = stages[0]
