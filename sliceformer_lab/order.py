@@ -1,4 +1,7 @@
-"""Orders in which the tokens of a picture or a cloud stand in the sequence."""
+"""Orders of the tokens of an image or a point cloud in the sequence.
+
+Written by hand because the packages for Hilbert curves have had no release since 2021 and take one point at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ TokenOrder = Literal["raster", "hilbert", "random_fixed"]
 
 
 def token_order(order: TokenOrder, grid: tuple[int, int], first: int | None = None) -> Tensor | None:
-    """Which cell of a grid, counted row by row, each token is: (N,) int64; None for `raster`, which changes nothing.
+    """The cell of a grid, counted row by row, of each token: (N,) int64; None for `raster`, the order of the cells.
 
-    `hilbert` follows Hilbert's curve through the smallest square of 2^k cells a side that holds the grid, leaving out
-    what lies outside; on a grid that is no such square it jumps there. `random_fixed` is one permutation that every run
-    shares. With `first`, only so many cells of the grid are tokens: the same ones in any order.
+    `hilbert` follows the Hilbert curve through the smallest square of 2^k cells per side that contains the grid, and
+    skips cells outside, where it jumps. `random_fixed` is one permutation that is the same in every run. With `first`,
+    only the first cells of the grid are tokens, in any order.
     """
     rows, columns = grid
-    cells = torch.arange(rows * columns, device="cpu")[:first]  # values, even where a model is built without any
+    cells = torch.arange(rows * columns, device="cpu")[:first]  # values also for a model on the meta device
     match order:
         case "raster":
             return None
@@ -32,10 +35,10 @@ def token_order(order: TokenOrder, grid: tuple[int, int], first: int | None = No
 
 
 def along_curve(cells: Tensor, bits: int, *, hilbert: bool) -> Tensor:
-    """Positions of cells (..., N, A), whose A coordinates have `bits` bits, along a curve: (..., N) int64.
+    """Positions of cells (..., N, A) in their order along a curve: (..., N) int64.
 
-    The curve interleaves the bits of the coordinates (Morton), or never jumps between cells that do not touch (Hilbert;
-    Skilling 2004). Cells that are alike keep their order.
+    The A coordinates have `bits` bits. The Morton curve interleaves them; the Hilbert curve visits neighbouring cells
+    in turn. Equal cells keep their order. Source: Skilling 2004, Programming the Hilbert curve.
     """
     if hilbert:
         cells = _hilbert_axes(cells, bits)
@@ -47,7 +50,7 @@ def along_curve(cells: Tensor, bits: int, *, hilbert: bool) -> Tensor:
 
 
 def _hilbert_axes(cells: Tensor, bits: int) -> Tensor:
-    """Cells (..., N, A) turned so that interleaving their bits gives the place on Hilbert's curve."""
+    """Cells (..., N, A), transformed so that interleaving their bits gives the position on the Hilbert curve."""
     x = list(cells.unbind(dim=-1))
     for bit in (1 << place for place in range(bits - 1, 0, -1)):
         below = bit - 1

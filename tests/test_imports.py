@@ -29,8 +29,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
     "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
     "data": (
-        *("torch", "numpy", "pandas", "scipy", "pydantic", "PIL", "tokenizers", "pytorch_lightning", "sklearn"),
-        *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock", "matplotlib"),
+        *("torch", "numpy", "pandas", "pydantic", "PIL", "tokenizers", "pytorch_lightning"),
+        *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock"),
     ),
     "training": (
         *("measures", "runs", "config", "attention", "encoder", "data", "torch", "numpy", "pandas", "pydantic"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     node is checked (`sliceformer_lab.config.schema.check_node`). Works inside a running Hydra application.
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
+    return deepcopy(_composed(group, name, tuple(overrides)))
+
+
+@cache  # composing takes as long as building a small model
+def _composed(group: str, name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))

@@ -121,7 +121,7 @@ def _download(file: OfficialFile, path: Path) -> None:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Unpacks a tar or zip archive beside `target` and moves its folder of that name there. Raises DataError."""
+    """Unpacks a tar or zip archive next to `target` and moves its folder of that name there. Raises DataError."""
     with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
         try:
             if tarfile.is_tarfile(archive):

@@ -94,7 +94,7 @@ class GraphTokens(nn.Module):
 def edges_among_tokens(
     graphs: Graphs, shape: tuple[int, int], padding: Padding | None, num_tokens: int, num_prefix: int
 ) -> Edges:
-    """The edges of nodes (B, N) = `shape` among tokens (B, num_tokens), of which `num_prefix` precede the nodes."""
+    """The edges of nodes (B, N) = `shape` among tokens (B, num_tokens); `num_prefix` tokens precede the nodes."""
     size, width = shape
     places = torch.arange(size * width, device=graphs.edge_index.device)
     if padding is None:

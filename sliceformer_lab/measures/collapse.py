@@ -1,7 +1,7 @@
-"""The two ways in which token matrices collapse: towards `1 x^T`, all tokens equal, and towards any `q a^T`.
+"""Two kinds of collapse of token matrices: to `1 x^T`, where all tokens are equal, and to any rank-one `q a^T`.
 
-Random tokens, random layers around an operator, and the numbers that tell the two apart. Nothing here is trained: what
-an operator does to random values is a property of the operator, while a trained model may choose its values.
+Random tokens, random layers around an operator, and measures that distinguish the two kinds. Nothing is trained: the
+effect on random values is a property of the operator, while a trained model may adapt its values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sliceformer_lab.measures.spectrum import remove_profile, remove_token_mean
 
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]  # values, queries and keys (B, N, C) -> (B, N, C)
 
-SHOWN = {  # what a rank study must not miss: its name -> a measure of `analysis.probe` and the form that it is taken of
+SHOWN = {  # numbers that a rank study reports: name -> a measure of `measures.probe` and its form
     "stable_rank": ("stable_rank", "raw"),
     "effective_rank": ("effective_rank", "raw"),
     "s2_over_s1": ("spectrum", "raw"),
@@ -27,11 +27,11 @@ SHOWN = {  # what a rank study must not miss: its name -> a measure of `analysis
     "residual_profile_removed": ("residual", "profile_removed"),
     "cosine": ("cosine", "raw"),
 }
-BRANCH_GAIN = 0.5  # of the attention's branch beside the skip connection of a random layer
+BRANCH_GAIN = 0.5  # factor of the attention branch that a random layer adds to its skip connection
 
 
 def shown(measured: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The numbers of SHOWN, (S,) each, from what `analysis.probe` measured of S samples."""
+    """The numbers of SHOWN, (S,) each, from the results of `measures.probe.measure` for S samples."""
     found = {name: measured[measure][:, FORMS.index(form)] for name, (measure, form) in SHOWN.items()}
     spectrum = found["s2_over_s1"]
     found["s2_over_s1"] = spectrum[:, 1] if spectrum.shape[1] > 1 else torch.zeros(len(spectrum)).double()
@@ -46,11 +46,11 @@ def white_tokens(num_tokens: int, channels: int, generator: torch.Generator) -> 
 def correlated_tokens(
     num_tokens: int, channels: int, generator: torch.Generator, *, window: int = 11, mean: float = 1.25
 ) -> Tensor:
-    """Tokens (N, C) that resemble their neighbours and share a mean, as those of trained models do.
+    """Tokens (N, C) that resemble their neighbours and share a mean, as tokens of trained models do.
 
-    White noise averaged over `window` neighbours, the last of which are followed by the first, scaled to variance 1;
-    plus one token for all, of standard deviation `mean`. The defaults give the ranks that a single known draw of such
-    tokens had (they were fitted to it). Raises ValueError if the window exceeds the tokens.
+    White noise is averaged over `window` neighbours on a ring and scaled to variance 1; then one random token with
+    standard deviation `mean` is added to all. The defaults are fitted to the ranks of a single known draw of such
+    tokens. Raises ValueError if the window is larger than the number of tokens.
     """
     if not 1 <= window <= num_tokens:
         raise ValueError(f"window must be within 1..{num_tokens} tokens, got {window}")
@@ -60,10 +60,10 @@ def correlated_tokens(
 
 
 def projected(x: Tensor, generator: torch.Generator, *, orthogonal: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, queries and keys of tokens (B, N, C) under fresh random weights that keep their norm on average.
+    """Values, queries and keys of tokens (B, N, C), projected by new random weights that keep their norm on average.
 
-    Gaussian weights of variance 1 / C spread the singular values a little; `orthogonal` ones leave them as they are,
-    so that depth changes nothing by itself.
+    Gaussian weights of variance 1 / C spread the singular values a little. `orthogonal` weights keep them, so that
+    projections alone do not change them with depth.
     """
     weight = _orthogonal if orthogonal else _gaussian
     v, q, k = (x @ weight(x.shape[-1], generator) for _ in range(3))
@@ -71,11 +71,10 @@ def projected(x: Tensor, generator: torch.Generator, *, orthogonal: bool = False
 
 
 def random_layers(x: Tensor, operators: Sequence[Mix], generator: torch.Generator, *, skip: bool) -> list[Tensor]:
-    """Tokens (B, N, C) before, between and after random layers, each around one of the operators.
+    """Tokens (B, N, C) before, between and after random layers, one layer for each operator.
 
-    Without `skip` a layer is the operator on orthogonally projected values and nothing else (the setting of Dong et al.
-    2021); with it, X + BRANCH_GAIN op(LayerNorm(X) W_V) W_O. The same generator state gives the same weights whatever
-    the operators are.
+    Without `skip`, a layer is only the operator on orthogonally projected values, as in Dong et al. 2021. With `skip`,
+    it is X + BRANCH_GAIN op(LayerNorm(X) W_V) W_O. The weights depend on the generator's state, not on the operators.
     """
     tokens = [x]
     for operator in operators:
@@ -87,9 +86,9 @@ def random_layers(x: Tensor, operators: Sequence[Mix], generator: torch.Generato
 
 
 def distances(x: Tensor) -> tuple[Tensor, Tensor]:
-    """How far tokens (..., N, C) are from the nearest `1 x^T` and from the nearest `q a^T`, as shares of |X|_F, (...).
+    """Distances of tokens (..., N, C) from the nearest `1 x^T` and the nearest `q a^T`, relative to |X|_F: twice (...).
 
-    The second is never larger, since the first is of rank one too.
+    The second is never larger, because `1 x^T` has rank one too.
     """
     scale = torch.linalg.matrix_norm(x.double()).clamp_min(torch.finfo(torch.float64).tiny)
     equal, one_profile = (torch.linalg.matrix_norm(rest(x)) / scale for rest in (remove_token_mean, remove_profile))

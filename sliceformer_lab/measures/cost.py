@@ -1,6 +1,6 @@
-"""What a computation costs on paper: multiply-adds, and what sorting operators do instead, comparisons and moves.
+"""Theoretical cost of a computation: multiply-adds, and the comparisons and moves of sorting operators.
 
-torch's own counter knows matrix products only: a sort, a gather and a Fourier transform are free to it.
+torch's own counter counts matrix products only; sorts, gathers and Fourier transforms cost nothing in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
 
-_PRODUCTS = {aten.mv, aten.dot}  # of vectors, which torch's table leaves out
+_PRODUCTS = {aten.mv, aten.dot}  # products of vectors, which torch's table does not have
 _FOURIER = {aten._fft_c2c, aten._fft_r2c, aten._fft_c2r}
 _EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
 _PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax, aten.lt, aten.le, aten.gt, aten.ge}
@@ -28,9 +28,9 @@ _SHIFT_SORT, _SHIFT_SORT_BACKWARD = "sliceformer_lab::shift_sort", "sliceformer_
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations of one call, as numbers a person can work out by hand."""
+    """Operations of one call, by rules that can be checked by hand."""
 
-    multiply_adds: int = 0  # of products, convolutions and Fourier transforms; elementwise arithmetic is free
+    multiply_adds: int = 0  # in products, convolutions and Fourier transforms; elementwise arithmetic counts as 0
     comparisons: int = 0  # n log2 n for a sort of n, n log2 k for a top-k, n - 1 for an extreme, 1 for a pair
     moves: int = 0  # elements that gather, index, scatter, roll or flip write
 
@@ -43,10 +43,10 @@ class Cost:
 
 
 def count_cost(function: Callable[[], object]) -> Cost:
-    """The cost of calling `function` once; write `count_cost(lambda: model(x))`.
+    """The cost of calling `function` once, as in `count_cost(lambda: model(x))`.
 
-    Works on any device, the meta device too. `shift_sort` counts the same whichever backend runs it; other code that
-    torch does not dispatch (a compiled or hand-written kernel) counts as zero, so count an operator's plain path.
+    Works on any device, including the meta device. `shift_sort` has the same cost with every backend. Other code that
+    torch does not dispatch, such as compiled kernels, counts as zero, so count the plain path of an operator.
     """
     counter = _Counter()
     with counter:
@@ -55,7 +55,7 @@ def count_cost(function: Callable[[], object]) -> Cost:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the cost of every operation that is dispatched while it is active."""
+    """Sums the cost of all operations that are dispatched while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -82,14 +82,14 @@ def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out
     if operation in _WRITES:
         return Cost(moves=args[2].numel())  # the index of a scatter, the values of an index_put
     if operation._qualified_op_name == _SHIFT_SORT:
-        return _of_shift_sort(args[0], group_size=args[4])
+        return _cost_of_shift_sort(args[0], group_size=args[4])
     if operation._qualified_op_name == _SHIFT_SORT_BACKWARD:
         return Cost(moves=out.numel())
     return Cost(comparisons=_comparisons(operation, args, options, out))
 
 
-def _of_shift_sort(v: Tensor, group_size: int) -> Cost:
-    """A sort of every window, the last one filled up, and one move of every value."""
+def _cost_of_shift_sort(v: Tensor, group_size: int) -> Cost:
+    """One sort per window, with the last window padded, and one move per value."""
     batch, num_tokens, channels = v.shape
     slots = -(-num_tokens // group_size) * group_size
     per_slot = 0.5 if group_size == 2 else math.log2(group_size)  # a pair is one comparison
@@ -109,7 +109,7 @@ def _comparisons(operation: Any, args: tuple[Any, ...], options: dict[str, Any],
 
 
 def _fourier(operation: Any, args: tuple[Any, ...], out: Tensor) -> int:
-    """Half of the usual 5 n log2 n per complex transform of n values, half of that again for a real one."""
+    """Half of the usual 5 n log2 n operations for a complex transform of n values, a quarter for a real one."""
     whole = out if operation is aten._fft_c2r else args[0]
     size = math.prod(whole.shape[dim] for dim in args[1])
     share = 2.5 if operation is aten._fft_c2c else 1.25

@@ -1,6 +1,6 @@
-"""What token-mixing matrices look like: sums, rank, sparsity, how far they move tokens, how much they depend on data.
+"""Properties of token-mixing matrices: row and column sums, rank, sparsity, and how far they move tokens.
 
-A map (N, N) says in row i what token i receives from each token. All functions take M maps at once, (M, N, N).
+Row i of a map (N, N) holds the weights with which token i receives from each token. Functions take M maps (M, N, N).
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-NONZERO = 1e-6  # of a weight; below is the rounding of float32
+NONZERO = 1e-6  # smaller weights are rounding errors of float32
 
 
 def matrices(sources: Tensor) -> Tensor:
-    """The permutation matrices of source tokens (N, M), as `shift_sort_index` gives them, -> (M, N, N)."""
+    """The permutation matrices of source tokens as `shift_sort_index` gives them: (N, M) -> (M, N, N)."""
     tokens = torch.arange(sources.shape[0], device=sources.device)
     return torch.eq(sources.T[..., None], tokens).float()
 
 
 def spread(count: int, limit: int) -> Tensor:
-    """At most `limit` of the indices 0 to count - 1, evenly spread, the first and the last among them."""
+    """At most `limit` evenly spaced indices of 0 to count - 1, including the first and the last."""
     return torch.linspace(0, count - 1, min(count, limit)).round().long()
 
 
 def row_error(maps: Tensor) -> Tensor:
-    """How far the worst row sum is from 1, (M, N, N) -> (M,); 0 where every token receives an average."""
+    """Largest distance of a row sum from 1, (M, N, N) -> (M,); 0 if every token receives an average."""
     return (maps.sum(-1) - 1).abs().amax(-1)
 
 
 def column_error(maps: Tensor) -> Tensor:
-    """How far the worst column sum is from 1, (M, N, N) -> (M,); 0 beside `row_error` 0 means doubly stochastic."""
+    """Largest distance of a column sum from 1, (M, N, N) -> (M,); 0 with `row_error` 0 means doubly stochastic."""
     return (maps.sum(-2) - 1).abs().amax(-1)
 
 
 def density(maps: Tensor) -> Tensor:
-    """The share of weights that are not zero, (M, N, N) -> (M,); 1 / N for a permutation, 1 for softmax."""
+    """Share of nonzero weights, (M, N, N) -> (M,); 1 / N for a permutation, 1 for softmax."""
     return (maps.abs() > NONZERO).double().mean((-2, -1))
 
 
 def tokens_read(maps: Tensor) -> Tensor:
-    """From how many tokens a token receives, exp of the entropy of its weights' shares, mean of the tokens. -> (M,)."""
+    """Effective number of tokens that a token receives from: mean over tokens of exp(entropy of its weights), (M,)."""
     weights = maps.double().abs()
     shares = weights / weights.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     read: Tensor = torch.special.entr(shares).sum(-1).exp().mean(-1)
@@ -48,32 +48,32 @@ def tokens_read(maps: Tensor) -> Tensor:
 
 
 def rank_share(maps: Tensor) -> Tensor:
-    """The numerical rank over N, (M, N, N) -> (M,); 1 for every permutation, whatever it does to values."""
+    """Numerical rank divided by N, (M, N, N) -> (M,); 1 for every permutation."""
     ranks: Tensor = torch.linalg.matrix_rank(maps.double())
     return ranks.double() / maps.shape[-1]
 
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
-    """The share of weight that two maps put on the same tokens with the same sign, twice (M, N, N) -> (M,).
+    """Share of weight that two maps put on the same tokens with the same sign, twice (M, N, N) -> (M,).
 
-    Of permutations the share of tokens that receive from the same place, 1 / N by chance.
+    For permutations, the share of tokens with the same source, which is 1 / N by chance.
     """
     a, b = a.double(), b.double()
     shared = torch.minimum(a.abs(), b.abs()).where(a * b > 0, 0).sum((-2, -1))
-    all_of_it = (a.abs() + b.abs()).sum((-2, -1)) / 2
-    return shared / all_of_it.clamp_min(torch.finfo(torch.float64).tiny)
+    total = (a.abs() + b.abs()).sum((-2, -1)) / 2
+    return shared / total.clamp_min(torch.finfo(torch.float64).tiny)
 
 
 def apart(num_tokens: int) -> Tensor:
-    """|i - j| of all tokens of a sequence, (N, N)."""
+    """Distances |i - j| of the tokens of a sequence, (N, N)."""
     places = torch.arange(num_tokens).double()
     return (places[:, None] - places).abs()
 
 
 def apart_on_grid(grid: Sequence[int], token_order: Sequence[int] | None = None) -> Tensor:
-    """Euclidean distance of the patches of a grid (rows, columns), (N, N).
+    """Euclidean distances of the tokens on a grid (rows, columns), (N, N).
 
-    `token_order` says which patch, counted row by row, each token is; None: they stand in this order.
+    `token_order` is the cell of each token, counted row by row; None means this order itself.
     """
     rows, columns = grid
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
@@ -83,9 +83,9 @@ def apart_on_grid(grid: Sequence[int], token_order: Sequence[int] | None = None)
 
 
 def travelled(maps: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-    """Every distance (N, N) that occurs, rising (U,), and the share of weight that travels so far (U,).
+    """All different distances of a matrix (N, N), ascending (U,), and the share of weight that each moves (U,).
 
-    Over all maps (M, N, N) together; weights count by their size.
+    Absolute weights are summed over all maps (M, N, N).
     """
     values, place = torch.unique(distances.flatten(), return_inverse=True)
     weight = maps.double().abs().sum(0).flatten()
@@ -94,13 +94,13 @@ def travelled(maps: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantile(values: Tensor, shares: Tensor, level: float) -> float:
-    """The smallest of rising values (U,) below or at which at least `level` of their shares (U,) lie."""
+    """The smallest of ascending values (U,) whose cumulative share (U,) reaches `level`."""
     reached = shares.cumsum(0) >= level - 1e-9
     return float(values[int(reached.int().argmax())])
 
 
 def binned(values: Tensor, shares: Tensor, num_bins: int) -> Tensor:
-    """Shares (U,) of values (U,) from 0 to their largest, in equal bins. -> (num_bins,)."""
+    """Shares (U,) of ascending values (U,), summed in equal bins from 0 to the largest value: (num_bins,)."""
     width = float(values[-1]) / num_bins or 1.0
     place = (values / width).long().clamp(max=num_bins - 1)
     return torch.zeros(num_bins, dtype=torch.float64).index_add_(0, place, shares)

@@ -1,4 +1,4 @@
-"""Pictures of a run: singular spectra, collapse over depth, learning curves. Drawn without a display."""
+"""Figures of a run, drawn without a display: singular spectra, collapse over depth, learning curves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.files import whole_file
 
-# Okabe and Ito's colours: told apart with any colour vision
+# Okabe and Ito's colours, distinguishable with any colour vision
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 LAYER_SCALE = mpl.colormaps["viridis"]
 PLACES_SHOWN = {"input": "Operator input V", "output": "Operator output", "stream": "Block output"}
-FLOOR = 1e-6  # singular values below are the rounding of float32
+FLOOR = 1e-6  # smaller singular values are rounding errors of float32
 DEPTH_PANELS = (
     ("stable_rank", "raw", "Stable rank"),
     ("stable_rank", "mean_removed", "Stable rank, token mean removed"),
@@ -34,7 +34,7 @@ DEPTH_PANELS = (
 
 
 def plot_spectra(record: ProbeRecord, path: Path) -> None:
-    """One run's picture: spectra of every layer at the operator's input and output, and the collapse over depth."""
+    """Draw the spectra of all layers at the operator's input and output, and the collapse over depth, of one run."""
     figure = Figure(figsize=(16, 8.2), layout="constrained")
     above, below = figure.subplots(2, 4)
     moments = [0, -1] if len(record.epochs) > 1 else [-1]
@@ -72,7 +72,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
 
 
 def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
-    """Losses and scores over the epochs, from the logged table with its column `epoch`."""
+    """Draw losses and scores over the epochs from the table of logged metrics with its column `epoch`."""
     names = [str(name) for name in metrics.columns]
     curves = {
         "Loss": [name for name in names if name.endswith("/loss")],
@@ -92,7 +92,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
 
 
 def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
-    values = spectrum[spectrum > FLOOR]  # not the NaN beyond the shorter matrices' end
+    values = spectrum[spectrum > FLOOR]  # also drops the NaN padding
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -107,7 +107,7 @@ def _over_depth(axes: Axes, values: NDArray[np.float64], **style: Any) -> None:
 
 
 def _from_zero(axes: Axes) -> None:
-    """Let the axis begin at 0, or lower; only after every line is drawn, since it ends the automatic scaling."""
+    """Start the axis at 0 or below. Call it after all lines are drawn, because it ends automatic scaling."""
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
 
 
@@ -116,7 +116,7 @@ def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:
 
 
 def when(record: ProbeRecord, moment: int) -> str:
-    """The moment of a record in words."""
+    """Description of the `moment`-th record."""
     finished = int(record.epochs[moment]) + 1
     return f"after epoch {finished}" if finished else "before training"
 

@@ -1,4 +1,4 @@
-"""What is measured of a layer's token matrices, and the file that keeps it over the epochs of a run."""
+"""Measures of a layer's token matrices, and the file that records them over the epochs of a run."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sliceformer_lab.measures.spectrum import (
 )
 from sliceformer_lab.runs.files import whole_file
 
-PLACES = ("input", "output", "stream")  # the operator's V, what it hands to `out`, the block's output
+PLACES = ("input", "output", "stream")  # the operator's V, the operator's output, the block's output
 FORMS = ("raw", "mean_removed", "profile_removed")  # X, X - 1 m^T, X - q a^T
 MEASURES = ("spectrum", "stable_rank", "effective_rank", "residual", "cosine")
 
 
 def measure(x: Tensor) -> dict[str, Tensor]:
-    """Every measure of matrices (S, N, C) in every form: name -> (S, F), the spectrum (S, F, min(N, C)).
+    """All measures of matrices (S, N, C) in all forms: name -> (S, F), the spectrum (S, F, min(N, C)).
 
-    The spectrum is s_i / s_1 of the form itself. The residual is the (1,inf)-norm that a form keeps about its mean
-    token, over the norm of the raw X: how much of X is neither `1 x^T` nor, with the profile removed, `q a^T`.
-    NaN throughout if X is not finite.
+    The spectrum is s_i / s_1 of the form itself. The residual is the (1,inf)-norm of a form minus its mean token,
+    divided by the norm of the raw X: the share of X that is neither `1 x^T` nor, with the profile removed, `q a^T`.
+    All values are NaN if X is not finite.
     """
     if not x.isfinite().all():
         return {k: v * torch.nan for k, v in measure(torch.zeros_like(x)).items()}
@@ -52,7 +52,7 @@ def measure(x: Tensor) -> dict[str, Tensor]:
 
 
 def chosen_tokens(num_prefix: int, length: int, max_tokens: int, seed: int) -> Tensor:
-    """Positions of the tokens to measure in a row: `num_prefix` to `length`, or a fixed random `max_tokens` of them."""
+    """Positions of the tokens to measure: `num_prefix` to `length`, or `max_tokens` of these chosen by `seed`."""
     count = max(length - num_prefix, 0)
     if count <= max_tokens:
         return torch.arange(num_prefix, num_prefix + count)
@@ -63,9 +63,9 @@ def chosen_tokens(num_prefix: int, length: int, max_tokens: int, seed: int) -> T
 def measure_samples(
     x: Tensor, lengths: Tensor, *, num_prefix: int = 0, max_tokens: int = 256, seed: int = 0
 ) -> dict[str, Tensor]:
-    """`measure` of rows (S, N, C) of which `lengths` (S,) tokens are real, the first `num_prefix` left out.
+    """`measure` of the real tokens of rows (S, N, C) with `lengths` (S,), without the first `num_prefix` tokens.
 
-    Returns (S, F) and the spectrum (S, F, R), R the largest there can be, with NaN where a sample has fewer.
+    Returns (S, F), and the spectrum (S, F, R) with the largest possible R and NaN for samples with fewer values.
     """
     longest = min(max(x.shape[1] - num_prefix, 0), max_tokens, x.shape[2])
     sizes = {name: (longest,) if name == "spectrum" else () for name in MEASURES}
@@ -84,7 +84,7 @@ def measure_samples(
 def measure_places(
     seen: Mapping[str, Tensor], *, num_prefix: int, max_tokens: int, seed: int
 ) -> list[dict[str, Tensor]]:
-    """`measure_samples` at each of PLACES of what one block showed: (S, N, C) by place, and `lengths` (S,)."""
+    """`measure_samples` at each of PLACES; `seen` holds token matrices (S, N, C) by place, and `lengths` (S,)."""
     return [
         measure_samples(
             x,
@@ -98,9 +98,9 @@ def measure_places(
 
 
 def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[np.float32]:
-    """The first head of each layer's operator output (N, H*D) of one sample -> (L, N, D), NaN beyond a narrower one.
+    """The first head of each layer's operator output (N, H*D) for one sample: (L, N, D), padded with NaN.
 
-    The matrix that the papers draw: tokens down, channels of head 0 across (CSP, Figure 3).
+    Papers draw this matrix with tokens as rows and channels of head 0 as columns (CSP, Figure 3).
     """
     widest = max(head_dims)
     heads = [x[:, :width] for x, width in zip(outputs, head_dims, strict=True)]
@@ -110,7 +110,7 @@ def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[
 def mean_and_std(
     layers: Sequence[Sequence[Mapping[str, Tensor]]], name: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Over the samples that have a value, of what `measure_samples` found at [layer][place] -> twice (L, P, F, ...)."""
+    """Mean and deviation over samples, without NaN, of `measure_samples` at [layer][place]: twice (L, P, F, ...)."""
     found = [[place[name] for place in layer] for layer in layers]
     longest = max(values.shape[-1] for layer in found for values in layer)
     padded = [[pad(values, (0, longest - values.shape[-1]), value=torch.nan) for values in layer] for layer in found]
@@ -123,25 +123,25 @@ def mean_and_std(
 class ProbeRecord:
     """Measures of one probe batch over a run. Axes: E epochs, L layers, P places, F forms, R singular values.
 
-    The npz file has the fields as arrays, a measure NAME as `NAME_mean` and `NAME_std` over the samples.
+    The npz file holds the fields as arrays, and each measure NAME as `NAME_mean` and `NAME_std` over the samples.
     """
 
-    epochs: NDArray[np.int64]  # (E,) the last finished epoch, -1 before training
+    epochs: NDArray[np.int64]  # (E,) last finished epoch of each record, -1 before training
     mean: Mapping[str, NDArray[np.float64]]  # measure -> (E, L, P, F), spectrum (E, L, P, F, R) with NaN beyond the end
     std: Mapping[str, NDArray[np.float64]]
     attentions: NDArray[np.str_]  # (L,) class of each layer's attention
     sample_ids: NDArray[np.int64]  # (S,) position of each sample in the validation split
-    num_tokens: NDArray[np.int64]  # (S,) tokens measured, CLS and padding left out
-    note: str  # what was sampled, in words
-    heatmaps: NDArray[np.float32] | None = None  # `first_heads` at the last record; None in files of older versions
+    num_tokens: NDArray[np.int64]  # (S,) number of measured tokens, without CLS and padding
+    note: str  # description of the samples
+    heatmaps: NDArray[np.float32] | None = None  # `first_heads` of the last record; None in files of older versions
 
     def at(self, name: str, place: str, form: str, *, moment: int = -1) -> NDArray[np.float64]:
-        """Mean of a measure per layer (L,), spectrum (L, R), at the `moment`-th record: 0 the first, -1 the last."""
+        """Mean of a measure per layer (L,), of the spectrum (L, R), in the `moment`-th record."""
         values: NDArray[np.float64] = self.mean[name][moment, :, PLACES.index(place), FORMS.index(form)]
         return values
 
     def up_to(self, epoch: int) -> Self:
-        """The same without what was recorded after `epoch`."""
+        """The records up to `epoch`."""
         kept = self.epochs <= epoch
         return replace(
             self,
@@ -151,7 +151,7 @@ class ProbeRecord:
         )
 
     def followed_by(self, later: Self) -> Self:
-        """This record with the epochs of a later one behind its own."""
+        """This record continued by the epochs of a later one."""
         return replace(
             later,
             epochs=np.concatenate([self.epochs, later.epochs]),
@@ -179,7 +179,7 @@ class ProbeRecord:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read a file that `save` wrote."""
         with np.load(path) as file:
             return cls(
                 epochs=file["epochs"],

@@ -1,7 +1,7 @@
-"""How far a matrix of tokens is from `1 x^T`, every token the same: norms, residuals, and the bound CSP proves on them.
+"""Distance of a token matrix from `1 x^T`, where all tokens are equal: norms, residuals, and CSP's bound on them.
 
-Definitions: CSP, section 3 and Theorem 1, where the residual of X is X - 1 x^T for the nearest x. Which x is nearest
-depends on the norm, so the centre is a choice. Everything is computed in float64 and batched: (..., N, C) -> (...).
+The residual of X is X - 1 x^T for the nearest x (CSP, section 3 and Theorem 1). The nearest x depends on the norm, so
+the centre is an option. Everything is computed in float64 and batched: (..., N, C) -> (...).
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Literal, assert_never
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import linprog
 from torch import Tensor
 
 Centre = Literal["mean", "median", "midrange", "lp", "per_norm"]
@@ -38,17 +36,17 @@ def norm_1_inf(x: Tensor) -> Tensor:
 
 
 def centre_of(x: Tensor, centre: Literal["mean", "median", "midrange", "lp"] = "mean") -> Tensor:
-    """The token x that stands for all, (..., N, C) -> (..., 1, C).
+    """The token x of the nearest `1 x^T`, (..., N, C) -> (..., 1, C).
 
-    `median` minimises the residual's 1-norm, `lp` its inf-norm (a linear program per matrix: slow), `mean` its
-    Frobenius norm; `midrange` is half way between the extremes of a channel.
+    `median` minimises the 1-norm of the residual, `mean` its Frobenius norm, and `lp` its inf-norm by a slow linear
+    program per matrix; `midrange` is the middle between the extremes of a channel.
     """
     x = x.double()
     match centre:
         case "mean":
             return x.mean(-2, keepdim=True)
         case "median":
-            return x.quantile(0.5, dim=-2, keepdim=True)  # of an even number the midpoint
+            return x.quantile(0.5, dim=-2, keepdim=True)  # the midpoint for even numbers of tokens
         case "midrange":
             return (x.amax(-2, keepdim=True) + x.amin(-2, keepdim=True)) / 2
         case "lp":
@@ -62,7 +60,7 @@ def centre_of(x: Tensor, centre: Literal["mean", "median", "midrange", "lp"] = "
 def residual(x: Tensor, centre: Centre = "mean") -> Tensor:
     """The (1,inf)-norm of X - 1 x^T, (..., N, C) -> (...).
 
-    `per_norm` takes the best centre of each of the two norms, the lower bound that Theorem 1 speaks of.
+    `per_norm` uses the best centre for each of the two norms, which gives the lower bound in Theorem 1.
     """
     x = x.double()
     if centre == "per_norm":
@@ -71,23 +69,26 @@ def residual(x: Tensor, centre: Centre = "mean") -> Tensor:
 
 
 def relative_residual(x: Tensor, centre: Centre = "mean") -> Tensor:
-    """The residual over the (1,inf)-norm of X itself, (..., N, C) -> (...); 0 where all tokens are equal."""
+    """The residual divided by the (1,inf)-norm of X, (..., N, C) -> (...); 0 if all tokens are equal."""
     return residual(x, centre) / norm_1_inf(x).clamp_min(torch.finfo(torch.float64).tiny)
 
 
 def csp_bound_factor(weights: Sequence[Tensor], lipschitz: float = 1.0) -> float:
-    """By how much L layers of CSP may at most grow the residual, `C^(L/2) (lambda beta)^L` (CSP, Theorem 1).
+    """Upper bound `C^(L/2) (lambda beta)^L` on the factor by which L layers of CSP increase the residual.
 
-    `weights` are the square value projections as torch keeps them, (out, in); `lipschitz` is lambda, that of the
-    function between the layers (1 for ReLU, `GELU_LIPSCHITZ`). Holds without biases, skips and norms.
+    `weights` are the square value projections (out, in); `lipschitz` is the constant lambda of the function between the
+    layers (1 for ReLU, `GELU_LIPSCHITZ`). The bound holds without biases, skips and norms. Source: CSP, Theorem 1.
     """
-    beta = max(float(norm_inf(weight)) for weight in weights)  # |W|_1 of V = X W, whose W is the transpose
+    beta = max(float(norm_inf(weight)) for weight in weights)  # |W|_1 of V = X W, where W is the transposed weight
     channels, depth = weights[0].shape[0], len(weights)
     return float(channels ** (depth / 2) * (lipschitz * beta) ** depth)
 
 
 def _smallest_row_norm(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The c (C,) with the smallest max_i sum_j |x_ij - c_j|, as a linear program in c, |x_ij - c_j| and the maximum."""
+    """The c (C,) that minimises max_i sum_j |x_ij - c_j|, by a linear program in c, |x_ij - c_j| and the maximum."""
+    from scipy import sparse  # slow to import, and no training run needs it
+    from scipy.optimize import linprog
+
     rows, columns = x.shape
     size = rows * columns
     copies, distances = sparse.vstack([sparse.identity(columns)] * rows), sparse.identity(size)
@@ -96,7 +97,7 @@ def _smallest_row_norm(x: NDArray[np.float64]) -> NDArray[np.float64]:
         [
             [-copies, -distances, None],  # x - c <= distance
             [copies, -distances, None],  # c - x <= distance
-            [None, row_sums, -np.ones((rows, 1))],  # every row's sum <= the maximum
+            [None, row_sums, -np.ones((rows, 1))],  # sum of each row <= the maximum
         ]
     ).tocsr()
     limits = np.concatenate([-x.ravel(), x.ravel(), np.zeros(rows)])

@@ -1,8 +1,8 @@
-"""What a matrix of tokens is made of: singular values, the ranks read off them, and what is left without its main part.
+"""Singular values and ranks of token matrices, and their remainder without the mean token or the main profile.
 
-An operator can flatten tokens in two ways: towards `1 x^T`, all tokens equal (softmax attention), and towards `q a^T`,
-one profile over the tokens in every channel (complete sorting). Hence the two removals here. Everything is computed in
-float64 and batched over the leading dimensions.
+An operator can collapse tokens in two ways: to `1 x^T`, where all tokens are equal (softmax attention), and to `q a^T`,
+where all channels have the same profile over the tokens (complete sorting). The two removals subtract these parts.
+Everything is computed in float64 and batched over the leading dimensions.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from torch import Tensor
 
 
 def singular_values(x: Tensor) -> Tensor:
-    """Singular values, largest first, (..., N, C) -> (..., min(N, C)) in float64."""
+    """Singular values in descending order, (..., N, C) -> (..., min(N, C)) in float64."""
     values: Tensor = torch.linalg.svdvals(x.double())
     return values
 
 
 def stable_rank(values: Tensor) -> Tensor:
-    """`|X|_F^2 / s_1^2` from the singular values (..., R) -> (...); 0 for a zero matrix."""
+    """`|X|_F^2 / s_1^2` of singular values, (..., R) -> (...); 0 for a zero matrix."""
     energy = values.square()
     return _ratio(energy.sum(-1), energy.amax(-1))
 
 
 def effective_rank(values: Tensor) -> Tensor:
-    """`exp` of the entropy of the singular values scaled to sum 1, (..., R) -> (...); 0 for a zero matrix.
+    """exp of the entropy of singular values scaled to sum 1, (..., R) -> (...); 0 for a zero matrix.
 
     Source: Roy and Vetterli, The effective rank, 2007.
     """
@@ -45,23 +45,23 @@ def remove_token_mean(x: Tensor) -> Tensor:
 
 
 def remove_profile(x: Tensor) -> Tensor:
-    """X less its nearest rank-one matrix q a^T, (..., N, C) -> (..., N, C) in float64; exactly 0 if nothing is left."""
+    """X minus its nearest rank-one matrix q a^T, (..., N, C) -> (..., N, C) in float64; exactly 0 for rank one."""
     exact = x.double()
     wide = x.shape[-2] < x.shape[-1]
-    gram = exact @ exact.mT if wide else exact.mT @ exact  # of the shorter side, cheaper than a full decomposition
+    gram = exact @ exact.mT if wide else exact.mT @ exact  # of the shorter side: cheaper than a full SVD
     main = torch.linalg.eigh(gram).eigenvectors[..., -1:]
     profile = main @ (main.mT @ exact) if wide else (exact @ main) @ main.mT
     return _without_rounding(exact - profile, x)
 
 
 def token_cosine(x: Tensor) -> Tensor:
-    """Mean cosine between two different tokens, (..., N, C) -> (...), without an N x N matrix; NaN for one token.
+    """Mean cosine of all pairs of different tokens, (..., N, C) -> (...); NaN for one token.
 
-    A zero token has cosine 0 to every other.
+    A zero token has cosine 0 with every other token. No N x N matrix is computed.
     """
     unit = torch.nn.functional.normalize(x.double(), dim=-1, eps=torch.finfo(torch.float64).tiny)
     num_tokens = x.shape[-2]
-    pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))  # |sum u|^2 holds every pair twice, and |u|^2
+    pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))  # |sum u|^2 contains each pair twice and |u|^2
     return _ratio(pairs, pairs.new_tensor(num_tokens * (num_tokens - 1))) if num_tokens > 1 else pairs * torch.nan
 
 
@@ -70,7 +70,7 @@ def _ratio(part: Tensor, whole: Tensor) -> Tensor:
 
 
 def _without_rounding(rest: Tensor, x: Tensor) -> Tensor:
-    """`rest` of `x`, 0 where it is no larger than the rounding of x's own precision: noise has full rank."""
-    rounding = max(2 * torch.finfo(x.dtype).eps, 1e-12)  # of x, and of the decomposition in float64
+    """`rest`, or 0 if it is only a rounding error of x, because noise has full rank."""
+    rounding = max(2 * torch.finfo(x.dtype).eps, 1e-12)  # rounding of x and of the float64 decomposition
     is_more = torch.linalg.matrix_norm(rest) > rounding * torch.linalg.matrix_norm(x.double())
     return torch.where(is_more[..., None, None], rest, 0.0)

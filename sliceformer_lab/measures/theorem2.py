@@ -10,17 +10,17 @@ from torch import Tensor
 
 
 def grouped_sinkhorn_maps(v: Tensor, *, group_size: int | None, tau: float, iterations: int) -> Tensor:
-    """Attention maps Sinkhorn_t(exp(v_1 v_c^T / tau)) of every channel and group. (B, N, C) -> (B, C, K, G, G).
+    """Attention maps Sinkhorn_t(exp(v_1 v_c^T / tau)) of each channel and group: (B, N, C) -> (B, C, K, G, G).
 
-    One of the `iterations` t normalises the rows, then the columns; enough of them make both sum to 1. v_1 is channel
-    0, and its own map is no exception: it approaches the identity, because values pair best with themselves.
-    `group_size` G counts neighbouring tokens, None all of them; shifted channels are to be shifted before.
-    Raises ValueError if G does not divide N, or tau or iterations are not positive. Source: CSP, equation (9).
+    Each of the `iterations` t normalises the rows and then the columns; after enough of them both sum to 1. v_1 is
+    channel 0, and its own map approaches the identity, because values pair best with themselves. A group is
+    `group_size` G neighbouring tokens, or all tokens for None; shift the channels before. Raises ValueError if G does
+    not divide N, or if tau or iterations are not positive. Source: CSP, equation (9).
     """
     num_tokens = v.shape[1]
     size = group_size or num_tokens
     if num_tokens % size:
-        raise ValueError(f"group_size={size} does not divide {num_tokens} tokens; the theorem has equal groups")
+        raise ValueError(f"group_size={size} does not divide {num_tokens} tokens; the theorem needs equal groups")
     if tau <= 0 or iterations < 1:
         raise ValueError(f"tau must be above 0 and iterations at least 1, got {tau} and {iterations}")
     groups = torch.unflatten(v.double().transpose(1, 2), 2, (-1, size))  # (B, C, K, G)
@@ -32,10 +32,11 @@ def grouped_sinkhorn_maps(v: Tensor, *, group_size: int | None, tau: float, iter
 
 
 def grouped_sinkhorn(v: Tensor, *, group_size: int | None, tau: float, iterations: int) -> Tensor:
-    """Every channel mixed by its maps. (B, N, C) -> (B, N, C) in float64.
+    """Each channel mixed by its maps: (B, N, C) -> (B, N, C) in float64.
 
-    Approaches `attention=csp` with reference=channel0 and shift=none as tau falls, where no two values of a channel's
-    group are equal (CSP, Theorem 2). Small tau need many iterations. Raises ValueError as `grouped_sinkhorn_maps` does.
+    For small tau it approaches `attention=csp` with reference=channel0 and shift=none, if no two values in a group of a
+    channel are equal (CSP, Theorem 2). A small tau needs many iterations. Raises ValueError like
+    `grouped_sinkhorn_maps`.
     """
     maps = grouped_sinkhorn_maps(v, group_size=group_size, tau=tau, iterations=iterations)
     groups = torch.unflatten(v.double().transpose(1, 2), 2, (-1, maps.shape[-1]))

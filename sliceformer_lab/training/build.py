@@ -12,6 +12,7 @@ from sliceformer_lab.config.checked import ModelNodes, model_of, node_at
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, ConfigError
+from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.runs.papers import find
@@ -20,7 +21,7 @@ from sliceformer_lab.training.interfaces import TaskModule
 log = logging.getLogger(__name__)
 
 
-def build_data(config: Mapping[str, Any]) -> Any:
+def build_data(config: Mapping[str, Any]) -> DataModule:
     """The data module of a configuration; nothing is read yet."""
     optim = config["optim"]
     plan = LoadPlan(
@@ -29,7 +30,8 @@ def build_data(config: Mapping[str, Any]) -> Any:
         steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
         score_test_each_epoch=config["selection"] == "best_test",
     )
-    return node_at(config, "data").build(plan)
+    data: DataModule = node_at(config, "data").build(plan)
+    return data
 
 
 def check_published(published: Mapping[str, Any] | None) -> None:

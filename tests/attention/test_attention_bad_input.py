@@ -1,4 +1,4 @@
-"""Options of attentions that cannot work, told before data is read; and sizes that look wrong but work."""
+"""Options of attentions that cannot work are refused before data is read; unusual sizes that do work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ node = cache(partial(load_option, "attention"))
 
 @pytest.fixture
 def refusal(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The sentence that the command line says to these arguments, on data that must not be read."""
+    """The error message of the command line for some arguments, on data that must not be read."""
 
     def read(data: Digits, stage: str | None = None) -> None:
         raise AssertionError("data was read")
@@ -64,23 +64,23 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), REFUSED.items())
+@pytest.mark.parametrize(("arguments", "message"), REFUSED.items())
 def test_option_that_cannot_work_is_one_sentence_before_data_is_read(
-    refusal: Callable[[str], str], arguments: str, told: str
+    refusal: Callable[[str], str], arguments: str, message: str
 ) -> None:
-    assert told in refusal(arguments)
+    assert message in refusal(arguments)
 
 
 @pytest.mark.parametrize("arguments", ["attention=csp", "attention=hybrid attention.pattern=[mha,csp]"])
 def test_rope_without_queries_names_those_that_have_them(refusal: Callable[[str], str], arguments: str) -> None:
-    told, _, able = refusal(f"{arguments} encoder.position=rope").partition("; attentions that can: ")
-    assert told == "encoder.position=rope rotates queries and keys, which CSP cannot take"
+    reason, _, able = refusal(f"{arguments} encoder.position=rope").partition("; attentions that can: ")
+    assert reason == "encoder.position=rope rotates queries and keys, which CSP cannot take"
     names = able.split(", ")
     assert {"mha", "linear", "luna", "reformer"} <= set(names) and not {"csp", "mean", "hybrid"} & set(names)
 
 
 def lower_bounds() -> list[tuple[str, str, int]]:
-    """(attention, option, the nearest value that is too small) for every option of a class that has a least one."""
+    """(attention, option, the largest value that is too small) for every option with a lower bound."""
     found = []
     for name in option_names("attention"):
         for option, (hint, _) in schema(locate(node(name)["_target_"])).items():
@@ -91,18 +91,18 @@ def lower_bounds() -> list[tuple[str, str, int]]:
 
 
 def _annotations(hint: Any) -> list[Any]:
-    """What Annotated says anywhere inside a type; of pydantic's fields, their parts."""
+    """The annotations anywhere inside a type; of pydantic's fields, their parts."""
     own = [part for field in getattr(hint, "__metadata__", ()) for part in getattr(field, "metadata", [field])]
     return own + [part for inner in getattr(hint, "__args__", ()) for part in _annotations(inner)]
 
 
 @pytest.mark.parametrize(("name", "option", "value"), lower_bounds())
-def test_value_below_the_least_is_refused(name: str, option: str, value: int) -> None:
+def test_value_below_the_lower_bound_is_refused(name: str, option: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"attention.{option}: given {value}, should be"):
         check_node(node(name) | {option: value}, "attention")
 
 
-def test_every_size_of_an_attention_has_a_least_value() -> None:
+def test_every_size_of_an_attention_has_a_lower_bound() -> None:
     bounded = {(name, option) for name, option, _ in lower_bounds()}
     for name in option_names("attention"):
         for option, value in node(name).items():

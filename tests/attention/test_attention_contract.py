@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -19,11 +18,6 @@ from sliceformer_lab.attention import build_layer
 from sliceformer_lab.config.compose import load_option, option_names
 
 
-@cache
-def options_of(name: str) -> dict[str, Any]:
-    return load_option("attention", name)
-
-
 def exempt(check: Callable[[Factory], None], options: dict[str, Any]) -> bool:
     """The published handling of padding breaks the rules on padding; it exists for comparison."""
     rules = (check_padding_changes_nothing, check_implied_map_gives_the_mix)  # whose maps read from real tokens only
@@ -34,6 +28,6 @@ def exempt(check: Callable[[Factory], None], options: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("layer", [0, 3], ids=lambda layer: f"layer{layer}")
 @pytest.mark.parametrize("name", option_names("attention"))
 def test_attention_keeps_the_contract(name: str, layer: int, check: Callable[[Factory], None]) -> None:
-    options = options_of(name)
+    options = load_option("attention", name)
     if not exempt(check, options):
         check(lambda spec: build_layer(options, replace(spec, index=layer)))

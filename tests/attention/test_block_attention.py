@@ -67,7 +67,7 @@ def weights(layer: Attention, x: Tensor, allowed: Tensor) -> Tensor:
 
 
 def output(layer: Attention, x: Tensor, maps: Tensor) -> Tensor:
-    """What weights (H, N, N) make of one sample x (1, N, C). -> (N, C)."""
+    """Weights (H, N, N) applied to one sample x (1, N, C). -> (N, C)."""
     out: Tensor = layer.out((maps @ heads(layer.value(x))).transpose(0, 1).flatten(1))
     return out
 
@@ -100,8 +100,8 @@ def hashed(layer: Attention, x: Tensor, size: int, *, wrap: bool = False, same_b
     q, num_tokens = heads(layer.project(x)[1]), x.shape[1]
     maps, totals = [], []
     for rotation in layer.state_dict()["rotations"]:
-        turned = q @ rotation
-        buckets = torch.cat([turned, -turned], dim=-1).argmax(dim=-1).tolist()
+        rotated = q @ rotation
+        buckets = torch.cat([rotated, -rotated], dim=-1).argmax(dim=-1).tolist()
         scores = torch.full((HEADS, num_tokens, num_tokens), -torch.inf)
         for h in range(HEADS):
             order = sorted(range(num_tokens), key=lambda i: (buckets[h][i], i))
@@ -215,7 +215,7 @@ def test_equals_mha_where_the_pattern_covers_everything(name: str, options: dict
     assert_close(layer(x, padding)[padding.mask], mha_like(layer)(x, padding)[padding.mask])
 
 
-def test_global_tokens_see_all_through_their_own_projections() -> None:
+def test_global_tokens_attend_to_all_through_their_own_projections() -> None:
     layer, x = build("longformer_cls", back=1, ahead=1, num_global=2), tokens(N)
     with torch.no_grad():
         for name in ("query", "key", "value"):
@@ -274,9 +274,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "says"), BAD, ids=str)
-def test_bad_options_are_refused(name: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+@pytest.mark.parametrize(("name", "options", "message"), BAD, ids=str)
+def test_bad_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build(name, **options)
 
 

@@ -1,4 +1,4 @@
-"""Every check of the contract passes on a sound toy attention and fails on one that breaks just that promise."""
+"""Every check of the contract passes on a sound toy attention and fails on one that breaks only this rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sliceformer_lab.batch import Padding
 
 
 class Sound(Attention):
-    """Each token plus the mean of the real ones; the toys below break it in one place each."""
+    """Each token plus the mean of the real tokens; each toy below breaks one rule."""
 
     order_sensitive = False
     complexity = "N C"
@@ -43,7 +43,7 @@ class Sound(Attention):
 
 
 def mixing(change: Callable[[Attention, Tensor, Padding | None], Tensor], **declared: Any) -> type[Attention]:
-    """A toy whose `mix` is that of `Sound`, changed; `declared` sets class attributes."""
+    """A toy with a changed `mix` of `Sound`; `declared` sets class attributes."""
 
     def mix(self: Attention, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         return change(self, Sound.mix(self, v, padding=padding), padding)

@@ -1,4 +1,4 @@
-"""Luna: what it packs, and how the encoder carries its memory."""
+"""Luna: packing, and the memory that the encoder passes from layer to layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encoder(*pattern: str) -> Encoder:
     return build_encoder(*nodes, max_len=MAX_LEN).eval()
 
 
-def test_packs_what_the_golden_file_packs() -> None:
+def test_packing_equals_the_golden_file() -> None:
     golden, arrays = load("peer__luna")
     layer = cast(Luna, peer_layer(golden, arrays, PEERS["peer__luna"]))
     for suffix, padding in (("", None), ("_masked", padding_of(arrays))):
@@ -42,7 +42,7 @@ def test_packs_what_the_golden_file_packs() -> None:
         assert_close(packed, arrays[f"pack{suffix}"], rtol=0, atol=1e-5)
 
 
-def test_the_encoder_carries_the_memory_from_layer_to_layer() -> None:
+def test_the_encoder_passes_the_memory_from_layer_to_layer() -> None:
     model = encoder("luna")
     x, padding = padded([tokens(n, batch=1, seed=n)[0] for n in (12, 5)], MAX_LEN)
     h = x.masked_fill(~padding.mask[..., None], 0)
@@ -55,7 +55,7 @@ def test_the_encoder_carries_the_memory_from_layer_to_layer() -> None:
     assert_close(model(x, padding)[padding.mask], expected[padding.mask])
 
 
-def test_the_memory_passes_by_layers_without_one() -> None:
+def test_layers_without_a_memory_leave_it_unchanged() -> None:
     model, x = encoder("luna", "mean", "luna"), tokens(MAX_LEN)
     with torch.no_grad():
         model.blocks[0].attention.out.weight.zero_()  # now layer 0 reaches the tokens through its state alone
@@ -72,7 +72,7 @@ def test_only_layer_0_allocates_the_memory_and_every_parameter_is_used() -> None
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
-def test_nothing_is_left_of_a_pass() -> None:
+def test_a_pass_leaves_no_state() -> None:
     model, x = encoder("luna"), tokens(MAX_LEN)
     alone = model.blocks[1].attention(x)
     first = model(x)

@@ -93,7 +93,7 @@ def test_chunks_without_a_real_key_change_nothing_and_stay_finite(function: str,
         assert_close(out[row, :length], expected(layer, v[row, :length], q[row, :length], k[row, :length]))
 
 
-def test_a_chunk_of_padding_sees_itself_under_softmax_and_nothing_under_laplace() -> None:
+def test_a_chunk_of_padding_attends_to_itself_with_softmax_and_to_nothing_with_laplace() -> None:
     v, q, k = inputs(8, batch=1)
     padding = Padding.from_lengths(torch.tensor([3]), 8)
     layer = mega(chunk_size=4)
@@ -140,7 +140,7 @@ def test_only_chunks_make_it_linear() -> None:
         ({}, {"function": "sigmoid"}, "function: given 'sigmoid'"),
     ],
 )
-def test_impossible_options_are_told_in_one_sentence(
+def test_impossible_options_are_refused_in_one_sentence(
     spec: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:

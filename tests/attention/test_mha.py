@@ -78,7 +78,7 @@ def test_equals_torch_attention_under_bias_and_padding() -> None:
     assert_close(mha.implied_map(x, padding, bias), weights)
 
 
-def test_query_that_may_see_nothing_sees_the_real_tokens() -> None:
+def test_a_query_with_no_allowed_key_attends_to_the_real_tokens() -> None:
     x, padding = padded([tokens(5, batch=1)[0]], N)
     bias = torch.full((1, HEADS, N, N), -torch.inf)
     mha = MHA(make_spec())
@@ -173,19 +173,19 @@ def test_rope_on_a_grid_depends_on_row_and_column_distance_only() -> None:
 
 def test_rope_on_a_grid_leaves_the_prefix_alone() -> None:
     x = tokens(2 + 6)
-    turned = rotate(x, HEADS, grid=(2, 3), num_prefix=2)
-    assert torch.equal(turned[:, :2], x[:, :2])
-    assert_close(turned[:, 2:], rotate(x[:, 2:], HEADS, grid=(2, 3)))
+    rotated = rotate(x, HEADS, grid=(2, 3), num_prefix=2)
+    assert torch.equal(rotated[:, :2], x[:, :2])
+    assert_close(rotated[:, 2:], rotate(x[:, 2:], HEADS, grid=(2, 3)))
 
 
-def test_rope_keeps_lengths_and_turns_by_the_published_angles() -> None:
+def test_rope_keeps_lengths_and_rotates_by_the_published_angles() -> None:
     x = torch.zeros(1, N, 4)
     x[..., ::2] = 1.0  # both pairs point along their first axis
-    turned = rotate(x, 1)
+    rotated = rotate(x, 1)
     position = torch.arange(N)
     for pair, frequency in enumerate((1.0, 0.01)):
-        assert_close(turned[0, :, 2 * pair], torch.cos(position * frequency))
-        assert_close(turned[0, :, 2 * pair + 1], torch.sin(position * frequency))
+        assert_close(rotated[0, :, 2 * pair], torch.cos(position * frequency))
+        assert_close(rotated[0, :, 2 * pair + 1], torch.sin(position * frequency))
 
 
 def test_rope_refuses_a_head_it_cannot_pair_up() -> None:

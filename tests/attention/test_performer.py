@@ -32,7 +32,7 @@ def seed() -> None:
 
 @torch.no_grad()
 def test_performer_error_falls_with_the_square_root_of_the_number_of_features() -> None:
-    x = tokens(MAX_LEN) / 2  # of larger ones, exp is small beside the constant that keeps features positive
+    x = tokens(MAX_LEN) / 2  # for larger tokens, exp is small compared with the constant that keeps features positive
     numbers = [64, 256, 1024]
     errors = []
     for number in numbers:

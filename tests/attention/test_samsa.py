@@ -161,7 +161,7 @@ def test_training_draws_noise_and_evaluation_draws_none() -> None:
 
 
 @pytest.mark.parametrize("noise_on_support", [True, False])
-def test_noise_reaches_supports_iff_asked(noise_on_support: bool) -> None:
+def test_noise_reaches_supports_iff_the_option_is_on(noise_on_support: bool) -> None:
     layer = layer_of(noise_on_support=noise_on_support).train()
     found = sample(layer, tokens(1), torch.full((2, 1, HEADS), -1e3))  # the token is out, so all slots are supports
     drawn = layer.supports.scores.gather(1, found.index[0] - 1)
@@ -230,12 +230,12 @@ def test_temperature_follows_the_mode_unless_given() -> None:
     assert layer_of(mode="soft", tau=0.7).tau == 0.7
 
 
-def test_rope_turns_queries_and_keys_of_tokens() -> None:
-    plain, turned = layer_of(N), SAMSA(replace(make_spec(), rope=True), sample_size=N)
-    turned.load_state_dict(plain.state_dict())
+def test_rope_rotates_queries_and_keys_of_tokens() -> None:
+    plain, rotated = layer_of(N), SAMSA(replace(make_spec(), rope=True), sample_size=N)
+    rotated.load_state_dict(plain.state_dict())
     x = tokens(N)
-    assert_close(plain.eval()(x[:, :1]), turned.eval()(x[:, :1]))
-    assert not torch.allclose(plain(x), turned(x))
+    assert_close(plain.eval()(x[:, :1]), rotated.eval()(x[:, :1]))
+    assert not torch.allclose(plain(x), rotated(x))
 
 
 def test_mix_without_scores_is_refused() -> None:

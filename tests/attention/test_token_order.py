@@ -1,4 +1,4 @@
-"""Tokens of a picture can stand in another order, keeping their content and, where positions know it, their place."""
+"""The tokens of an image in another order keep their content and, with positions that follow the image, their place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hilbert_steps_to_a_neighbour_each_time(size: int) -> None:
     assert steps.tolist() == [1] * (size * size - 1)
 
 
-def test_hilbert_on_an_odd_grid_is_the_curve_of_the_enclosing_square_without_what_lies_outside() -> None:
+def test_hilbert_on_an_odd_grid_is_the_curve_of_the_enclosing_square_without_the_cells_outside() -> None:
     whole = ordered("hilbert", (8, 8)).tolist()
     inside = [(cell // 8) * 6 + cell % 8 for cell in whole if cell // 8 < 5 and cell % 8 < 6]
     assert ordered("hilbert", (5, 6)).tolist() == inside
@@ -95,7 +95,7 @@ def in_order(x: Tensor, order: Tensor) -> Tensor:
 
 
 CASES = [("mha", position, True) for position in ("sincos2d", "rope", "none")]
-CASES += [("mha", "learned", False), ("mha", "sincos", False)]  # which count tokens as they stand
+CASES += [("mha", "learned", False), ("mha", "sincos", False)]  # which follow the order of the tokens
 CASES += [("depthwise_conv", "sincos2d", True), ("identity", "sincos2d", True), ("csp", "sincos2d", False)]
 
 
@@ -145,7 +145,7 @@ def test_a_model_in_another_order_builds_without_memory(position: str) -> None:
 
 @pytest.mark.parametrize("task", ["lra_image", "lra_pathfinder"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_pixels_of_a_sequence_stand_in_the_order(task: str, order: TokenOrder, tmp_path: Path) -> None:
+def test_pixels_of_a_sequence_are_in_the_order(task: str, order: TokenOrder, tmp_path: Path) -> None:
     batches = {}
     for name in ("raster", order):
         data = task_modules.ready(task, tmp_path, token_order=name)

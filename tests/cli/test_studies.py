@@ -1,4 +1,4 @@
-"""Studies run what a paper's table holds, at any scale, go on where they stopped, and never pass off small for full."""
+"""Studies run all rows of a table at any scale, continue after a stop, and end with a report."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_task_without_sizes_at_a_scale_is_refused_in_one_sentence(
     ],
     ids=str,
 )
-def test_a_recipe_cut_short_is_drawn_together(options: dict[str, Any]) -> None:
+def test_a_shortened_recipe_is_rescaled(options: dict[str, Any]) -> None:
     factor = OptimOptions(**options, max_steps=100).rate_factor(10_000)
     rates = [factor(step) for step in range(100)]
     top = int(np.argmax(rates))
@@ -164,18 +164,18 @@ def test_a_recipe_cut_short_is_drawn_together(options: dict[str, Any]) -> None:
     assert rates[99] < 0.05 and all(np.diff(rates[top:]) <= 0)
 
 
-def test_milestones_of_a_recipe_cut_short_come_at_the_same_share_of_it() -> None:
+def test_milestones_of_a_shortened_recipe_keep_their_share() -> None:
     factor = OptimOptions(schedule="multistep", milestones=(12,), epochs=30, max_steps=150).rate_factor(9000)
     assert [factor(step) for step in (0, 59, 60, 149)] == pytest.approx([1, 1, 0.1, 0.1])
 
 
-def test_a_recipe_shorter_than_its_cut_stays_as_it_is() -> None:
+def test_a_recipe_shorter_than_max_steps_is_unchanged() -> None:
     options: dict[str, Any] = {"schedule": "cosine", "interval": "step", "warmup_steps": 50}
     whole, uncut = (OptimOptions(**options, max_steps=cut).rate_factor(100) for cut in (None, 100))
     assert [whole(step) for step in range(100)] == [uncut(step) for step in range(100)]
 
 
-def test_scored_examples_are_drawn_by_the_split_and_training_ones_stay_the_first() -> None:
+def test_limits_sample_scored_examples_by_split_seed_and_keep_the_first_training_examples() -> None:
     whole, cut, again, other = (
         build_data(small_config("data.limit_train=10", *more))
         for more in ([], ["data.limit_eval=20"], ["data.limit_eval=20", "seed=1"], ["data.limit_eval=21"])
@@ -185,9 +185,9 @@ def test_scored_examples_are_drawn_by_the_split_and_training_ones_stay_the_first
     assert cut.sizes() == {"num_train": 10, "num_val": 20, "num_test": 20}
     assert torch.equal(cut.splits["train"].positions, whole.splits["train"].positions)
     for stage in ("val", "test"):
-        drawn, everything = cut.splits[stage].positions.tolist(), whole.splits[stage].positions.tolist()
-        assert set(drawn) <= set(everything) and drawn != everything[:20], "files often go by class"
-        assert drawn == again.splits[stage].positions.tolist()
+        sampled, everything = cut.splits[stage].positions.tolist(), whole.splits[stage].positions.tolist()
+        assert set(sampled) <= set(everything) and sampled != everything[:20], "files often go by class"
+        assert sampled == again.splits[stage].positions.tolist()
     assert other.sizes()["num_test"] == 21
 
 
@@ -204,7 +204,7 @@ def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -
     assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
 
 
-def test_scale_alone_keeps_a_run_from_standing_beside_a_published_number() -> None:
+def test_a_small_scale_makes_a_run_not_comparable_with_published_numbers() -> None:
     run_of_paper = {
         "task": "cifar10",
         "parameters": 9_523_722,
@@ -214,11 +214,11 @@ def test_scale_alone_keeps_a_run_from_standing_beside_a_published_number() -> No
         {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
     )
     assert obstacles(run_of_paper, printed) == obstacles({**run_of_paper, "scale": "full"}, printed) == []
-    told = "scale=small: not the paper's data, lengths and steps"
-    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [told]
+    reason = "scale=small: not the paper's data, lengths and steps"
+    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [reason]
     luna = {"paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna", "variant": "256"}
     unknown = find({**luna, "metric": "test/accuracy"})
-    assert told in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
+    assert reason in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
 
 
 def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_best_weights_are_the_runs_and_opening_a_model_leaves_the_generators_alo
     assert not torch.equal(source.model("init").head.weight, model.head.weight)
 
 
-def test_parts_are_taken_away_and_put_back(study: Study) -> None:
+def test_parts_are_switched_off_and_restored(study: Study) -> None:
     (group,) = study.groups
     source = group.sources[0]
     model = source.model("best")
@@ -235,7 +235,7 @@ def test_softmax_over_more_tokens_is_more_even_as_the_limit_says() -> None:
     assert first == pytest.approx(weights.std(ddof=1))
 
 
-def test_softmax_of_a_million_tokens_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_softmax_of_a_million_tokens_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table
     monkeypatch.setattr("sliceformer_lab.commands.inspect.show_oversmoothing.AT_ONCE", 120)
     pd.testing.assert_frame_equal(Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table, whole)
@@ -308,7 +308,7 @@ def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) ->
 
 
 def real_tokens(model: Any, batch: Batch) -> list[int]:
-    """Tokens of each row that the encoder takes for real, as its first block is told."""
+    """The number of real tokens of each row, as the first block receives it."""
     with undisturbed(model), captured(blocks_of(model)) as taken:
         model(batch)
     seen = taken[0]
@@ -317,7 +317,7 @@ def real_tokens(model: Any, batch: Batch) -> list[int]:
     return found
 
 
-def test_a_head_or_layer_that_no_model_has_is_told(study: Study) -> None:
+def test_a_head_or_layer_that_no_model_has_is_refused(study: Study) -> None:
     with pytest.raises(ConfigError, match=r"analysis.head=99: .*has \d"):
         Heatmaps(head=99).findings(study)
     with pytest.raises(ConfigError, match=r"analysis.layers=\[99\]: .*layers"):
@@ -379,7 +379,7 @@ def test_the_command_writes_tables_and_pictures_and_names_what_it_left_out(
         assert why in made_from["left_out"][str(folder / name)] and why in out
 
 
-def test_a_run_that_is_named_itself_is_looked_at_however_it_ended(runs: Path, tmp_path: Path) -> None:
+def test_a_run_folder_named_by_the_user_is_measured_whatever_its_status(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "m0", tmp_path / "m0")
     change(tmp_path / "m0", SUMMARY, '"status": "ok"', '"status": "interrupted"')
     with_others = open_study(InspectOptions(runs=str(tmp_path)))
@@ -388,12 +388,14 @@ def test_a_run_that_is_named_itself_is_looked_at_however_it_ended(runs: Path, tm
     assert [source.attention for source in named.groups[0].sources] == ["csp", "mha"] and not named.left_out
 
 
-def test_mistakes_are_told_in_one_sentence(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused_in_one_sentence(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     shutil.copytree(runs / "m0", tmp_path / "failed" / "m0")
     change(tmp_path / "failed" / "m0", SUMMARY, '"status": "ok"', '"status": "diverged"')
-    for words, told in {
+    for words, sentence in {
         (f"runs={tmp_path / 'nowhere'}",): "there is no such folder",
         (f"runs={empty}",): "holds no runs",
         (f"runs={tmp_path / 'failed'}",): "could be opened: .*m0: its status is diverged",
@@ -403,7 +405,7 @@ def test_mistakes_are_told_in_one_sentence(runs: Path, tmp_path: Path, capfd: py
         (f"runs={runs}", "controlls=false"): "did you mean controls",
     }.items():
         code, _, err = analyze(capfd, "spectrum", *words)
-        assert (code, err.count("\n")) == (1, 1) and re.search(told, err), err
+        assert (code, err.count("\n")) == (1, 1) and re.search(sentence, err), err
     code, _, err = analyze(capfd, "spectra")
     assert (code, err.count("\n")) == (1, 1) and "did you mean spectrum" in err
     assert not (tmp_path / "nowhere").exists() and not list(empty.iterdir())

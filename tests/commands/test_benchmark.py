@@ -1,4 +1,4 @@
-"""Every suite of the benchmark leaves all its files with the right rows; mistakes are told in one sentence.
+"""Every suite of the benchmark writes all its files with the right rows; wrong options are refused in one sentence.
 
 No test looks at how fast anything is.
 """
@@ -39,7 +39,7 @@ Bench = Callable[..., tuple[int, str, str, Path | None]]
 
 @pytest.fixture
 def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
-    """The command line in this process: its exit code, what it printed, what it told, and the folder it wrote."""
+    """The command line in this process: exit code, stdout, stderr and the folder it wrote."""
 
     def call(*arguments: str) -> tuple[int, str, str, Path | None]:
         capfd.readouterr()
@@ -172,7 +172,7 @@ def check_goals(goals: list[dict[str, Any]], out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     {
         "suite=layer": "benchmark.suite: given 'layer', should be 'operators', 'layers', 'encoders'",
         "rounds=1": "benchmark.rounds: given 1, should be greater than or equal to 2",
@@ -187,16 +187,18 @@ def check_goals(goals: list[dict[str, Any]], out: str) -> None:
         "--foo": "unrecognized arguments: --foo; see --help",
     }.items(),
 )
-def test_mistake_is_told_in_one_sentence_and_nothing_is_written(bench: Bench, arguments: str, told: str) -> None:
+def test_wrong_option_is_refused_in_one_sentence_and_nothing_is_written(
+    bench: Bench, arguments: str, sentence: str
+) -> None:
     code, _, err, folder = bench(*arguments.split())
     assert (code, err.count("\n"), folder) == (1, 1, None)
-    assert err.startswith("sliceformer-lab: ") and told in err
+    assert err.startswith("sliceformer-lab: ") and sentence in err
 
 
-def test_a_gpu_that_is_not_there_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err, folder = bench("device=cuda")
-    assert (code, folder) == (1, None) and "torch sees no GPU here" in err
+    assert (code, folder) == (1, None) and "torch finds no GPU on this machine" in err
 
 
 def test_help_lists_every_suite_and_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def test_fused_plain_and_torchs_softmax_attention_agree() -> None:
     [(peers.PublishedCSP(SPEC), CSP(SPEC)), (peers.PublishedSliceformer(SPEC), Sliceformer(SPEC))],
     ids=["csp", "sliceformer"],
 )
-def test_published_way_gives_the_same_values_and_gradients(published: torch.nn.Module, ours: torch.nn.Module) -> None:
+def test_published_code_gives_the_same_values_and_gradients(published: torch.nn.Module, ours: torch.nn.Module) -> None:
     published.load_state_dict(ours.state_dict())
     x = torch.randn(3, 12, 16, generator=torch.Generator().manual_seed(1))
     grads = []
@@ -131,7 +131,7 @@ def test_group_sizes_that_do_not_divide_the_length_are_left_out() -> None:
     assert sizes == [1, 2, 4, 196]
 
 
-def test_every_length_of_the_layers_meets_softmax_and_the_floor() -> None:
+def test_every_length_of_the_layers_includes_softmax_and_identity() -> None:
     for comparison in comparisons(BenchmarkOptions(suite="layers")):
         names = [variant.name for variant in comparison.variants]
         assert {"mha (fused)", "identity", "torch_mha", "published_csp", "csp (plain)"} <= set(names)
@@ -158,7 +158,7 @@ def test_unknown_attention_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_goals_plan_whatever_their_figures_need(device: str) -> None:
+def test_goals_measure_all_rows_that_they_compare(device: str) -> None:
     planned = comparisons(BenchmarkOptions(suite="goals", device=device))
     for goal in goals_for(device):
         size = None if goal.kind == "layer" else goal.group_size or goal.tokens
@@ -229,7 +229,7 @@ def test_operations_are_those_dispatched() -> None:
 # processes
 
 
-def test_child_answers_raises_or_is_told_to_have_died() -> None:
+def test_child_returns_raises_or_is_reported_dead() -> None:
     assert in_child(max, 1, 3, limited=True) == 3
     with pytest.raises(ValueError, match="invalid literal"):
         in_child(int, "x", limited=True)
@@ -341,7 +341,7 @@ def test_goals_are_those_of_the_issue() -> None:
 # what the papers print
 
 
-def test_published_figures_stand_beside_their_cells() -> None:
+def test_published_numbers_are_printed_with_ours() -> None:
     facts = {"suite": "lra_speed", "workload": "LRA text classifier"}
     ours = row("mha (plain)", [1.0, 1.0], tokens=3000, **facts)
     lost = row("mha (plain)", [], tokens=4000, status="oom", **facts)
@@ -364,8 +364,8 @@ def test_published_figures_stand_beside_their_cells() -> None:
 
 
 def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: drawn.setdefault(path.name, figure))
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: saved.setdefault(path.name, figure))
     names = ("mha (fused)", "csp (plain)", "csp (cpu)")
     rows = [
         row(name, [place + 1.0] * 2, tokens=n, mode=mode)
@@ -374,8 +374,8 @@ def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: 
         for mode in ("inference", "training")
     ]
     lost = row("mha (plain)", [], status="oom", peak_bytes=None)
-    assert [path.name for path in figures.draw([*rows, lost], tmp_path, "note")] == list(drawn)
-    speed, memory, bubbles = drawn["speed.png"], drawn["memory.png"], drawn["bubbles.png"]
+    assert [path.name for path in figures.draw([*rows, lost], tmp_path, "note")] == list(saved)
+    speed, memory, bubbles = saved["speed.png"], saved["memory.png"], saved["bubbles.png"]
     assert [axes.get_title() for axes in speed.axes] == ["layer, forward", "layer, forward + backward"]
     for axes in (*speed.axes, *memory.axes):
         assert axes.get_xscale() == axes.get_yscale() == "log"
@@ -387,13 +387,13 @@ def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: 
     assert len(bubbles.axes[0].lines) == 3 and "N = 1K" in bubbles.axes[0].get_title()
 
 
-def test_one_length_is_drawn_as_bars_fastest_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: drawn.setdefault(path.name, figure))
+def test_one_length_is_plotted_as_bars_fastest_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: dict[str, Figure] = {}
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: saved.setdefault(path.name, figure))
     figures.draw([row("mha (fused)", [2.0, 2.0]), row("csp (cpu)", [1.0, 1.0])], tmp_path, "note")
-    labels = [label.get_text() for label in drawn["speed.png"].axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in saved["speed.png"].axes[0].get_yticklabels()]
     assert labels == ["mha (fused)", "csp (cpu)"]  # from below
-    assert [bar.get_width() for bar in drawn["speed.png"].axes[0].patches] == [2e6 / 128, 1e6 / 128]
+    assert [bar.get_width() for bar in saved["speed.png"].axes[0].patches] == [2e6 / 128, 1e6 / 128]
 
 
 def test_nothing_that_ran_is_no_figure(tmp_path: Path) -> None:

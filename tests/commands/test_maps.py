@@ -163,12 +163,12 @@ def one(table: pd.DataFrame, **wanted: Any) -> float:
     return float(rows.mean())
 
 
-def test_maps_of_models_come_with_controls_and_say_what_has_none(study: Callable[[], Study]) -> None:
-    asked = study()
-    result = Maps(samples=3, channels=4).findings(asked)
+def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[[], Study]) -> None:
+    small_study = study()
+    result = Maps(samples=3, channels=4).findings(small_study)
     table = result.table
     assert set(table["attention"]) == {"mha", "csp", "random_permutation", f"{SHIFT} (untrained)"}
-    assert [reason for name, reason in asked.left_out.items() if "fnet" in name]
+    assert [reason for name, reason in small_study.left_out.items() if "fnet" in name]
     for attention in ("csp", "random_permutation", f"{SHIFT} (untrained)"):
         for measure, expected in {"row_error": 0.0, "column_error": 0.0, "rank": 1.0, "tokens_read": 1.0}.items():
             assert one(table, attention=attention, measure=measure) == pytest.approx(expected, abs=1e-9)
@@ -181,8 +181,8 @@ def test_maps_of_models_come_with_controls_and_say_what_has_none(study: Callable
 
 
 def test_same_values_through_the_own_operator_are_the_own_output(study: Callable[[], Study]) -> None:
-    asked = study()
-    result = SameV(samples=3).findings(asked)
+    small_study = study()
+    result = SameV(samples=3).findings(small_study)
     table = result.table
     for measure in ("stable_rank", "residual", "cosine"):
         of_csp = [one(table, attention="csp", operator=name, measure=measure) for name in (OWN, "csp")]
@@ -206,13 +206,13 @@ def test_other_operators_see_the_values_and_the_padding_of_the_model() -> None:
 
 
 def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:
-    asked = study()
-    opened: Opened = next(iter(asked.opened(asked.groups[0])))
-    list(Maps(samples=2).measured(asked.groups[0], opened, {}))
+    small_study = study()
+    opened: Opened = next(iter(small_study.opened(small_study.groups[0])))
+    list(Maps(samples=2).measured(small_study.groups[0], opened, {}))
     assert not [block for block in blocks_of(opened.model) if "mix" in vars(block.attention)]
 
 
-def test_distances_on_a_grid_follow_the_patches_wherever_they_stand() -> None:
+def test_distances_on_a_grid_follow_the_patches_in_any_token_order() -> None:
     grid, order = (2, 3), (5, 0, 3, 1, 4, 2)
     row_by_row = functions.apart_on_grid(grid)
     assert row_by_row[0].tolist() == pytest.approx([0, 1, 2, 1, 2**0.5, 5**0.5])

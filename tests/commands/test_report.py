@@ -1,4 +1,4 @@
-"""A report has every run below a folder in it, sets like beside like, and claims no more than the runs carry."""
+"""A report includes every run below a folder, compares comparable runs, and tests no more than they support."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sliceformer_lab.config.schema import ConfigError, schema
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, claimed
+from sliceformer_lab.runs.folder import SUMMARY, lock_folder
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.papers import find, published_results
 
@@ -71,12 +71,12 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
 
 def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", accuracy=None, status="running")
-    with claimed(folder):
+    with lock_folder(folder):
         assert [run.status for run in collect(tmp_path).runs] == ["running"]
     assert [run.status for run in collect(tmp_path).runs] == ["killed"]
 
 
-def test_what_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
+def test_unreadable_folders_are_listed_with_the_reason(tmp_path: Path) -> None:
     write_run(tmp_path / "good")
     (write_run(tmp_path / "half") / SUMMARY).write_text('{"task": "digits", "sta')
     write_json(write_run(tmp_path / "foreign") / SUMMARY, {"accuracy": 1.0})
@@ -119,7 +119,7 @@ def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: P
     assert line.mean_with_failures is None
 
 
-def test_rows_are_told_apart_by_what_may_change_a_result(tmp_path: Path) -> None:
+def test_runs_that_differ_in_a_relevant_option_are_different_rows(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.9)
     write_run(tmp_path / "moved", seed=2, options={"data.root": "elsewhere", "trainer.accelerator": "cuda"})
     write_run(tmp_path / "deep", options={"encoder.depth": 8, "attention.group_size": None})
@@ -244,7 +244,7 @@ def test_the_published_number_is_subtracted_under_an_equal_protocol_only(tmp_pat
     assert "84.81 ≠ |" in text(tmp_path) and "not comparable: 3 epochs, the paper 100" in text(tmp_path)
 
 
-def test_the_join_is_by_the_published_node_only_and_tells_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_the_join_is_by_the_published_node_only_and_reports_its_faults(tmp_path: Path) -> None:
     write_cifar(tmp_path / "unnamed", 0.85, published=None)
     assert by_label(tmp_path)["csp"].published is None
     write_cifar(tmp_path / "wrong", 0.85, seed=1, published={**CELL, "table": "table9"})
@@ -270,7 +270,7 @@ def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> Non
     assert "36.37 in sliceformer table2" in text(tmp_path)
 
 
-def test_examples_are_resampled_where_the_predictions_give_the_figure(tmp_path: Path) -> None:
+def test_examples_are_resampled_if_the_predictions_reproduce_the_metric(tmp_path: Path) -> None:
     correct = np.arange(200) % 4 > 0
     folders = write_runs(tmp_path, "csp", 0.75, 0.75)
     for folder in folders:
@@ -287,7 +287,7 @@ def test_examples_are_resampled_where_the_predictions_give_the_figure(tmp_path: 
     assert by_label(tmp_path)["csp"].over_examples is None
 
 
-def test_a_metric_that_only_some_runs_have_is_said(tmp_path: Path) -> None:
+def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.8)
     write_run(tmp_path / "val_only", seed=2, metrics={"val/accuracy": 0.7})
     line = by_label(tmp_path)["csp"]
@@ -301,7 +301,7 @@ def test_a_metric_that_only_some_runs_have_is_said(tmp_path: Path) -> None:
         report(tmp_path, metric="test/f1")
 
 
-def test_validation_stands_in_where_nothing_was_tested(tmp_path: Path) -> None:
+def test_validation_is_reported_if_no_run_was_tested(tmp_path: Path) -> None:
     write_run(tmp_path / "a", metrics={"val/accuracy": 0.7})
     ((table, (line,)),) = report(tmp_path)
     assert (table.metric, line.mean) == ("val/accuracy", 0.7)
@@ -327,7 +327,7 @@ def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: P
         in found["sliceformer, table3, speed_lra_text_1000, mha, train_steps_per_second"].status
     )
     assert found["sliceformer, table3, speed_lra_text_2000, mha, train_steps_per_second"].status == "not run"
-    assert found["csp, table4b, lra_text, s4, test/accuracy"].reason == "s4 is a system that this package does not have"
+    assert found["csp, table4b, lra_text, s4, test/accuracy"].reason == "this package does not have the system s4"
     fail = next(line for line in covered if line.result.printed == "FAIL")
     assert (fail.command, fail.reason) == ("", "the paper prints FAIL")
     page = coverage_page(covered)
@@ -368,7 +368,7 @@ def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: py
     assert "the runs' = mine" in before and "3 of 3" in before
 
 
-def test_mistakes_are_told_in_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused_in_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = lab_report(capfd, str(tmp_path / "nowhere"))
     assert (code, err.count("\n")) == (1, 1) and "there is no such folder" in err
     assert not (tmp_path / "nowhere").exists()

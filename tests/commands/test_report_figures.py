@@ -175,7 +175,7 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
             [line.mean, line.over_seeds.low, line.over_seeds.high], rel=1e-3
         )
     assert means.index.tolist() == means["value"].sort_values(ascending=False).index.tolist()
-    assert "Chance is 10.00, outside the panel" in of_study["scores"].caption
+    assert "Chance is 10.00 %, outside the panel" in of_study["scores"].caption
     assert panel_title(panel) == "test/accuracy, %"
 
 

@@ -106,15 +106,15 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
     """Opens the page; at the end, nothing may have been logged or fetched."""
-    said: list[str] = []
+    messages: list[str] = []
     opened: list[Page] = []
 
     def show(of: Path = file, viewport: dict[str, int] = LAPTOP, **settings: Any) -> Page:
         tab = browser.new_page(viewport=viewport, **settings)  # type: ignore[arg-type]
         tab.set_default_timeout(10_000)
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("request", lambda request: said.append(request.url) if request.url != of.as_uri() else None)
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.on("request", lambda request: messages.append(request.url) if request.url != of.as_uri() else None)
         tab.goto(of.as_uri())
         opened.append(tab)
         return tab
@@ -122,7 +122,7 @@ def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
     yield show
     for tab in opened:
         tab.close()
-    assert said == []
+    assert messages == []
 
 
 def column(tab: Page, place: str, number: int) -> list[str]:
@@ -147,9 +147,13 @@ def test_the_page_holds_the_cells_of_the_tables_and_every_run_once(folder: Path,
     found, sections = read(folder)
     content = content_of(file)
     assert len(content["tables"]) == len(sections) == 2
-    for told, (table, found_lines) in zip(content["tables"], sections, strict=True):
+    for shown_table, (table, found_lines) in zip(content["tables"], sections, strict=True):
         columns, rows = cells(table, found_lines)
-        assert (told["title"], told["columns"], [row["cells"] for row in told["rows"]]) == (table.title, columns, rows)
+        assert (shown_table["title"], shown_table["columns"], [row["cells"] for row in shown_table["rows"]]) == (
+            table.title,
+            columns,
+            rows,
+        )
     assert [run["name"] for run in content["runs"]] == [run.name for run in found.runs]
     shown = [number for table in content["tables"] for row in table["rows"] for number in row["runs"]]
     assert sorted(shown) == list(range(len(found.runs)))
@@ -162,20 +166,20 @@ def test_the_page_holds_the_cells_of_the_tables_and_every_run_once(folder: Path,
     assert content["figures"][0]["pictures"] == ["figures/squares.png", "figures/squares.pdf"]
 
 
-def test_options_are_told_once_and_make_up_every_run_again(folder: Path, file: Path) -> None:
+def test_compressed_options_restore_every_run(folder: Path, file: Path) -> None:
     found, _ = read(folder)
     options = content_of(file)["options"]
     depth = options["names"].index("encoder.depth")
     for run, others in zip(found.runs, options["others"], strict=True):
-        told = {
+        facts = {
             name: options["values"][others.get(str(i), options["common"][i])] for i, name in enumerate(options["names"])
         }
         assert all(
-            told[name] == (value if isinstance(value, str) else json.dumps(value))
+            facts[name] == (value if isinstance(value, str) else json.dumps(value))
             for name, value in run.options.items()
         )
         assert (str(depth) in others) == (run.options["encoder.depth"] == 2)
-        assert told["git_commit"] == run.summary["git_commit"]
+        assert facts["git_commit"] == run.summary["git_commit"]
 
 
 def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path, covered: list[Coverage]) -> None:
@@ -262,14 +266,14 @@ def test_failures_and_why_a_number_is_not_comparable_are_reached_by_keys(shown: 
     mark.focus()
     tab.keyboard.press("Enter")
     assert mark.get_attribute("aria-expanded") == "true"
-    told = tab.locator("#results .details")
-    assert "published as csp table3 (test/accuracy), not comparable: 3 epochs, the paper 100" in told.inner_text()
-    told.get_by_role("link", name="seed 0").click()
+    details = tab.locator("#results .details")
+    assert "published as csp table3 (test/accuracy), not comparable: 3 epochs, the paper 100" in details.inner_text()
+    details.get_by_role("link", name="seed 0").click()
     assert tab.evaluate("document.activeElement.innerText") == "cifar"
     assert "python -m sliceformer_lab" in tab.locator("#runs .details").inner_text()
     mark.focus()
     tab.keyboard.press("Enter")
-    assert told.count() == 0
+    assert details.count() == 0
 
 
 def test_hostile_text_is_text(shown: Callable[..., Page]) -> None:
@@ -303,7 +307,7 @@ def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> N
     tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('differ')")
 
 
-def test_figures_are_drawn_when_they_come_near_and_follow_the_scheme(shown: Callable[..., Page]) -> None:
+def test_figures_render_when_scrolled_near_and_follow_the_colour_scheme(shown: Callable[..., Page]) -> None:
     tab = shown(viewport={"width": 1280, "height": 100})
     plot = tab.locator("#figure-squares .plot")
     assert tab.evaluate("window.vegaEmbed === undefined") and plot.locator("svg").count() == 0
@@ -329,7 +333,7 @@ def test_figures_are_drawn_when_they_come_near_and_follow_the_scheme(shown: Call
     assert wide is not None and narrow is not None and narrow["height"] > 1.5 * wide["height"], "panels in one column"
 
 
-def test_the_papers_numbers_are_listed_when_asked_for(shown: Callable[..., Page], covered: list[Coverage]) -> None:
+def test_published_numbers_are_listed_when_opened(shown: Callable[..., Page], covered: list[Coverage]) -> None:
     tab = shown()
     assert tab.locator("#coverage tr").count() == 0
     tab.locator("#coverage summary").click()

@@ -1,4 +1,4 @@
-"""Options of a group by themselves, and hybrids of attentions."""
+"""Single options of a group, and hybrids of attentions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_misspelt_override_is_refused_with_the_nearest_name() -> None:
 
 
 def test_override_without_a_value_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"^attention=mha: .*gate") as told:
+    with pytest.raises(ConfigError, match=r"^attention=mha: .*gate") as refused:
         load_option("attention", "mha", ["gate"])
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_running_hydra_is_left_as_it_was() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,6 @@ from sliceformer_lab.training.build import build_task
 SIZE = 32  # pixels, for the tasks that scale their images
 
 
-@cache
-def attention_node(name: str) -> dict[str, Any]:
-    return load_option("attention", name)
-
-
 def task_nodes(task: str) -> dict[str, Any]:
     """The nodes of a task with a small encoder, and patches that keep the sequence short."""
     composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32"])
@@ -36,7 +30,7 @@ def task_nodes(task: str) -> dict[str, Any]:
 
 def can_take(name: str, data: DataSpec, *, bias: bool) -> bool:
     """Whether all layers of an attention accept the padding of the data, and a bias if there is one."""
-    layers = [layer.target for layer in attention_nodes(attention_node(name))]
+    layers = [layer.target for layer in attention_nodes(load_option("attention", name))]
     return all((layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not bias) for layer in layers)
 
 
@@ -54,9 +48,9 @@ def test_every_attention_learns_a_step_of_a_task_or_is_refused(task: str, tmp_pa
         torch.manual_seed(0)
         if name not in taken:
             with pytest.raises(ConfigError, match="cannot take; attentions that can: "):
-                build_task(nodes | {"attention": attention_node(name)}, data.spec)
+                build_task(nodes | {"attention": load_option("attention", name)}, data.spec)
             continue
-        model = build_task(nodes | {"attention": attention_node(name)}, data.spec)
+        model = build_task(nodes | {"attention": load_option("attention", name)}, data.spec)
         loss = model.loss(model(batch), batch.target)
         loss.backward()
         assert loss.isfinite(), name
@@ -86,7 +80,7 @@ def test_a_task_on_graphs_that_passes_no_bias_takes_every_attention(task: str) -
     for name in option_names("attention"):
         if can_take(name, spec, bias=False):
             with torch.device("meta"):
-                build_task(composed | {"attention": attention_node(name)}, spec)
+                build_task(composed | {"attention": load_option("attention", name)}, spec)
     assert can_take("identity", spec, bias=False) and can_take("linformer", spec, bias=False)
 
 

@@ -1,4 +1,4 @@
-"""The YAML of an attention and the signature of its class say the same."""
+"""The YAML of an attention agrees with the signature of its class."""
 
 from __future__ import annotations
 

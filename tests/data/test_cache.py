@@ -1,4 +1,4 @@
-"""Folders of prepared data are whole or made again, once for all processes."""
+"""Cache folders are complete or made again, once for all processes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_damaged_folder_is_made_again(
     assert content_digest(folder) == before
 
 
-def test_a_newer_layout_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_layout_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
     old = cached(tmp_path, "set", KEY, builder(calls))
     monkeypatch.setattr(cache, "CACHE_VERSION", cache.CACHE_VERSION + 1)
@@ -89,7 +89,7 @@ def test_a_newer_layout_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(calls) == 2 and new != old
 
 
-def test_a_build_that_stops_leaves_no_folder_and_can_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_no_folder_and_can_be_continued(tmp_path: Path) -> None:
     def stops(folder: Path) -> None:
         (folder / "part1").write_text("first")
         raise KeyboardInterrupt
@@ -125,7 +125,7 @@ def test_two_processes_at_once_make_a_folder_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("built by *"))) == 1
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"file.*cannot be written.*data\.root"):
         cached(tmp_path / "file", "set", KEY, builder([]))

@@ -46,7 +46,7 @@ def brute_force_distances(edges: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("graph", range(6))
-def test_paths_are_those_of_the_published_code(graph: int) -> None:
+def test_paths_equal_those_of_the_published_code(graph: int) -> None:
     golden = {name: array.numpy() for name, array in golden_files.load("graph__preprocess")[1].items()}
     edges, size = golden[f"g{graph}_edge_index"], len(golden[f"g{graph}_x"])
     distances, middle = shortest_paths(edges, size)
@@ -62,7 +62,7 @@ def test_paths_are_those_of_the_published_code(graph: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_distances_of_random_graphs_are_those_of_a_search(seed: int) -> None:
+def test_distances_of_random_graphs_equal_those_of_a_search(seed: int) -> None:
     random = np.random.default_rng(seed)
     size = int(random.integers(1, 15))
     edges = random.integers(size, size=(2, int(random.integers(1, 25))))
@@ -101,7 +101,7 @@ def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:
         assert (edges.path_features[i][one_hop][:, 1:] == -1).all()
 
 
-def test_what_does_not_touch_is_unreachable(split: GraphSplit) -> None:
+def test_unconnected_nodes_are_unreachable(split: GraphSplit) -> None:
     structure = split.batch([3]).structure
     assert structure is not None and structure.distances is not None and structure.path_features is not None
     assert structure.distances[0].tolist() == [[0, -1], [-1, 0]]

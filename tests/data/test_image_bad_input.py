@@ -1,4 +1,4 @@
-"""Missing, damaged, altered and hostile image data: one sentence that names the file, and nothing half done."""
+"""Missing, damaged, altered and hostile image data: one sentence that names the file, and no partial files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sliceformer_lab.errors import DataError
 
 
 def complaint(data: ImageData) -> str:
-    """The one sentence with which bad data is refused, wherever it is found out."""
+    """The message of one sentence that refuses bad data, at whichever step it is raised."""
     with pytest.raises(DataError) as caught:
         data.prepare_data()
         data.setup()
@@ -31,12 +31,14 @@ def complaint(data: ImageData) -> str:
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "cifar100", "tiny_imagenet", "imagenet1k", "dogs_vs_cats"])
-def test_missing_data_says_what_to_put_where(name: str, tmp_path: Path) -> None:
+def test_missing_data_are_reported_with_what_to_put_where(name: str, tmp_path: Path) -> None:
     message = complaint(module(name, tmp_path))
     assert str(tmp_path) in message and ("put " in message or "get " in message)
 
 
-def test_missing_network_says_where_to_put_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported_with_where_to_put_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unreachable = OfficialFile((tmp_path / "nowhere.tar.gz").as_uri(), "0", 1)
     monkeypatch.setattr(CIFAR10, "archive", unreachable)
     message = complaint(module("cifar10", tmp_path, download=True))
@@ -86,7 +88,7 @@ def test_truncated_file_is_named(name: str, file: str, tmp_path: Path) -> None:
     assert str(path) in complaint(module(name, tmp_path))
 
 
-def test_error_in_a_worker_is_one_sentence_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_worker_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)  # how long torch waits for the worker
     official_files.dogs_vs_cats(tmp_path)
     path = tmp_path / "train" / "dog.7.jpg"
@@ -102,7 +104,7 @@ def test_unpacked_mnist_that_is_cut_off_is_named(tmp_path: Path) -> None:
     assert f"{path} is damaged" in complaint(module("mnist", tmp_path))
 
 
-def test_batches_that_hold_something_else_are_named(tmp_path: Path) -> None:
+def test_files_that_are_not_cifar_batches_are_named(tmp_path: Path) -> None:
     official_files.cifar10(tmp_path)
     path = tmp_path / "cifar-10-batches-py" / "data_batch_2"
     for content in ([1, 2], {"data": 1, "labels": [1]}, {"labels": [3]}):
@@ -133,7 +135,7 @@ def test_hostile_pickle_is_refused_and_does_not_run(protocol: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["eval", "getattr", "__import__"])
-def test_builtin_functions_are_refused_too(name: str, tmp_path: Path) -> None:
+def test_builtin_functions_are_refused(name: str, tmp_path: Path) -> None:
     official_files.cifar10(tmp_path)
     (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(f"c__builtin__\n{name}\n.".encode())
     assert f"tried to load __builtin__.{name}" in complaint(module("cifar10", tmp_path))
@@ -145,7 +147,7 @@ def test_empty_class_folder_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'hornet'} holds no images" in complaint(module("image_folder", tmp_path))
 
 
-def test_validation_class_that_training_lacks_is_named(tmp_path: Path) -> None:
+def test_a_validation_class_without_training_images_is_named(tmp_path: Path) -> None:
     for part in ("train", "val"):
         official_files.image_folder(tmp_path / part)
     official_files.image_file(tmp_path / "val" / "hornet" / "1.png", 8)
@@ -158,13 +160,13 @@ def test_validation_class_that_training_lacks_is_named(tmp_path: Path) -> None:
     assert f"{table} names the class n99" in complaint(module("tiny_imagenet", tmp_path))
 
 
-def test_share_that_holds_out_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_share_that_holds_out_nothing_is_refused(tmp_path: Path) -> None:
     official_files.image_folder(tmp_path)
     assert "holding out 0.01 of 60 examples for test takes none" in complaint(
         module("image_folder", tmp_path, test_fraction=0.01)
     )
 
 
-def test_unknown_policy_of_timm_is_a_wrong_option(tmp_path: Path) -> None:
+def test_an_unknown_policy_of_timm_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="auto_augment=nope"):
         module("imagenet1k", tmp_path, auto_augment="nope")

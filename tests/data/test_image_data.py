@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +15,7 @@ from support.image_modules import module, node, ready
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import construct, schema
-from sliceformer_lab.data.images.base import ImageData, ImageSplit
+from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.crop_flip import random_crop_flip
 from sliceformer_lab.data.images.imagenet import TinyImageNet
@@ -42,7 +44,7 @@ def test_official_format_reaches_the_first_batch(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_building_touches_no_disk_and_knows_its_options(name: str, tmp_path: Path) -> None:
+def test_construction_touches_no_disk_and_keeps_its_options(name: str, tmp_path: Path) -> None:
     options = node(name, tmp_path / "absent")
     data = construct(options, where="data")
     assert not (tmp_path / "absent").exists()
@@ -164,7 +166,7 @@ def test_tiny_imagenet_and_mnist_are_downloaded(tmp_path: Path, monkeypatch: pyt
     assert data.fingerprint()["official"] and data.fingerprint()["name"] == "mnist"
 
 
-def test_altered_copy_is_never_called_by_the_official_name(tmp_path: Path) -> None:
+def test_an_altered_copy_never_has_the_official_name(tmp_path: Path) -> None:
     fingerprint = ready("cifar10", tmp_path).fingerprint()
     assert not fingerprint["official"]
     assert fingerprint["name"] == f"cifar10 (unofficial copy {fingerprint['sha256'][:8]})"
@@ -179,3 +181,19 @@ def test_fingerprint_changes_with_a_single_pixel(tmp_path: Path) -> None:
     data = ready("mnist", tmp_path)
     cast(Any, data.sources["test"]).pixels[3, 0, 5, 5] ^= 1
     assert data.fingerprint()["sha256"] != before
+
+
+def test_digits_equal_those_that_scikit_learn_reads(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits, scans = cast(ArrayImages, ready("digits", tmp_path).sources["train"]), load_digits()
+    assert torch.equal(digits.pixels[:, 0], torch.from_numpy(scans.images).byte())
+    assert digits.targets.tolist() == scans.target.tolist()
+
+
+def test_digits_are_read_without_importing_what_other_sets_need() -> None:
+    code = (
+        "import sys; from sliceformer_lab.data.images.small_images import Digits; Digits().setup();"
+        "sys.exit(', '.join(sys.modules.keys() & {'sklearn', 'pandas', 'timm', 'tokenizers', 'rdkit', 'h5py'}) or 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""

@@ -74,7 +74,7 @@ def test_golden_expressions_have_their_ids_and_values() -> None:
             assert value_of(ids_of(source)) == target == by_rewriting(ids_of(source))
 
 
-def test_every_generated_expression_has_the_value_that_a_second_evaluator_finds() -> None:
+def test_generated_expressions_have_the_values_of_a_second_evaluator() -> None:
     for ids, value in islice(distinct(3, 500, 2000, 1), 300):
         assert 500 < len(ids) < 2000
         assert value == by_rewriting(ids)
@@ -85,7 +85,7 @@ def test_lengths_are_strictly_between_the_limits() -> None:
 
 
 @pytest.mark.parametrize("ids", ["[MAX 1 2", "1 2", "[MAX X", "1 X", "X", "", "[MAX 1 X 2", "<pad>", "<oov>"])
-def test_what_is_no_whole_expression_has_no_value(ids: str) -> None:
+def test_an_incomplete_expression_has_no_value(ids: str) -> None:
     with pytest.raises(ValueError, match=r"expression|closes"):
         value_of(bytes(VOCABULARY.index(symbol) for symbol in ids.split()))
 
@@ -121,7 +121,7 @@ def test_draws_have_the_published_probabilities() -> None:
         assert all(within_chance(n, sum(found), 1 / len(names)) for n in found)
 
 
-def test_lengths_are_distributed_as_those_of_the_published_recursion() -> None:
+def test_lengths_are_distributed_as_in_the_published_recursion() -> None:
     rng = Random(1)
     ours = [len(ids) for ids in (draw(rng, 10**9) for _ in range(4000)) if ids is not None]
     theirs = [length_of_a_published_tree(rng) for _ in range(4000)]
@@ -129,7 +129,7 @@ def test_lengths_are_distributed_as_those_of_the_published_recursion() -> None:
     assert ks_2samp(*([n for n in lengths if n > 1] for lengths in (ours, theirs))).pvalue > 0.01
 
 
-def test_classes_and_lengths_are_those_of_the_published_set() -> None:
+def test_classes_and_lengths_equal_those_of_the_published_set() -> None:
     found = list(islice(distinct(0, 500, 2000, 1), 1500))
     classes = Counter(value for _, value in found)
     assert {classes.most_common(2)[i][0] for i in range(2)} == {0, 9}
@@ -139,7 +139,7 @@ def test_classes_and_lengths_are_those_of_the_published_set() -> None:
     assert abs(np.mean([len(ids) for ids, _ in found]) - 1039) < 45  # four standard errors
 
 
-def test_draw_longer_than_asked_for_is_given_up() -> None:
+def test_a_draw_beyond_the_largest_length_is_given_up() -> None:
     lengths = [None if ids is None else len(ids) for ids in (draw(rng, 20) for rng in map(Random, range(2000)))]
     whole = [draw(Random(seed), 10**9) for seed in range(2000)]
     assert lengths == [None if ids is None or len(ids) > 20 else len(ids) for ids in whole]
@@ -165,7 +165,7 @@ def test_larger_training_set_keeps_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", SMALL)
-def test_set_of_other_options_is_another_set(tmp_path: Path, option: str) -> None:
+def test_other_options_make_another_set(tmp_path: Path, option: str) -> None:
     assert listops(tmp_path).folder() != listops(tmp_path, **{option: SMALL[option] + 1}).folder()
 
 
@@ -175,7 +175,7 @@ def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_
     assert not set(examples(data, "test")) & set(examples(listops(tmp_path, generator_seed=1), "test"))
 
 
-def test_a_seed_gives_these_expressions_for_good() -> None:
+def test_a_seed_always_gives_these_expressions() -> None:
     first = [" ".join(VOCABULARY[i] for i in ids) for ids, _ in islice(distinct(0, 10, 16, 1), 3)]
     assert first == [
         "[MAX 7 4 9 4 7 [MAX 7 0 9 6 4 X 3 X",
@@ -184,18 +184,18 @@ def test_a_seed_gives_these_expressions_for_good() -> None:
     ]
 
 
-def test_prepared_set_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_set_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = listops(tmp_path)
     monkeypatch.setattr("sliceformer_lab.data.sequences.listops.distinct", None)
     assert listops(tmp_path).folder() == data.folder()
 
 
-def test_name_carries_lengths_and_seed(tmp_path: Path) -> None:
+def test_name_contains_lengths_and_seed(tmp_path: Path) -> None:
     found = listops(tmp_path, generator_seed=4).fingerprint()
     assert found["name"] == "lra_listops_10_60 (generated with seed 4)" and not found["official"]
 
 
-def test_lengths_between_which_there_is_nothing_are_refused(tmp_path: Path) -> None:
+def test_limits_without_a_length_between_them_are_refused(tmp_path: Path) -> None:
     node = {
         "_target_": "sliceformer_lab.data.sequences.listops.ListOps",
         "root": str(tmp_path),
@@ -206,7 +206,7 @@ def test_lengths_between_which_there_is_nothing_are_refused(tmp_path: Path) -> N
         construct(node, where="data")
 
 
-def test_more_expressions_than_there_are_is_one_sentence(tmp_path: Path) -> None:
+def test_too_many_expressions_are_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"only 400 different expressions of more than 3 and fewer than 5 .*data.max_len"
     ):
@@ -231,7 +231,7 @@ def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         (b"( ( ( [SM 3 ) 4 ) ] )", "has 1 columns separated by tabs, expected 2"),
         (b"( ( ( [SM 3 ) 4 ) ] )\t7\t7", "has 3 columns separated by tabs, expected 2"),
@@ -242,13 +242,13 @@ def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> Non
         (b"( ( ( [SM 3 ) \xe9 ) ] )\t7", "is not UTF-8"),
     ],
 )
-def test_wrong_row_is_told_with_file_and_line(tmp_path: Path, line: bytes, told: str) -> None:
+def test_wrong_row_is_reported_with_file_and_line(tmp_path: Path, line: bytes, expected: str) -> None:
     official_files.listops(tmp_path)
     path = tmp_path / "basic_val.tsv"
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(DataError) as caught:
         listops(tmp_path, source="official")
-    assert f"{path}, line 12: {told}" in str(caught.value) and "\n" not in str(caught.value)
+    assert f"{path}, line 12: {expected}" in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["", "Source\n", "Source\tTarget\n", "( ( ( [SM 3 ) 4 ) ] )\t7\n"])
@@ -259,7 +259,7 @@ def test_file_without_header_or_rows_is_refused(tmp_path: Path, content: str) ->
         listops(tmp_path, source="official")
 
 
-def test_missing_official_file_says_where_it_must_be(tmp_path: Path) -> None:
+def test_a_missing_official_file_is_reported_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{tmp_path}/basic_train.tsv is missing; put .*data.source=generated"):
         listops(tmp_path, source="official")
 
@@ -274,17 +274,17 @@ def killed(number: int) -> int:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_work_without_end_is_done_in_its_order(processes: int) -> None:
+def test_endless_work_is_done_in_its_order(processes: int) -> None:
     assert list(islice(in_order(square, count(), processes), 20)) == [n * n for n in range(20)]
     assert list(in_order(square, range(5), processes)) == [0, 1, 4, 9, 16]
 
 
-def test_killed_process_says_what_to_try() -> None:
+def test_a_killed_process_is_reported_with_advice() -> None:
     with pytest.raises(DataError, match=r"was killed.*fewer than data.processes=2"):
         list(in_order(killed, range(4), 2))
 
 
-def test_pace_tells_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pace_logs_rate_and_time_left(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("sliceformer_lab.data.parallel.time.monotonic", lambda: now[0])
     pace = Pace("expressions", 10_000, done=1_000)

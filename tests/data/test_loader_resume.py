@@ -110,7 +110,7 @@ def test_epochs_differ_in_order_and_augmentation(root: Path) -> None:
     assert (pictures[0] != pictures[1]).flatten(1).any(dim=1).float().mean() > 0.9
 
 
-def test_the_same_pictures_are_augmented_anew_in_every_pass(root: Path) -> None:
+def test_the_same_images_are_augmented_differently_in_every_pass(root: Path) -> None:
     seen = []
     for seed in (0, 0, 1):
         data = cifar(root, seed)
@@ -125,7 +125,7 @@ def test_workers_change_nothing(root: Path) -> None:
     assert_same(given[0], given[2])
 
 
-def test_timm_augmentation_is_replayed_too(tmp_path: Path) -> None:
+def test_timm_augmentation_is_replayed(tmp_path: Path) -> None:
     official_files.imagenet1k(tmp_path)
     given = []
     for workers in (0, 2):

@@ -1,4 +1,4 @@
-"""Molecules from the published files and from a user's table, and what is said of the ones that cannot be had."""
+"""Molecules from the published files and from a user's table, and messages for those that cannot be read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ class Foreign:
         return (print, ("code of a stranger",))
 
 
-def test_a_split_that_holds_code_is_refused_unrun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_that_contains_code_is_refused_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     official_graphs.pcqm4m(tmp_path)
     torch.save({"train": Foreign()}, tmp_path / "pcqm4m-v2" / "split_dict.pt")
     with pytest.raises(DataError, match="holds more than arrays; nothing of it was run"):
@@ -84,7 +86,7 @@ def test_a_split_that_holds_code_is_refused_unrun(tmp_path: Path, capsys: pytest
         task_modules.ready("pcqm4m", tmp_path)
 
 
-def test_what_does_not_parse_is_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unparsable_smiles_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = ["CCO,1", "C1CC,2", "CC,3", ",4", "CCCCCC,5"]
     data = table(tmp_path, rows, max_nodes=5)
     with caplog.at_level(logging.INFO):
@@ -98,7 +100,7 @@ def test_what_does_not_parse_is_left_out_and_counted(tmp_path: Path, caplog: pyt
     ("row", "message"),
     [("C1CC,2", "line 3: 'C1CC' does not parse"), (",4", "line 3: '' has no atoms"), ("CCCCCC,5", None)],
 )
-def test_what_does_not_parse_stops_by_option(tmp_path: Path, row: str, message: str | None) -> None:
+def test_unparsable_smiles_raise_an_error_by_option(tmp_path: Path, row: str, message: str | None) -> None:
     data = table(tmp_path, ["CCO,1", row], max_nodes=5, invalid="error")
     if message is None:  # a molecule that is too large is no fault of the file
         data.setup()
@@ -120,7 +122,7 @@ def test_what_does_not_parse_stops_by_option(tmp_path: Path, row: str, message: 
         (["CCO,1", "CC,2"], {"split_column": "target"}, "target is '1'; use one of train"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_told_in_one_sentence(
+def test_an_unusable_table_is_reported_in_one_sentence(
     tmp_path: Path, rows: list[str], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DataError, match=message) as error:
@@ -128,7 +130,7 @@ def test_a_table_that_cannot_be_used_is_told_in_one_sentence(
     assert "\n" not in str(error.value)
 
 
-def test_missing_numbers_neither_train_nor_score(tmp_path: Path) -> None:
+def test_empty_fields_are_ignored_in_loss_and_metrics(tmp_path: Path) -> None:
     data = table(tmp_path, ["CCO,1,", "CC,3,5", "C,,5"], "smiles,target,other", targets=("target", "other"))
     mean, std = data.target_statistics()
     assert_close(mean, torch.tensor([2.0, 5.0]))
@@ -161,7 +163,7 @@ def small_task(data: MoleculeTable, *overrides: str) -> GraphRegression:
 
 
 @pytest.mark.parametrize("attention", ["mha", "csp", "sliceformer", "samsa"])
-def test_a_molecule_is_answered_alike_beside_any_other(tmp_path: Path, attention: str) -> None:
+def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: str) -> None:
     data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES])
     data.setup()
     task = small_task(data, f"attention={attention}", "encoder.position=none")
@@ -173,7 +175,7 @@ def test_a_molecule_is_answered_alike_beside_any_other(tmp_path: Path, attention
     assert_close(together, alone, atol=1e-5, rtol=1e-4)
 
 
-def test_bias_false_hides_what_lies_between_atoms(tmp_path: Path) -> None:
+def test_bias_false_hides_the_paths_between_atoms(tmp_path: Path) -> None:
     data = table(tmp_path, ["CC(C)CC,1", "CCC(C)C,2"], bucket=False)
     data.setup()
     batch = data.splits["train"].batch([0, 1])  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Pathfinder's files: drawn in parallel, gone on with after a stop, or read from the published layout."""
+"""Pathfinder's files: drawn in parallel, continued after an interruption, or read from the published layout."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_picture_is_in_one_split(count: int, sizes: tuple[int, int, int]) 
     assert tuple(pathfinder_files.split_sizes(count).values()) == sizes
 
 
-def test_spec_carries_difficulty_distractors_and_length_and_reads_nothing() -> None:
+def test_spec_contains_difficulty_distractors_and_length_and_reads_nothing() -> None:
     assert LRAPathfinder(root="nowhere").spec.name == "lra_pathfinder_hard_1024"
     spec = LRAPathX(root="nowhere", pixels="values", difficulty="easy", num_distractors=3).spec
     assert (spec.name, spec.max_len) == ("lra_pathx_easy_3_distractors_16384", 16_384)
@@ -92,7 +92,7 @@ def test_the_second_time_nothing_is_drawn(drawn: LRAPathfinder, monkeypatch: pyt
     assert isinstance(pathfinder(drawn.path).splits["train"].store.tokens, np.memmap)  # type: ignore[attr-defined]
 
 
-def test_a_stopped_generation_goes_on_with_the_shards_that_are_missing(
+def test_an_interrupted_generation_continues_with_the_missing_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pathfinder_files, "SHARD", 8)
@@ -116,7 +116,7 @@ def test_a_stopped_generation_goes_on_with_the_shards_that_are_missing(
     assert not list(stopped.folder().glob("*.partial"))
 
 
-def test_a_pixel_file_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_pixel_file_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -129,7 +129,7 @@ def test_no_picture_is_in_two_splits(drawn: LRAPathfinder) -> None:
     assert len(np.unique(everything(drawn)[0], axis=0)) == 40
 
 
-def test_pictures_that_turn_up_twice_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Snakes.draw
     monkeypatch.setattr(Snakes, "draw", lambda self, seed, index: draw(self, seed, 0 if index == 39 else index))
     with pytest.raises(DataError, match=r"1 images were drawn twice; choose another data\.generator_seed"):
@@ -214,7 +214,7 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     assert not found["official"] and "23 images in the published layout" in found["note"]
 
 
-def test_official_path_x_is_read_too(tmp_path: Path) -> None:
+def test_official_path_x_is_read(tmp_path: Path) -> None:
     official(tmp_path, size=128, count=12, folder="curv_contour_length_14")
     data = LRAPathX(root=str(tmp_path), source="official")
     data.prepare_data()
@@ -252,7 +252,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("spoil", "message"), BROKEN)
-def test_spoilt_official_files_are_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:
+def test_damaged_official_files_are_reported_in_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:
     spoil(official(tmp_path))
     with pytest.raises(DataError, match=message):
         pathfinder(tmp_path, source="official")

@@ -45,7 +45,7 @@ def small_task(data: Any, *overrides: str) -> Any:
     return build_task(config, data.spec).eval()
 
 
-def test_parts_and_labels_are_those_of_the_files(root: Path) -> None:
+def test_splits_and_labels_equal_those_of_the_files(root: Path) -> None:
     data = func(root)
     rows = {stage: data.splits[stage].rows for stage in ("train", "val", "test")}
     want = {"train": range(24), "val": range(24, 32), "test": range(32, 40)}
@@ -81,12 +81,12 @@ def test_a_split_that_does_not_match_or_holds_code_is_refused(tmp_path: Path, sp
         func(tmp_path)
 
 
-def test_a_file_with_another_md5_sum_is_refused_unless_asked_for(root: Path) -> None:
+def test_a_file_with_another_md5_sum_is_refused_unless_allowed(root: Path) -> None:
     with pytest.raises(DataError, match=r"is not the official file .* data.verify=false"):
         func(root, verify=True)
 
 
-def test_positions_are_the_laplacians_vectors_and_chances_of_return() -> None:
+def test_positions_are_laplacian_eigenvectors_and_return_probabilities() -> None:
     made = molecule(official_graphs.SMILES[0])
     assert made is not None
     size = len(made)
@@ -139,7 +139,7 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
-def test_edges_stand_after_the_nodes_of_their_graph(root: Path, pool: str) -> None:
+def test_edge_tokens_follow_the_nodes_of_their_graph(root: Path, pool: str) -> None:
     data = func(root)
     task = small_task(data, "task.tokens=nodes_edges", f"task.pool={pool}")
     prefix = int(pool == "cls")
@@ -166,7 +166,7 @@ def test_edges_stand_after_the_nodes_of_their_graph(root: Path, pool: str) -> No
 
 @pytest.mark.parametrize("block", ["transformer", "gps"])
 @pytest.mark.parametrize("options", ["task.tokens=nodes", "task.tokens=nodes_edges", "task.pool=cls"])
-def test_a_peptide_is_answered_alike_beside_any_other(root: Path, options: str, block: str) -> None:
+def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: str, block: str) -> None:
     data = func(root)
     task = small_task(data, options, f"block={block}", "attention=samsa", "attention.sample_size=4")
     split = data.splits["val"]
@@ -196,7 +196,7 @@ def test_average_precision_of_a_hand_case() -> None:
     assert float(metric.compute()) == pytest.approx(((1 + 2 / 3) / 2 + 1 / 2) / 2)
 
 
-def test_average_precision_is_the_official_evaluators() -> None:
+def test_average_precision_equals_that_of_the_official_evaluator() -> None:
     random = np.random.default_rng(0)
     scores = random.normal(size=(60, 5)).round(1).astype(np.float32)  # with ties
     answers = (random.random((60, 5)) < 0.3).astype(np.float32)
@@ -208,7 +208,7 @@ def test_average_precision_is_the_official_evaluators() -> None:
     assert float(metric.compute()) == pytest.approx(official(scores, answers), abs=1e-6)
 
 
-def test_batches_within_the_unit_interval_are_ranked_as_the_others() -> None:
+def test_batches_within_the_unit_interval_are_ranked_like_others() -> None:
     logits = torch.tensor([[0.2, 0.1], [0.4, 0.9], [-2.0, 0.5], [3.0, -1.0]])
     answers = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     metric = MeanAveragePrecision(2)
@@ -217,7 +217,7 @@ def test_batches_within_the_unit_interval_are_ranked_as_the_others() -> None:
     assert float(metric.compute()) == pytest.approx(official(logits.numpy(), answers.numpy()), abs=1e-6)
 
 
-def test_missing_answers_neither_train_nor_score(root: Path) -> None:
+def test_missing_labels_are_ignored_in_loss_and_metrics(root: Path) -> None:
     task = small_task(func(root))
     output = torch.tensor([[0.5] * 10, [-1.0] * 10], requires_grad=True)
     target = torch.full((2, 10), torch.nan)

@@ -40,7 +40,7 @@ def colours(root: Path, picture: int) -> Any:
     return content["data"][picture].reshape(3, 1024).T.astype(np.float64)
 
 
-def test_grey_is_the_weighted_sum_with_what_is_behind_the_point_cut_off() -> None:
+def test_grey_is_the_weighted_sum_rounded_down() -> None:
     pixels = torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     expected = [
         [
@@ -97,18 +97,18 @@ def model(root: Path, *overrides: str) -> Any:
     return build_task(config, build_data(config).spec)
 
 
-def test_name_carries_the_length_and_says_that_the_copy_is_not_the_published_one(root: Path) -> None:
+def test_name_contains_the_length_and_marks_an_unofficial_copy(root: Path) -> None:
     assert ready(root).fingerprint()["name"].startswith("lra_image_1024 (unofficial copy ")
     assert ready(root, max_len=784).fingerprint()["name"].startswith("lra_image_784 (")
 
 
-def test_more_pixels_than_there_are_is_refused(root: Path) -> None:
+def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:
     node = {"_target_": "sliceformer_lab.data.sequences.pixels.LRAImage", "root": str(root), "max_len": 1025}
     with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
         construct(node, where="data")
 
 
-def test_missing_and_changed_files_are_told_as_for_cifar10(root: Path, tmp_path: Path) -> None:
+def test_missing_and_changed_files_are_reported_as_for_cifar10(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is missing and data.download=false; put https"):
         LRAImage(root=str(tmp_path / "none"), download=False).prepare_data()
     with pytest.raises(DataError, match=r"data_batch_1 is not the official file"):

@@ -1,4 +1,4 @@
-"""Point clouds from every format, what is done to them, and what of it an attention's answer depends on."""
+"""Point clouds from every format, their scaling, augmentation and order, and the effect of the order on attentions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def brute_force_farthest(points: Tensor, count: int) -> list[int]:
     return chosen
 
 
-def test_farthest_points_are_those_of_a_search() -> None:
+def test_farthest_points_equal_those_of_a_search() -> None:
     points = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     assert farthest_points(points, 12).tolist() == brute_force_farthest(points, 12)
     assert sorted(farthest_points(points, 40).tolist()) == list(range(40))
@@ -62,7 +62,7 @@ def test_hilbert_visits_neighbours_and_morton_jumps() -> None:
 
 
 @pytest.mark.parametrize("order", ["morton", "hilbert"])
-def test_the_order_follows_from_the_points_not_from_their_file(order: Any) -> None:
+def test_the_order_depends_on_the_points_not_on_their_file(order: Any) -> None:
     points = torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0))
     shuffled = points[:, torch.randperm(50, generator=torch.Generator().manual_seed(1))]
     options = CloudOptions("unit_sphere", "none", order)
@@ -83,7 +83,7 @@ def test_clouds_are_scaled_about_their_mean() -> None:
 
 
 @pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
-def test_augmentation_is_of_training_alone_and_turns_normals_too(augment: Any) -> None:
+def test_only_training_is_augmented_and_normals_are_rotated_too(augment: Any) -> None:
     torch.manual_seed(0)
     points = torch.from_numpy(np.stack([official_points.cloud(i) for i in range(3)]))
     options = CloudOptions("none", augment, "none")
@@ -133,9 +133,7 @@ def test_clouds_with_too_few_points_repeat_some_and_are_counted(
         ("a.off", "OFF\n", "cannot be read as a point cloud"),
     ],
 )
-def test_a_file_that_holds_no_cloud_is_named_in_one_sentence(
-    tmp_path: Path, name: str, content: str, message: str
-) -> None:
+def test_a_file_without_a_cloud_is_named_in_one_sentence(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message) as error:
         read_cloud(tmp_path / name)
@@ -155,7 +153,7 @@ def test_meshes_give_points_of_their_surface_and_clouds_their_own(tmp_path: Path
     np.testing.assert_array_equal(read_cloud(tmp_path / "a.ply"), [[0, 0, 0], [1, 2, 3], [-1, 0, 5]])
 
 
-def test_a_folder_of_ones_own_needs_no_lists(tmp_path: Path) -> None:
+def test_a_folder_of_own_clouds_needs_no_lists(tmp_path: Path) -> None:
     data = task_modules.ready("point_folder", tmp_path, num_points=16)
     assert data.spec.num_classes == 2
     assert sum(len(split) for split in data.splits.values()) == 24
@@ -169,7 +167,7 @@ def test_a_folder_of_ones_own_needs_no_lists(tmp_path: Path) -> None:
         (lambda root: (root / "train" / "only").mkdir(parents=True), "only holds no clouds"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_told_in_one_sentence(
+def test_an_unusable_folder_is_reported_in_one_sentence(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     official_points.point_folder(tmp_path)
@@ -192,7 +190,7 @@ def test_a_folder_that_cannot_be_used_is_told_in_one_sentence(
         (lambda f: (f / "airplane" / "airplane_0003.txt").write_text("1,2,x\n"), "airplane_0003.txt cannot be read"),
     ],
 )
-def test_a_damaged_modelnet_is_told_in_one_sentence(
+def test_a_damaged_modelnet_is_reported_in_one_sentence(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     official_points.modelnet40(tmp_path)
@@ -255,7 +253,7 @@ def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", option_names("attention"))
-def test_attentions_say_truly_whether_the_order_of_tokens_matters(name: str) -> None:
+def test_attentions_declare_whether_the_order_of_tokens_matters(name: str) -> None:
     torch.manual_seed(0)
     spec = LayerSpec(dim=16, num_heads=4, max_len=24)
     layer = build_layer(load_option("attention", name), spec).eval()
@@ -269,18 +267,18 @@ def test_attentions_say_truly_whether_the_order_of_tokens_matters(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("attention", "order", "told"), [("csp", "none", True), ("csp", "hilbert", False), ("mha", "none", False)]
+    ("attention", "order", "is_logged"), [("csp", "none", True), ("csp", "hilbert", False), ("mha", "none", False)]
 )
-def test_an_attention_that_depends_on_order_says_so_where_there_is_none(
-    attention: str, order: str, told: bool, caplog: pytest.LogCaptureFixture
+def test_an_order_sensitive_attention_on_unordered_points_is_logged(
+    attention: str, order: str, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = compose_root(["task=modelnet40", "encoder=tiny", f"attention={attention}", f"data.order={order}"])
     with caplog.at_level(logging.INFO):
         build_task(config, build_data(config).spec)
-    assert ("data.order=hilbert puts them along a curve" in caplog.text) == told
+    assert ("data.order=hilbert puts them along a curve" in caplog.text) == is_logged
 
 
-def test_training_on_a_part_leaves_the_set_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_on_a_subset_keeps_the_name_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShapeNetPart, "published_sizes", {"train": 8, "val": 8, "test": 8})
     data = task_modules.ready("shapenet_part", tmp_path, num_points=16, limit_train=2)
     assert len(data.splits["train"]) == 2

@@ -64,14 +64,14 @@ def test_rows_of_a_batch_are_the_first_documents_and_then_the_second(root: Path)
             assert batch.padding.lengths[i + offset] == len(text)
 
 
-def test_every_pair_is_given_once_and_the_three_parts_are_those_of_the_files(root: Path) -> None:
+def test_every_pair_occurs_once_and_splits_equal_the_files(root: Path) -> None:
     data = pairs(root)
     assert data.sizes() == {"num_train": 40, "num_val": 10, "num_test": 10}
     (loader,) = data.test_dataloader()
     assert sorted(i for batch in loader for i in batch.ids.tolist()) == list(range(10))
 
 
-def test_a_document_is_kept_once_however_many_pairs_it_is_in(root: Path) -> None:
+def test_a_document_in_several_pairs_is_stored_once(root: Path) -> None:
     split = pairs(root).splits["train"]
     assert isinstance(split, PairSplit) and len(split.documents) == 6
 
@@ -146,7 +146,7 @@ def test_missing_file_says_where_it_must_be_and_how_to_get_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         (b"1.0\ta\tb\tonly one text", "has 4 columns separated by tabs, expected 5"),
         (b"1.0\ta\tb\tone\ttwo\tthree", "has 6 columns separated by tabs, expected 5"),
@@ -157,11 +157,11 @@ def test_missing_file_says_where_it_must_be_and_how_to_get_it(tmp_path: Path) ->
         (b"1.0\ta\tb\tcaf\xe9\ttwo", "is not UTF-8"),
     ],
 )
-def test_wrong_row_is_told_with_file_and_line(root: Path, line: bytes, told: str) -> None:
+def test_wrong_row_is_reported_with_file_and_line(root: Path, line: bytes, expected: str) -> None:
     path = root / "new_aan_pairs.eval.tsv"
     path.write_bytes(path.read_bytes() + line + b"\n")
     message = complaint(root)
-    assert f"{path}, line 11: {told}" in message
+    assert f"{path}, line 11: {expected}" in message
     assert not [p for p in root.glob("pairs-*") if not p.name.endswith(".unfinished")]
 
 

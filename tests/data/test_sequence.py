@@ -1,4 +1,4 @@
-"""Sequences of many lengths: stored, batched by length, padded, shared out, resumed, and classified as if alone."""
+"""Sequences of different lengths: stored, bucketed, padded, shared among processes, resumed, and classified."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def widths(data: LRAText) -> list[tuple[list[int], int]]:
 # the store
 
 
-def test_what_is_written_is_read_back(store: SequenceStore, tmp_path: Path) -> None:
+def test_written_sequences_are_read_back(store: SequenceStore, tmp_path: Path) -> None:
     assert len(store) == len(LENGTHS) and store.lengths.tolist() == list(LENGTHS)
     for row, sequence in enumerate(sequences()):
         np.testing.assert_array_equal(store[row], sequence)
@@ -111,7 +111,7 @@ def test_workers_that_are_not_forked_map_the_same_files(tmp_path: Path) -> None:
 # batches
 
 
-def test_padding_is_a_suffix_of_zeros_as_short_as_can_be(store: SequenceStore) -> None:
+def test_padding_is_the_shortest_suffix_of_zeros(store: SequenceStore) -> None:
     batch = split(store).batch([3, 0, 1])
     assert batch.inputs.tolist() == [[31, 32, 33, 0, 0], [1, 2, 3, 4, 5], [11, 0, 0, 0, 0]]
     assert batch.inputs.dtype == torch.int64 and batch.target.tolist() == [3, 0, 1] == batch.ids.tolist()
@@ -119,7 +119,7 @@ def test_padding_is_a_suffix_of_zeros_as_short_as_can_be(store: SequenceStore) -
     assert torch.equal(batch.padding.mask, batch.inputs > 0)
 
 
-def test_like_lengths_need_no_padding(store: SequenceStore) -> None:
+def test_equal_lengths_need_no_padding(store: SequenceStore) -> None:
     assert split(store, max_len=9).batch([2, 4]).padding is None
 
 
@@ -134,7 +134,7 @@ def test_longer_sequences_are_cut_and_counted(store: SequenceStore) -> None:
     assert cut.batch([2]).inputs.tolist() == [[21, 22, 23, 24, 25, 26]]
 
 
-def test_an_end_token_stands_behind_what_is_left(store: SequenceStore) -> None:
+def test_an_end_token_follows_a_cut_sequence(store: SequenceStore) -> None:
     ended = split(store, end=99)
     batch = ended.batch([2, 5])
     assert batch.inputs.tolist() == [[21, 22, 23, 24, 25, 26, 99], [51, 52, 99, 0, 0, 0, 0]]
@@ -169,7 +169,7 @@ def test_buckets_hold_every_example_once_and_pad_less(reviews: Path) -> None:
     assert wasted[0] < 0.4 * wasted[1]
 
 
-def test_buckets_are_shuffled_and_the_batch_that_is_not_full_comes_last(
+def test_buckets_are_shuffled_and_an_incomplete_batch_comes_last(
     reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lra_text(reviews, batch_size=5)
@@ -211,7 +211,7 @@ def test_workers_change_nothing(reviews: Path) -> None:
         assert torch.equal(one.ids, other.ids) and torch.equal(one.inputs, other.inputs)
 
 
-def test_what_is_cut_is_told_in_the_log(reviews: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_sequences_are_logged(reviews: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     lra_text(reviews, max_len=30)
     lengths = [len(path.read_bytes()) for path in reviews.glob("aclImdb/*/*/*.txt")]
@@ -222,15 +222,17 @@ def test_what_is_cut_is_told_in_the_log(reviews: Path, caplog: pytest.LogCapture
     assert "are cut" not in caplog.text
 
 
-def test_a_killed_worker_is_one_sentence_that_says_what_to_try(reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_reported_in_one_sentence_with_advice(
+    reviews: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = lra_text(reviews, num_workers=1)
     monkeypatch.setattr(SequenceSplit, "batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(DataError, match=r"data worker was killed .*try fewer than data\.num_workers=1") as told:
+    with pytest.raises(DataError, match=r"data worker was killed .*try fewer than data\.num_workers=1") as caught:
         list(data.train_dataloader())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_validation_is_carved_out_of_training_by_split_seed(reviews: Path) -> None:
+def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> None:
     data, same, other = (lra_text(reviews, split_seed=seed) for seed in (0, 0, 1))
     parts = [
         {stage: set(cast(SequenceSplit, d.splits[stage]).rows.tolist()) for stage in ("train", "val")}
@@ -306,7 +308,7 @@ def random_rows(data: DataSpec) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_a_sequence_is_classified_as_if_it_were_alone(name: str) -> None:
+def test_a_sequence_has_the_same_output_in_any_batch(name: str) -> None:
     model, rows = task(attention=name), random_rows(IDS)
     with torch.no_grad():
         alone = torch.cat([model(padded([row], len(row))) for row in rows])
@@ -318,7 +320,7 @@ def test_a_sequence_is_classified_as_if_it_were_alone(name: str) -> None:
 
 @pytest.mark.parametrize("data", [IDS, NUMBERS], ids=lambda data: data.name)
 @pytest.mark.parametrize("pool", ["mean", "max", "cls", "pma"])
-def test_padding_has_no_say_in_any_pooling(pool: str, data: DataSpec) -> None:
+def test_padding_does_not_affect_pooling(pool: str, data: DataSpec) -> None:
     model, rows = task(data, pool=pool), random_rows(data)
     with torch.no_grad():
         alone = torch.cat([model(padded([row], len(row))) for row in rows])
@@ -372,12 +374,12 @@ def test_a_prefix_counts_as_real_tokens() -> None:
         ),
     ],
 )
-def test_heads_are_those_of_the_papers(head: str, layers: list[str]) -> None:
+def test_heads_equal_those_of_the_papers(head: str, layers: list[str]) -> None:
     built = task(head=head, head_dim=50).head
     assert [str(layer) for layer in built.modules() if not list(layer.children())] == layers
 
 
-def test_the_token_table_starts_as_wide_as_asked() -> None:
+def test_the_token_table_starts_with_the_requested_width() -> None:
     wide = DataSpec(name="ids", num_classes=3, max_len=MAX_LEN, vocab_size=5000, ragged=True)
     for option, std in ((1.0, 1.0), (None, 32**-0.5), (0.5, 0.5)):
         table = cast(torch.nn.Embedding, task(wide, embed_std=option).embedding.tokens).weight.detach()

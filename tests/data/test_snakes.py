@@ -1,4 +1,4 @@
-"""Pathfinder's pictures: an independent tracer finds their labels, and nothing but tracing does."""
+"""Pathfinder's images: an independent tracer finds their labels, and simple statistics do not."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_first_ends_are_at_the_seed_distance_near_the_middle() -> None:
             assert off_middle.min() < size / 2 - 2 * options.seed_distance + 1.6
 
 
-def test_an_image_follows_from_seed_and_number_alone() -> None:
+def test_an_image_depends_only_on_seed_and_number() -> None:
     snakes = Snakes(SnakeOptions.published(32, "easy"))
     late = snakes.draw(5, 7)
     assert np.array_equal(late.pixels, Snakes(snakes.options).draw(5, 7).pixels)
@@ -155,7 +155,7 @@ def test_labels_are_balanced() -> None:
     assert abs(labels_of(many()).mean() - 0.5) < 4 * 0.5 / len(many()) ** 0.5
 
 
-def test_marker_distance_and_ink_do_not_tell_the_label() -> None:
+def test_marker_distance_and_ink_do_not_reveal_the_label() -> None:
     pictures = many()
     ink = np.array([drawing.pixels.sum() for drawing in pictures], float)
     for values in (distances(pictures), ink):
@@ -164,7 +164,7 @@ def test_marker_distance_and_ink_do_not_tell_the_label() -> None:
         assert mannwhitneyu(apart, joined).pvalue > 1e-3
 
 
-def test_marker_distance_would_tell_the_label_if_scenes_were_not_matched() -> None:
+def test_marker_distance_reveals_the_label_if_scenes_are_not_matched() -> None:
     pictures = many(matched=False)
     assert ks_2samp(*by_label(distances(pictures), labels_of(pictures))).pvalue < 1e-5
 
@@ -177,7 +177,7 @@ def accuracy(classifier: Any, features: np.ndarray, labels: np.ndarray) -> tuple
 
 
 @pytest.mark.parametrize("matched", [True, False])
-def test_places_of_the_markers_tell_the_label_only_if_scenes_were_not_matched(matched: bool) -> None:
+def test_marker_places_reveal_the_label_only_if_scenes_are_not_matched(matched: bool) -> None:
     pictures = many(matched)
     places = np.array([drawing.markers.ravel() for drawing in pictures], float)
     features = np.column_stack([places, np.hypot(*(places[:, :2].T - 15.5)), distances(pictures)])
@@ -198,7 +198,7 @@ def test_distractors_can_be_fewer() -> None:
     assert len(Snakes(SnakeOptions.published(32, "easy", 0)).draw(0, 0).centres) == 2 * 6
 
 
-def test_either_target_has_its_first_end_marked_whatever_the_label() -> None:
+def test_both_targets_are_marked_equally_often_for_both_labels() -> None:
     pictures = many()
     near_middle = np.array([np.abs(drawing.markers[0] - 15.5).max() < 2.6 for drawing in pictures])
     for part in by_label(near_middle, labels_of(pictures)):

@@ -1,4 +1,4 @@
-"""The splits of a seed stay the same for ever, hold out shares of every class, and refuse shares that take nothing."""
+"""The splits of a seed never change, and a share that takes no example, or all, is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_CLASS = {
 ROWS = {"train": [12, 14, 3, 8, 4, 6, 1, 9, 7, 5], "val": [10, 11, 15, 13], "test": [17, 16, 2, 0]}
 
 
-def test_a_seed_holds_out_these_examples_for_good() -> None:
+def test_a_seed_always_holds_out_these_examples() -> None:
     kept, held = hold_out(THREE_CLASSES, 0.2, 5, "set", "val")
     assert held.tolist() == [11, 28, 25, 15, 6, 2]
     assert kept.tolist() == [
@@ -26,12 +26,12 @@ def test_a_seed_holds_out_these_examples_for_good() -> None:
     ]
 
 
-def test_a_seed_splits_by_class_like_this_for_good() -> None:
+def test_a_seed_always_splits_by_class_like_this() -> None:
     rows = split_by_class(THREE_CLASSES, {"test": 0.2, "val": 0.25}, 5, "set")
     assert {stage: part.tolist() for stage, part in rows.items()} == BY_CLASS
 
 
-def test_a_seed_splits_rows_like_this_for_good() -> None:
+def test_a_seed_always_splits_rows_like_this() -> None:
     stages = np.array([-1] * 10 + [0] * 6 + [2] * 2)
     rows = split_rows(stages, {"test": 0.2, "val": 0.25}, 5, "set")
     assert {stage: part.tolist() for stage, part in rows.items()} == ROWS

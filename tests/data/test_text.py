@@ -58,10 +58,10 @@ def text_csv(path: Path, **options: Any) -> TextCSV:
 
 def complaint(path: Path, **options: Any) -> str:
     """The one sentence with which a table is refused."""
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         text_csv(path, **options)
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def members(data: TextData, stage: Any) -> list[tuple[str, str]]:
@@ -96,7 +96,7 @@ def test_pieces_spell_every_text_and_names_of_special_tokens_are_text(tmp_path: 
     assert [pieces.token_to_id(name) for name in SPECIALS] == list(range(7))
 
 
-def test_pieces_are_as_many_as_asked_and_the_same_every_time(tmp_path: Path) -> None:
+def test_the_number_of_pieces_is_as_requested_and_training_is_deterministic(tmp_path: Path) -> None:
     texts = [f"{i} films of {i * i} minutes, {'very ' * (i % 7)}long" for i in range(300)]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -145,7 +145,7 @@ def test_the_published_partition_merges_all_and_holds_out_a_fifth_of_every_class
     assert sorted(members(other, "test")) != sorted(test)
 
 
-def test_the_task_is_named_by_its_length_and_ends_by_option(root: Path) -> None:
+def test_the_name_contains_the_length_and_an_end_token_is_optional(root: Path) -> None:
     plain, ended = (cast(LRAText, ready("lra_text", root, max_len=50, eos=eos)) for eos in (False, True))
     assert plain.spec.name == ended.spec.name == "lra_text_50"
     assert plain.fingerprint()["name"].startswith("lra_text_50 (unofficial copy ")
@@ -199,16 +199,16 @@ def test_tokens_are_made_once_and_again_when_a_review_has_changed(root: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "expected"),
     [
         (lambda f: f.write_bytes(b"fine\nna\xefve"), "is not UTF-8 in line 2"),
         (lambda f: f.write_text(" \n"), "has an empty text"),
     ],
 )
-def test_a_wrong_review_is_named(damage: Any, told: str, root: Path) -> None:
+def test_a_wrong_review_is_named(damage: Any, expected: str, root: Path) -> None:
     path = root / "aclImdb" / "test" / "neg" / "7_2.txt"
     damage(path)
-    with pytest.raises(DataError, match=told) as error:
+    with pytest.raises(DataError, match=expected) as error:
         imdb(root)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
@@ -237,9 +237,9 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     run(evaluation, folder)
     for path in root.glob("aclImdb/train/*/*.txt"):
         path.write_text("other words altogether " + path.read_text("utf-8"), "utf-8")
-    with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as told:
+    with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as caught:
         run(evaluation, folder)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_bytes_have_one_tokenizer(root: Path) -> None:
@@ -269,14 +269,14 @@ def test_all_kinds_of_table_give_the_same_tokens(tmp_path: Path) -> None:
     assert not found[0].fingerprint()["official"]
 
 
-def test_parquet_is_read_too(tmp_path: Path) -> None:
+def test_parquet_is_read(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     same_rows().to_parquet(tmp_path / "a.parquet")
     same_rows().to_csv(tmp_path / "a.csv", index=False)
     assert text_csv(tmp_path / "a.parquet").facts() == text_csv(tmp_path / "a.csv").facts()
 
 
-def test_parquet_without_its_library_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_its_library_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyarrow", "fastparquet"):
         monkeypatch.setitem(sys.modules, name, None)
     assert "needs pyarrow" in complaint(table(tmp_path, "PAR1", "a.parquet"))
@@ -293,7 +293,7 @@ def test_other_columns_and_words_as_classes(tmp_path: Path) -> None:
     assert again.facts() == data.facts()
 
 
-def test_fractions_of_every_class_are_held_out_where_nothing_else_says_which(tmp_path: Path) -> None:
+def test_fractions_of_every_class_are_held_out_by_default(tmp_path: Path) -> None:
     path = official_files.texts(tmp_path)
     data = text_csv(path, test_fraction=0.25, val_fraction=0.2)
     assert data.sizes() == {"num_train": 36, "num_val": 9, "num_test": 15}
@@ -304,7 +304,7 @@ def test_fractions_of_every_class_are_held_out_where_nothing_else_says_which(tmp
     assert "of 60 examples for test takes none" in complaint(path, test_fraction=0.01)
 
 
-def test_files_of_their_own(tmp_path: Path) -> None:
+def test_splits_in_separate_files(tmp_path: Path) -> None:
     path = official_files.texts(tmp_path)
     val, test = (path.rename(tmp_path / "x.csv"), official_files.texts(tmp_path / "test"))
     train = official_files.texts(tmp_path)
@@ -319,7 +319,7 @@ GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "told"),
+    ("content", "options", "expected"),
     [
         (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
         (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
@@ -335,10 +335,10 @@ GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
         (HEADER + "a,1\nb,1\n", {"test_fraction": 0.5}, "at least two classes are needed"),
     ],
 )
-def test_a_wrong_table_is_refused(content: str, options: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_wrong_table_is_refused(content: str, options: dict[str, Any], expected: str, tmp_path: Path) -> None:
     path = table(tmp_path, content)
     message = complaint(path, **options)
-    assert told in message and str(path) in message
+    assert expected in message and str(path) in message
 
 
 def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ('{"text": "a"', "line 2 is not JSON"),
         ("[1, 2]", "line 2 is not an object"),
@@ -357,17 +357,17 @@ def test_a_table_in_another_encoding_is_refused_with_its_line(tmp_path: Path) ->
         ('{"text": "a", "label": 0.5}', "line 2: label is 0.5, expected"),
     ],
 )
-def test_a_wrong_line_of_json_is_refused(line: str, told: str, tmp_path: Path) -> None:
-    assert told in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
+def test_a_wrong_line_of_json_is_refused(line: str, expected: str, tmp_path: Path) -> None:
+    assert expected in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
 
 
-def test_a_class_that_training_lacks_is_named(tmp_path: Path) -> None:
+def test_a_class_without_training_texts_is_named(tmp_path: Path) -> None:
     test = table(tmp_path / "test", HEADER + "x,1\ny,7\n")
     message = complaint(table(tmp_path, GOOD), test_file=str(test))
     assert f"{test}, line 3 has the class '7', which only the test split has" in message
 
 
-def test_a_missing_table_and_an_unknown_ending_say_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_table_and_an_unknown_ending_are_reported_with_advice(tmp_path: Path) -> None:
     assert "set data.file to a table" in complaint(tmp_path / "nothing.csv")
     assert "ends in none of .csv, .tsv, .jsonl, .parquet" in complaint(table(tmp_path, GOOD, "texts.xlsx"))
 

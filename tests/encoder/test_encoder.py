@@ -53,7 +53,7 @@ def tokens(batch: int = 3, length: int = TOKENS) -> Tensor:
 
 
 def first_block(encoder: Encoder) -> Any:
-    """The first block of an encoder whose norms and biases are told apart by random values."""
+    """The first block of an encoder with random values in norms and biases."""
     for parameter in encoder.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter, 1.0, 0.5)
@@ -82,7 +82,7 @@ def test_transformer_block_holds_the_defaults() -> None:
     }
 
 
-def test_pre_norm_block_adds_to_the_tokens_as_they_came() -> None:
+def test_pre_norm_block_adds_to_the_input_tokens() -> None:
     block, x = first_block(make("random_permutation")), tokens()
     h = x + block.attention(block.norm1(x))
     assert_close(block(x), h + block.mlp(block.norm2(h)))
@@ -123,14 +123,14 @@ def test_drop_path_grows_linearly_and_drops_whole_samples() -> None:
     assert_close(encoder.eval()(tokens()), encoder(tokens()))
 
 
-def test_dropouts_stand_where_the_options_say() -> None:
+def test_dropouts_are_where_the_options_put_them() -> None:
     encoder = make(encoder={"dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3})
     block = first_block(encoder)
     assert (block.dropout.p, block.mlp.drop1.p, block.mlp.drop2.p) == (0.1, 0.1, 0.1)
     assert (encoder.embed_dropout.p, block.attention.spec.attention_dropout) == (0.2, 0.3)
 
 
-def test_final_norm_is_the_last_thing() -> None:
+def test_final_norm_comes_last() -> None:
     with_norm, without, x = make(block={"final_norm": True}), make(), tokens()
     with_norm.load_state_dict(without.state_dict(), strict=False)
     assert with_norm.norm is not None and without.norm is None
@@ -233,8 +233,8 @@ def angle(coordinate: int, channel: int, width: int) -> float:
 
 
 def wave(coordinate: int, channel: int, width: int) -> float:
-    turned = angle(coordinate, channel, width)
-    return math.cos(turned) if channel % 2 else math.sin(turned)
+    phase = angle(coordinate, channel, width)
+    return math.cos(phase) if channel % 2 else math.sin(phase)
 
 
 def test_sincos_matches_its_formula() -> None:
@@ -267,7 +267,7 @@ def test_sincos2d_shares_the_channels_between_row_and_column_and_spares_the_pref
         ({"init_file": "weights.pth"}, "mha", "init_file needs init"),
     ],
 )
-def test_impossible_options_are_told_in_one_sentence(encoder: dict[str, Any], attention: str, message: str) -> None:
+def test_impossible_options_are_refused_in_one_sentence(encoder: dict[str, Any], attention: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         make(attention, encoder=encoder)
     assert "\n" not in str(error.value)
@@ -279,7 +279,7 @@ def test_rope_reaches_the_attention_and_adds_nothing() -> None:
     assert encoder.position is None and spec.rope and spec.grid == (4, 4) and spec.num_prefix == 0
 
 
-def test_layers_know_where_they_stand() -> None:
+def test_layers_have_their_index_and_the_depth() -> None:
     specs = [block.attention.spec for block in make(encoder={"depth": 3}).blocks]  # type: ignore[union-attr]
     assert [(s.index, s.depth, s.max_len) for s in specs] == [(0, 3, 16), (1, 3, 16), (2, 3, 16)]  # type: ignore[union-attr]
 

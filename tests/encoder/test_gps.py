@@ -1,4 +1,4 @@
-"""Convolutions along edges beside an attention, against dense formulas on graphs padded into a batch."""
+"""Convolutions along edges in parallel with an attention, against dense formulas on padded graphs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def real_nodes(padding: Padding) -> Tensor:
 
 
 def convolved(conv: str, layer: Any, x: Tensor, dense: Tensor, nodes: Tensor) -> Tensor:
-    """What the papers' formulas give for every node, with dense matrices. (B, N, C)."""
+    """The papers' formulas for every node, with dense matrices. (B, N, C)."""
     linked = ~dense.isnan().any(-1)  # (B, source, target)
     features = dense.nan_to_num()
     if conv == "gcn":
@@ -78,12 +78,12 @@ def convolved(conv: str, layer: Any, x: Tensor, dense: Tensor, nodes: Tensor) ->
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gine", "gatedgcn"])
-def test_convolution_is_the_papers_on_real_nodes_alone(conv: str) -> None:
+def test_convolution_equals_the_papers_formula_on_real_nodes(conv: str) -> None:
     block = one_block("identity", conv=conv, global_attention=False, norm="layernorm")
     x, padding, edges, dense = sample()
     nodes = real_nodes(padding)
-    want = x + block.norm_local(convolved(conv, block.conv, x, dense, nodes)).relu() * nodes[..., None]
-    assert_close(block(x, padding, None, edges), want, atol=1e-5, rtol=1e-4)
+    expected = x + block.norm_local(convolved(conv, block.conv, x, dense, nodes)).relu() * nodes[..., None]
+    assert_close(block(x, padding, None, edges), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "batchnorm"])
@@ -95,9 +95,9 @@ def test_both_branches_are_added_and_go_through_the_mlp(norm: str) -> None:
     nodes = real_nodes(padding)[..., None]
     local = block.norm_local(x + convolved("gcn", block.conv, x, dense, nodes[..., 0])) * nodes
     y = local + block.norm_global(x + block.attention(x, padding))
-    want = block.norm_out(y + block.mlp(y))
+    expected = block.norm_out(y + block.mlp(y))
     real = padding.mask
-    assert_close(block(x, padding, None, edges)[real], want[real], atol=1e-5, rtol=1e-4)
+    assert_close(block(x, padding, None, edges)[real], expected[real], atol=1e-5, rtol=1e-4)
 
 
 def test_batch_statistics_are_of_real_nodes() -> None:
@@ -114,12 +114,12 @@ def test_without_attention_there_are_neither_its_parameters_nor_an_mlp() -> None
     assert {name.split(".")[0] for name, _ in block.named_parameters()} == {"conv", "norm_local"}
 
 
-def test_an_attention_without_a_place_is_refused() -> None:
+def test_without_global_attention_other_attentions_are_refused() -> None:
     with pytest.raises(ConfigError, match="no place for CSP; choose attention=identity"):
         one_block("csp", global_attention=False)
 
 
-def test_a_block_without_edges_says_so() -> None:
+def test_a_batch_without_edges_is_refused() -> None:
     x, padding, edges, _ = sample()
     with pytest.raises(ValueError, match="convolves along edges, but the batch has none"):
         one_block()(x, padding)

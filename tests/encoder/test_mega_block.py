@@ -1,4 +1,4 @@
-"""MEGA's block: padding, its parameters against the papers', what fills it, and training."""
+"""MEGA's block: padding, parameters as in the papers, attentions that fill it, and training."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_attention_without_queries_and_keys_gets_none_allocated() -> None:
     assert list(block.attention.parameters()) == []
 
 
-def test_values_are_as_wide_as_the_attention_wants() -> None:
+def test_values_are_as_wide_as_the_attention_needs() -> None:
     block = first_block(make("csp_wide"))
     assert block.value.out_features == block.out.in_features == 2 * DIM
 
@@ -191,7 +191,7 @@ def test_cost_is_linear_around_a_linear_attention(attention: str) -> None:
     assert small.operations == wide.operations and long.operations <= small.operations + 4
 
 
-def test_dropouts_stand_where_the_options_say() -> None:
+def test_dropouts_are_where_the_options_put_them() -> None:
     block = first_block(make(encoder={"dropout": 0.1, "attention_dropout": 0.3}, hidden_dropout=0.2))
     assert (block.dropout.p, block.mlp.drop2.p) == (0.1, 0.1)
     assert (block.hidden_dropout.p, block.mlp.drop1.p) == (0.2, 0.2)
@@ -205,16 +205,16 @@ def test_dropouts_stand_where_the_options_say() -> None:
 
 
 @pytest.mark.parametrize("attention", ["mha", "mega"])
-def test_rope_turns_queries_and_keys(attention: str) -> None:
-    plain, turned, x = make(attention), make(attention, encoder={"position": "rope"}), tokens()
-    for encoder in (plain, turned):
+def test_rope_rotates_queries_and_keys(attention: str) -> None:
+    plain, rotated, x = make(attention), make(attention, encoder={"position": "rope"}), tokens()
+    for encoder in (plain, rotated):
         for block in encoder.blocks:
             nn.init.normal_(block.qk_scale, std=20.0)  # type: ignore[arg-type]
-    turned.load_state_dict(plain.state_dict())
-    assert not torch.allclose(plain(x), turned(x), atol=1e-3)
+    rotated.load_state_dict(plain.state_dict())
+    assert not torch.allclose(plain(x), rotated(x), atol=1e-3)
 
 
-def test_the_spectrum_sees_what_the_operator_reads_and_gives() -> None:
+def test_an_observer_sees_the_input_and_the_output_of_the_operator() -> None:
     block, seen = first_block(make("csp")), dict[str, Tensor]()
     with block.attention.observed(lambda v, mixed: seen.update(input=v, output=mixed)):
         block(tokens())

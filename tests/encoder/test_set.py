@@ -1,4 +1,4 @@
-"""Set Transformer: equivariance, padding, what fills the block and what is refused, and two steps on digits."""
+"""Set Transformer: equivariance, padding, attentions that fill the block or are refused, and training."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_padding_does_not_change_real_tokens(attention: str, block: dict[str, An
 
 
 @pytest.mark.parametrize("extra", [1, 5])
-def test_padding_does_not_change_what_the_seed_reads(extra: int) -> None:
+def test_padding_does_not_change_the_pooled_vector(extra: int) -> None:
     torch.manual_seed(0)
     pool, real = Pool("pma", OPTIONS), tokens(7)
     padded, padding = with_garbage(real, extra)
@@ -101,7 +101,7 @@ def test_sorting_by_channel_0_keeps_equivariance_and_a_plain_sort_does_not() -> 
     assert (plain(x[:, order]) - plain(x)[:, order]).abs().max() > 0.1
 
 
-def test_what_a_seed_reads_does_not_know_the_order() -> None:
+def test_the_pooled_vector_does_not_depend_on_the_order() -> None:
     torch.manual_seed(0)
     pool, x = Pool("pma", OPTIONS), tokens()
     assert pool(x).shape == (3, DIM)
@@ -183,7 +183,7 @@ def test_what_cannot_fill_the_block_is_refused_before_data_is_read(overrides: li
         build_task(set_config(*overrides), DIGITS)
 
 
-def test_a_bias_of_token_pairs_has_no_place_beside_inducing_points() -> None:
+def test_a_pairwise_bias_is_refused_with_inducing_points() -> None:
     bias = torch.zeros(3, 4, TOKENS, TOKENS)
     bias[..., 0] = 5
     encoder = make("mha", SAB)
@@ -217,7 +217,7 @@ def test_two_steps_on_digits_lower_the_loss(overrides: list[str], tmp_path: Path
     assert losses[2] < losses[1] < losses[0]
 
 
-def test_spectra_are_measured_of_what_the_block_mixes(tmp_path: Path) -> None:
+def test_spectra_are_measured_on_the_values_that_the_block_mixes(tmp_path: Path) -> None:
     run(set_config("attention=mha", "block.inducing=4", "callbacks=default", "optim.epochs=1"), tmp_path)
     record = ProbeRecord.load(tmp_path / "spectrum.npz")
     ranks = {place: int((record.at("spectrum", place, "raw")[0] >= 0).sum()) for place in ("input", "output")}

@@ -1,4 +1,4 @@
-"""timm as oracle and as neighbour: its weights in our encoder, our attentions in its models."""
+"""timm: its weights in our encoder, and our attentions in its models."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def test_positions_are_resampled_to_another_grid_and_drop_the_unused_cls(checkpo
     [
         ({}, {"mlp_dim": 128}, r"mlp.fc1.weight is \(96, 48\) in the pretrained model and \(128, 48\) here"),
         ({}, {"depth": 3}, "has no encoder.blocks.2.norm1.weight"),
-        ({"depth": 3}, {}, "no place for encoder.blocks.2"),
-        ({"init_values": 0.1}, {}, "no place for encoder.blocks.0.ls1.gamma"),
+        ({"depth": 3}, {}, "no parameter for encoder.blocks.2"),
+        ({"init_values": 0.1}, {}, "no parameter for encoder.blocks.0.ls1.gamma"),
         ({"class_token": False, "global_pool": "avg"}, {}, "has no embedding.cls"),
     ],
 )
@@ -144,7 +144,7 @@ def options(init: str, init_file: str | None = None) -> EncoderOptions:
     return EncoderOptions(**SIZES, position="learned", init=init, init_file=init_file)
 
 
-def test_without_network_the_error_tells_of_init_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_the_error_names_init_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_network(*_: object, **__: object) -> None:
         raise OSError("name resolution failed\nmany more lines")
 
@@ -159,7 +159,7 @@ class Hostile:
         return (exec, ("raise SystemExit('the pickle ran')",))
 
 
-def test_a_file_that_cannot_be_read_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path: Path) -> None:
     hostile, text = tmp_path / "hostile.pth", tmp_path / "text.safetensors"
     torch.save(Hostile(), hostile)
     text.write_text("no weights")
@@ -196,7 +196,7 @@ def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
     assert model(images()).isfinite().all()
 
 
-def test_a_wider_value_projection_starts_afresh() -> None:
+def test_a_wider_value_projection_starts_from_new_values() -> None:
     model = timm_vit()
     sliceformer_lab.swap_attention(model, "csp_wide")
     assert model.blocks[0].attn.attention.value.weight.shape == (96, 48)
@@ -220,6 +220,6 @@ def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
         (lambda: sliceformer_lab.swap_attention(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
     ],
 )
-def test_a_swap_that_cannot_be_is_refused(model: Any, layers: list[int] | None, message: str) -> None:
+def test_an_impossible_swap_is_refused(model: Any, layers: list[int] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sliceformer_lab.swap_attention(model(), "mha", layers)

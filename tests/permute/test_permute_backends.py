@@ -153,7 +153,7 @@ def test_strided_values_and_gradients_equal_the_reference(backend: str, device: 
 
 @every_backend
 @pytest.mark.parametrize("shape", [(0, 8, 4), (2, 0, 4), (2, 8, 0)], ids=str)
-def test_nothing_gives_nothing(backend: str, device: str, shape: tuple[int, ...]) -> None:
+def test_empty_values_give_an_empty_result(backend: str, device: str, shape: tuple[int, ...]) -> None:
     v = torch.zeros(shape, device=device, requires_grad=True)
     with use_backend(backend):
         y = shift_sort(v, torch.zeros(shape[2], dtype=torch.int64, device=device), group_size=2)
@@ -216,7 +216,7 @@ def test_a_gradient_needs_half_a_byte_one_or_two_per_value(backend: str, device:
         assert saved_bytes_per_value(v, None) <= 2
 
 
-def test_saving_is_asked_for_only_where_a_gradient_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_saves_only_if_a_gradient_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def forward(self: plain.Plain, v: Tensor, case: choice.Case, save: bool) -> tuple[Tensor, Tensor]:
@@ -235,13 +235,13 @@ def test_saving_is_asked_for_only_where_a_gradient_may_follow(monkeypatch: pytes
 
 
 @every_backend
-def test_nothing_is_saved_where_no_gradient_is_asked_for(backend: str, device: str) -> None:
+def test_nothing_is_saved_without_a_gradient(backend: str, device: str) -> None:
     v = torch.randn(2, 8, 4, device=device)
     saved = torch.ops.sliceformer_lab.shift_sort(v, None, None, None, 8, False, backend, False)[1]
     assert saved.numel() == 0
 
 
-def test_remembered_shifts_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_shifts_stay_within_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "_cache", type(plain._cache)())
     monkeypatch.setattr(plain, "_CACHED_BYTES", 3 * 4 * 8 * 4)  # three samples of 8 tokens and 4 channels
     v = torch.randn(2, 8, 4)
@@ -258,7 +258,7 @@ def test_remembered_shifts_stay_within_their_bytes(monkeypatch: pytest.MonkeyPat
 
 @every_backend
 @pytest.mark.parametrize(("group_size", "lengths"), [(2, None), (7, [7, 3])], ids=str)
-def test_operators_are_registered_as_torch_wants_them(
+def test_operators_pass_the_checks_of_torch(
     backend: str, device: str, lengths: list[int] | None, group_size: int
 ) -> None:
     v = torch.randn(2, 7, 3, device=device, requires_grad=True)
@@ -381,7 +381,7 @@ def test_a_forced_backend_refuses_a_case_that_it_does_not_take() -> None:
 
 
 @pytest.mark.usefixtures("fussy")
-def test_a_case_that_the_kernel_passes_over_falls_to_plain_and_is_logged_once(
+def test_a_case_that_the_kernel_does_not_take_runs_on_plain_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     case = choice.Case(None, 2, None, None, False)

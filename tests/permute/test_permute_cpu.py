@@ -49,7 +49,7 @@ def values(shape: tuple[int, ...], dtype: torch.dtype, kind: str) -> Tensor:
     v = torch.tensor(SPECIAL)[torch.randint(len(SPECIAL), shape)].to(dtype)
     bits = v.view(BITS[v.element_size()])
     payload = torch.randint(2, shape) | torch.where(torch.rand(shape) < 0.5, torch.iinfo(bits.dtype).min, 0)
-    return torch.where(v.isnan(), bits | payload.to(bits.dtype), bits).view(dtype)  # NaN of both signs, told apart
+    return torch.where(v.isnan(), bits | payload.to(bits.dtype), bits).view(dtype)  # NaN with payloads
 
 
 def make_case(
@@ -175,7 +175,7 @@ def test_python_threads_do_not_share_memory() -> None:
         (torch.zeros(2, 8, 4), Case(None, 2, None, torch.zeros(3, 4, dtype=torch.bool), False)),
     ],
 )
-def test_what_would_be_misread_is_refused(v: Tensor, case: Case) -> None:
+def test_arguments_outside_the_arrays_are_refused(v: Tensor, case: Case) -> None:
     with pytest.raises(ValueError, match="must be"):
         cpu.BACKEND.forward(v, case, True)
 
@@ -187,7 +187,7 @@ def test_saved_of_another_case_is_refused() -> None:
         )
 
 
-def test_missing_or_foreign_library_says_so(tmp_path: Path) -> None:
+def test_a_missing_or_foreign_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(ImportError, match="the extension is not built; `pip install"):
         cpu.open_library(tmp_path / "absent.so")
     (tmp_path / "text.so").write_text("not a library")

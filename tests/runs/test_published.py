@@ -1,4 +1,4 @@
-"""A published number is found by its cell, and stands beside ours only under an equal protocol."""
+"""A published number is found by its cell, and is compared with ours only under an equal protocol."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from sliceformer_lab.data.download import OfficialFile
 
 
 def official(path: Path) -> OfficialFile:
-    """What a data module knows of a published file, for one that lies on this disk."""
+    """The description of a local file as a published one."""
     return OfficialFile(path.as_uri(), hashlib.md5(path.read_bytes()).hexdigest(), path.stat().st_size)
 
 
@@ -76,7 +76,7 @@ def image_folder(root: Path) -> None:
 
 
 def listops(root: Path) -> None:
-    """Rows as the published generator writes them, every list left-nested in brackets."""
+    """Rows in the notation of the published generator, which nests brackets to the left."""
     root.mkdir(parents=True, exist_ok=True)
     for stage, count in (("train", 40), ("val", 10), ("test", 10)):
         rows = [f"( ( ( [SM {i % 10} ) {i // 10} ) ] )\t{(i % 10 + i // 10) % 10}" for i in range(count)]
@@ -84,7 +84,7 @@ def listops(root: Path) -> None:
 
 
 def aan_pairs(root: Path) -> None:
-    """Label, two ids and two texts in a row; papers that cite each other are of one topic."""
+    """Rows of label, two ids and two texts; papers that cite each other share a topic."""
     root.mkdir(parents=True, exist_ok=True)
     texts = [f"{('parsing', 'speech')[i % 2]} of naïve \u201ctexts\u201d " * (i + 1) for i in range(6)]
     for part, count in (("train", 40), ("eval", 10), ("test", 10)):
@@ -94,7 +94,7 @@ def aan_pairs(root: Path) -> None:
 
 
 def aclimdb(root: Path) -> None:
-    """Reviews of 1 to 24 words, HTML and other alphabets among them, in files named by number and rating."""
+    """Reviews of 1 to 24 words, some with HTML and other alphabets, in files named by number and rating."""
     words = {"pos": ("wonderful", "naïve", "映画", "<br />"), "neg": ("dreadful", "boring", "plot", "[PAD]")}
     for part, label in product(("train", "test"), words):
         (root / "aclImdb" / part / label).mkdir(parents=True)

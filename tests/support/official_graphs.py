@@ -47,7 +47,7 @@ def qm9(root: Path) -> None:
 
 
 def pcqm4m(root: Path) -> None:
-    """The second version's folder; the gaps of the secret test molecules are empty."""
+    """The folder of the second version; the secret gaps of the test molecules are empty."""
     folder = root / "pcqm4m-v2"
     (folder / "raw").mkdir(parents=True)
     rows = [{"idx": i, "smiles": smiles_of(i), "homolumogap": gap_of(i) if i < 32 else ""} for i in range(COUNT)]
@@ -57,7 +57,7 @@ def pcqm4m(root: Path) -> None:
 
 
 def molecules(root: Path) -> Path:
-    """A user's table: two numbers, some of the second missing."""
+    """A user's table with two targets; the second has empty fields."""
     root.mkdir(parents=True, exist_ok=True)
     rows = [
         {
@@ -74,7 +74,7 @@ def molecules(root: Path) -> Path:
 
 
 def zinc(root: Path) -> None:
-    """The pickles that torch-geometric reads: atom numbers, a matrix of bond numbers, and the target."""
+    """The pickles that torch-geometric reads: atom types, a matrix of bond types, and the target."""
     folder = root / "ZINC" / "raw"
     folder.mkdir(parents=True)
     for part, count in (("train", 24), ("val", 8), ("test", 8)):

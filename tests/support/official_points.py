@@ -58,7 +58,7 @@ def modelnet40_hdf5(root: Path) -> None:
 
 
 def shapenet_part(root: Path) -> None:
-    """Four shapes a part of the split of two of the sixteen categories; one has few points."""
+    """Four shapes per split of two of the sixteen categories; one shape has few points."""
     folder = root / SHAPES
     (folder / "train_test_split").mkdir(parents=True)
     numbers = {name: f"{i:08d}" for i, name in enumerate(PARTS)}
@@ -77,7 +77,7 @@ def shapenet_part(root: Path) -> None:
 
 
 def point_folder(root: Path) -> None:
-    """Class folders, a format each."""
+    """Class folders with clouds in two formats."""
     for kind, stretch in (("flat", 0.2), ("round", 1.0)):
         (root / kind).mkdir(parents=True)
         for i in range(12):

@@ -119,5 +119,5 @@ def test_forward_and_gradients_are_the_published_ones(name: str, batch: Any) -> 
     (predicted * arrays["g"]).sum().backward()
     for key, parameter in embedding.golden_names.items():  # type: ignore[operator]
         if f"grad__{key}" in arrays:
-            want = arrays[f"grad__{key}"].reshape(parameter.shape)
-            assert_close(parameter.grad, want, atol=5e-5, rtol=1e-3, msg=lambda text, key=key: f"{key}: {text}")
+            expected = arrays[f"grad__{key}"].reshape(parameter.shape)
+            assert_close(parameter.grad, expected, atol=5e-5, rtol=1e-3, msg=lambda text, key=key: f"{key}: {text}")

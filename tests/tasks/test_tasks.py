@@ -1,4 +1,4 @@
-"""What a task adds around the encoder: tokens, head, losses, metrics, and a checkpoint that stands alone."""
+"""The parts of a task around the encoder: tokens, head, losses, metrics, and self-contained checkpoints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def batch(size: int = 6, classes: int = 10) -> Batch:
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 @pytest.mark.parametrize("name", POOLED_TASKS)
-def test_num_tokens_is_what_reaches_the_encoder(name: str, pool: str) -> None:
+def test_num_tokens_is_the_number_that_reaches_the_encoder(name: str, pool: str) -> None:
     config = small_config(f"task={name}", f"task.pool={pool}", "data.limit_train=null")
     data = OWN.get(name) or build_data(config).spec
     task = build_task(config, data)

@@ -7,6 +7,7 @@ Sliceformer: sort of the strided axis); they give the same values as `shift_sort
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import replace
 
 import torch
@@ -64,17 +65,14 @@ class PlainSoftmax(FusedSoftmax):
         return weights @ v
 
 
-class TorchMHA(Attention):
-    """torch's own nn.MultiheadAttention. (B, N, dim) -> (B, N, dim)."""
+class ValueOperator(Attention):
+    """An operator of the values alone."""
 
     accepts_padding = False
-    order_sensitive = False
-    complexity = "N^2 C"
-    source = "torch.nn.MultiheadAttention"
 
-    def __init__(self, spec: LayerSpec) -> None:
-        super().__init__(replace(spec, project=False))
-        self.inner = nn.MultiheadAttention(spec.dim, spec.num_heads, batch_first=True)
+    @abstractmethod
+    def operate(self, v: Tensor) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
 
     def mix(
         self,
@@ -85,16 +83,31 @@ class TorchMHA(Attention):
         padding: Padding | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """(B, N, dim) -> (B, N, dim), with projections."""
+        """(B, N, C) -> (B, N, C)."""
         del q, k, padding, bias
+        return self.operate(v)
+
+
+class TorchMHA(ValueOperator):
+    """torch's own nn.MultiheadAttention. (B, N, dim) -> (B, N, dim)."""
+
+    order_sensitive = False
+    complexity = "N^2 C"
+    source = "torch.nn.MultiheadAttention"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(replace(spec, project=False))
+        self.inner = nn.MultiheadAttention(spec.dim, spec.num_heads, batch_first=True)
+
+    def operate(self, v: Tensor) -> Tensor:
+        """(B, N, dim) -> (B, N, dim), with projections."""
         mixed: Tensor = self.inner(v, v, v, need_weights=False)[0]
         return mixed
 
 
-class PublishedCSP(Attention):
+class PublishedCSP(ValueOperator):
     """CSP's operator as in the published code, with the shifts of `csp`. (B, N, dim) -> (B, N, dim)."""
 
-    accepts_padding = False
     complexity = "N C log G"
     source = "CSP, published code"
     index: Tensor  # (N, C) int64
@@ -106,38 +119,19 @@ class PublishedCSP(Attention):
         steps = shift_steps("linear_paper", self.width, num_tokens)
         self.register_buffer("index", shift_index(torch.tensor(steps), num_tokens), persistent=False)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def operate(self, v: Tensor) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, padding, bias
         return published_csp(v, self.index, self.group_size)
 
 
-class PublishedSliceformer(Attention):
+class PublishedSliceformer(ValueOperator):
     """Sliceformer's sort as in the published code. (B, N, dim) -> (B, N, dim)."""
 
-    accepts_padding = False
     complexity = "N C log N"
     source = "Sliceformer, published code"
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def operate(self, v: Tensor) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, padding, bias
         return published_sort(v)
 
 

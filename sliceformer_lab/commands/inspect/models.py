@@ -146,7 +146,7 @@ class Group:
         data = build_data({**source.config, "data": node})
         data.prepare_data()
         data.setup()
-        stages = [stage for stage in ("val", "test") if len(data.splits[stage])]
+        stages = [stage for stage, split in data.splits.items() if stage != "train" and len(split)]
         if not stages:
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
         self.stage = stages[0]

@@ -1,4 +1,4 @@
-"""Blocks with some of their parts taken away for a while: what Dong et al. (2021) study, on the models as they are."""
+"""Switches parts of blocks off for a while, as Dong et al. (2021) do, on trained models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sliceformer_lab.encoder.block import Block
 
 @dataclass(frozen=True)
 class Parts:
-    """What a block has beside its attention."""
+    """The parts of a block other than its attention."""
 
     skip: bool
     mlp: bool
@@ -24,12 +24,12 @@ class Parts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is taken away."""
+        """Whether all parts are on."""
         return self.skip and self.mlp and self.norm
 
     def __str__(self) -> str:
-        named = {"skip": self.skip, "MLP": self.mlp, "norm": self.norm}
-        return " + ".join(["attention", *(name for name, is_there in named.items() if is_there)])
+        parts = {"skip": self.skip, "MLP": self.mlp, "norm": self.norm}
+        return " + ".join(["attention", *(name for name, is_on in parts.items() if is_on)])
 
 
 WHOLE = Parts(skip=True, mlp=True, norm=True)
@@ -43,16 +43,16 @@ def can_be_taken_apart(blocks: Sequence[nn.Module]) -> bool:
 
 @contextmanager
 def only(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
-    """The blocks with these parts and no others, afterwards as they were.
+    """Switches all other parts of the blocks off, and restores them at the end.
 
-    Where any part is missing, biases are 0 as well: without a skip connection they would drown the tokens and make any
-    operator look like a collapse. The norm before or after an MLP goes with it; without skip connections a missing MLP
-    passes tokens on.
+    If any part is off, biases are 0 too: without skip connections they would dominate the tokens, and any operator
+    would seem to collapse them. The norm of an MLP is off with it. Without skip connections, an MLP that is off is the
+    identity.
     """
     if parts.is_whole:
         yield
         return
-    kept = [(block.norm1, block.norm2, block.mlp) for block in blocks]
+    modules = [(block.norm1, block.norm2, block.mlp) for block in blocks]
     biases = [p for block in blocks for name, p in block.named_parameters() if name.endswith("bias")]
     values = [bias.detach().clone() for bias in biases]
     try:
@@ -73,7 +73,7 @@ def only(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
         with torch.no_grad():
             for bias, value in zip(biases, values, strict=True):
                 bias.copy_(value)
-        for block, (norm1, norm2, mlp) in zip(blocks, kept, strict=True):
+        for block, (norm1, norm2, mlp) in zip(blocks, modules, strict=True):
             vars(block).pop("add_residual", None)
             block.norm1, block.norm2, block.mlp = norm1, norm2, mlp
 

@@ -1,4 +1,4 @@
-"""Every number that the papers print: the command that repeats it, or why there is none, and its runs in a folder."""
+"""For each published number: the command that repeats it, or why there is none, and its runs in a folder."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from sliceformer_lab.runs.papers import (
     recipe_rows,
 )
 
-SPEED_SUITES = {"sliceformer": "lra_speed", "samsa": "samsa_speed"}  # of the benchmark
-QUOTED_FROM = {("samsa", "table2"): "sliceformer"}  # figures that a paper took over from another
+SPEED_SUITES = {"sliceformer": "lra_speed", "samsa": "samsa_speed"}  # paper -> suite of the benchmark
+QUOTED_FROM = {("samsa", "table2"): "sliceformer"}  # tables with numbers quoted from another paper
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """A printed number and what this package and a folder have of it."""
+    """A published number, its command and its runs."""
 
     result: PublishedResult
-    command: str  # '' where there is none
-    reason: str  # why there is no command
-    status: str  # of the runs in the folder
+    command: str  # '' if there is none
+    reason: str  # why there is no command; '' if there is one
+    status: str  # how the runs in the folder ended
 
     @property
     def has_run(self) -> bool:
-        """Whether the folder holds something that repeats it, however it ended."""
+        """Whether the folder holds a run of it, whatever its status."""
         return self.status != "not run"
 
 
 @dataclass(frozen=True)
 class Here:
-    """What this package and a folder have to offer."""
+    """The commands, tasks and attentions of this package, and the benchmarks in a folder."""
 
-    commands: Mapping[Cell, list[str]]  # their words, by what they repeat
+    commands: Mapping[Cell, list[str]]  # printed system -> arguments of the commands that repeat it
     tasks: set[str]
     attentions: set[str]
-    measured: Mapping[tuple[str, str, int], str]  # benchmark folders by suite, attention and number of tokens
+    measured: Mapping[tuple[str, str, int], str]  # (suite, attention, tokens) -> benchmark folder
 
 
 def coverage(runs: Iterable[RunRecord], folder: Path) -> list[Coverage]:
-    """A line for each printed number, in the order of the papers' tables."""
+    """A line for each published number, in the order of the papers' tables."""
     here = Here(commands_by_system(), set(option_names("task")), set(option_names("attention")), _measured(folder))
     by_system: dict[Cell, list[RunRecord]] = defaultdict(list)
     for run in runs:
@@ -60,12 +60,12 @@ def coverage(runs: Iterable[RunRecord], folder: Path) -> list[Coverage]:
 
 
 def system(cell: Cell) -> Cell:
-    """What is printed in a row of a table, whatever the column: the cell without its metric."""
+    """The cell without its metric, which identifies a row of a printed table."""
     return replace(cell, metric="")
 
 
 def commands_by_system() -> dict[Cell, list[str]]:
-    """The words of the commands that the recipes give, by what they repeat."""
+    """Printed system -> arguments of the commands that repeat it, from all recipes."""
     found: dict[Cell, list[str]] = defaultdict(list)
     for recipe in option_names("recipe"):
         for words, cell in recipe_rows(recipe).items():
@@ -84,7 +84,7 @@ def _covered(result: PublishedResult, here: Here, runs: Mapping[Cell, list[RunRe
             result,
             command if known else "",
             "" if known else f"there is no attention {cell.attention} here",
-            f"measured in {place}, on another machine than the paper's" if place else "not run",
+            f"measured in {place}, on a machine other than the paper's" if place else "not run",
         )
     origin = replace(cell, paper=QUOTED_FROM.get((cell.paper, cell.table), cell.paper))
     commands = here.commands.get(system(cell)) or here.commands.get(system(origin)) or []
@@ -104,26 +104,26 @@ def _reason(result: PublishedResult, here: Here) -> str:
     if cell.task not in here.tasks:
         return f"there is no task {cell.task} here"
     if cell.attention not in here.attentions:
-        return f"{cell.attention} is a system that this package does not have"
+        return f"this package does not have the system {cell.attention}"
     return "no recipe repeats it yet"
 
 
 def _status(result: PublishedResult, runs: Iterable[RunRecord]) -> str:
-    """How the runs of a cell ended, their figures, and whether the protocol was the paper's."""
+    """The statuses and results of the runs of a cell, and whether their protocol is the paper's."""
     words = []
     for run in runs:
         if run.status != "ok":
             words.append(run.status)
             continue
         reasons = obstacles(run.summary, result)
-        value = _figure(run, result.cell.metric)
+        value = _result(run, result.cell.metric)
         shown = "ok, not measured" if value is None else f"{value:.4f}"
         words.append(f"{shown} (not comparable: {'; '.join(reasons)})" if reasons else f"{shown} (equal protocol)")
     counted = {word: words.count(word) for word in dict.fromkeys(words)}
     return "; ".join(word if count == 1 else f"{count} x {word}" for word, count in counted.items()) or "not run"
 
 
-def _figure(run: RunRecord, metric: str) -> float | None:
+def _result(run: RunRecord, metric: str) -> float | None:
     if metric == "params_millions":
         parameters = run.number("parameters")
         return None if parameters is None else parameters / 1e6
@@ -131,7 +131,7 @@ def _figure(run: RunRecord, metric: str) -> float | None:
 
 
 def _named(run: RunRecord) -> Cell | None:
-    """The cell that a run says it repeats, if a paper prints it."""
+    """The published cell that a run names, if a paper prints it."""
     try:
         return find(run.summary["published"]).cell if run.summary.get("published") else None
     except (ValueError, TypeError, AttributeError):
@@ -139,13 +139,13 @@ def _named(run: RunRecord) -> Cell | None:
 
 
 def _measured(folder: Path) -> dict[tuple[str, str, int], str]:
-    """Benchmark folders by suite, attention and number of tokens that were measured there."""
+    """(suite, attention, tokens) -> benchmark folder with that measurement."""
     found: dict[tuple[str, str, int], str] = {}
     for file in sorted(folder.rglob("benchmark/*/*/results.json")):
         try:
             rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
             done = [(row["suite"], row["method"], int(row["tokens"])) for row in rows if row["status"] == "ok"]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # of another version, or half written: its numbers are not there to count
+            continue  # of another version, or half written
         found |= dict.fromkeys(done, file.parent.relative_to(folder).as_posix())
     return found

@@ -214,11 +214,11 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
 
 def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     """The remark on a run whose seed and split another run has too."""
-    kept = next(other for other in row.runs if other.unit == run.unit)
-    ours, theirs = kept.metric(metric), run.metric(metric)
+    counted = next(other for other in row.runs if other.unit == run.unit)
+    ours, theirs = counted.metric(metric), run.metric(metric)
     result = "the same result" if ours == theirs else f"another result, {theirs}"
     outcome = run.status if theirs is None else result
-    return f"seed {run.unit[0]} was run again: {kept.name} counts, {run.name} does not ({outcome})"
+    return f"seed {run.unit[0]} was run again: {counted.name} counts, {run.name} does not ({outcome})"
 
 
 def _cost(row: Row, base: Row | None, *path: str) -> Cost:

@@ -170,10 +170,10 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     scale = _scale(table.metric)
     columns = _columns(headed(table.metric), brief)
     filled = {name: [column(line, scale) for line in lines] for name, column in columns.items()}
-    kept = {name: texts for name, texts in filled.items() if any(texts)}
-    names = ["attention", *table.by, *kept]
+    shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
+    names = ["attention", *table.by, *shown_columns]
     rows = [
-        [line.row.label, *map(str, line.row.factors), *(texts[i] for texts in kept.values())]
+        [line.row.label, *map(str, line.row.factors), *(texts[i] for texts in shown_columns.values())]
         for i, line in enumerate(lines)
     ]
     return names, rows

@@ -17,10 +17,11 @@ from torch import Tensor
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import cached
-from sliceformer_lab.data.graphs.smiles import Molecule, molecule
+from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, molecule, values_of
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
@@ -150,6 +151,20 @@ class SmilesData(GraphData):
     """Molecules that come as SMILES, which several processes convert to graphs. A subclass reads the samples."""
 
     processes: Count | None = None
+
+    @property
+    def spec(self) -> DataSpec:
+        return DataSpec(
+            name=self.title,
+            num_targets=len(self.target_names()),
+            channels=len(ATOM_FEATURES),
+            node_values=values_of(ATOM_FEATURES),
+            max_len=self.max_nodes,
+            ragged=True,
+            has_edges=True,
+            edge_channels=len(BOND_FEATURES),
+            edge_values=values_of(BOND_FEATURES),
+        )
 
     @abstractmethod
     def samples(self) -> Iterable[Sample]:

@@ -18,7 +18,7 @@ from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder, md5_of
 from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
-from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, values_of
+from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.pickles import load_arrays
@@ -81,18 +81,7 @@ class Peptides(SmilesData):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(
-            name=self.title,
-            num_targets=len(self.target_names()),
-            channels=len(ATOM_FEATURES),
-            node_values=values_of(ATOM_FEATURES),
-            max_len=self.max_nodes,
-            ragged=True,
-            has_edges=True,
-            edge_channels=len(BOND_FEATURES),
-            edge_values=values_of(BOND_FEATURES),
-            position_channels=self.laplacian + self.random_walk,
-        )
+        return replace(super().spec, position_channels=self.laplacian + self.random_walk)
 
     @property
     def annotate(self) -> Callable[[Molecule], Graph]:
@@ -151,7 +140,7 @@ class Peptides(SmilesData):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PeptidesFunc(Peptides):
-    """Functions of peptides: ten labels, of which several can be true."""
+    """Functions of peptides: ten labels; several can be true at once."""
 
     title = "peptides_func"
     folder_name = "peptides-functional"

@@ -1,7 +1,7 @@
 """Molecules with numbers to predict, from SMILES: the base of all sets, and your own table."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from sliceformer_lab.config.option_types import Fraction, Natural
 from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import LARGEST, shortest_paths
-from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, values_of
+from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
@@ -43,19 +43,7 @@ class MoleculeData(SmilesData):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(
-            name=self.title,
-            num_targets=len(self.target_names()),
-            channels=len(ATOM_FEATURES),
-            node_values=values_of(ATOM_FEATURES),
-            max_len=self.max_nodes,
-            ragged=True,
-            has_edges=True,
-            edge_channels=len(BOND_FEATURES),
-            edge_values=values_of(BOND_FEATURES),
-            num_hops=self.num_hops,
-            needs_bias=True,
-        )
+        return replace(super().spec, num_hops=self.num_hops, needs_bias=True)
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         return GraphSplit(store, rows, self.num_hops)

@@ -36,8 +36,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
     if values.empty:
         return []
     table = seed_means(values, [ROW, "panel", "x"])
-    names = set(table[ROW])
-    looks = {row.name: row.look for row in plotted.main_rows if row.name in names}
+    looks = plotted.looks(table)
     panels = [_panel(table, looks, panel, name) for panel in PANELS if panel in set(table["panel"])]
     left_out = f" {without} runs have no log." if without else ""
     fewest, most = int(table["n"].min()), int(table["n"].max())

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sliceformer_lab.commands.report.figures.figure import Look
+import pandas as pd
+
+from sliceformer_lab.commands.report.figures.figure import ROW, Look
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.tables import Section
 from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 
-MOST_ROWS = 12  # more cannot be told apart
+MOST_ROWS = 12  # more cannot be distinguished
 ATTENTION_COLOURS = COLOURS[:-1]  # without black, which is invisible in dark mode
 CONTROL_COLOURS = ("#767676", "#A0A0A0")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
@@ -42,6 +44,11 @@ class PlotTable:
     metric: str
     rows: tuple[PlotRow, ...]  # those with a successful run, in the order of the table
     main_rows: tuple[PlotRow, ...]  # at most MOST_ROWS of `rows`
+
+    def looks(self, table: pd.DataFrame) -> dict[str, Look]:
+        """The looks of the main rows that occur in the column ROW of `table`."""
+        names = set(table[ROW])
+        return {row.name: row.look for row in self.main_rows if row.name in names}
 
     def omission(self, rows: Sequence[PlotRow]) -> str:
         """A sentence on the rows that a figure leaves out; '' if it shows all."""

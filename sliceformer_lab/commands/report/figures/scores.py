@@ -44,14 +44,12 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     runs = pd.DataFrame(
         [{ROW: row.name, "value": value, "seed": unit[0]} for row in rows for unit, value in row.line.values.items()]
     )
-    intervals = [row.line.over_seeds for row in rows]
     table = pd.DataFrame(
         {
             ROW: [row.name for row in rows],
             "label": [f"{row.name}, {_count(row)}" for row in rows],
             "value": [_mean(row) for row in rows],
-            "low": [interval.low if interval else np.nan for interval in intervals],
-            "high": [interval.high if interval else np.nan for interval in intervals],
+            **_interval_columns(rows),
         }
     )
     room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals wider than the range of the runs
@@ -69,7 +67,7 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     layers = [_ticks(runs, rows, domain), *panel]
     if chance is not None:
         layers.append(_rule(chance, domain))
-    ways = sorted({interval.how for interval in intervals if interval})
+    ways = sorted({row.line.over_seeds.how for row in rows if row.line.over_seeds})
     return [
         Figure(
             name=f"scores{plotted.suffix}",
@@ -93,16 +91,13 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
     rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
         return []
-    memory = [_memory(row) for row in rows]
-    intervals = [row.line.over_seeds for row in rows]
     table = pd.DataFrame(
         {
             ROW: [row.name for row in rows],
             "speed": [row.line.speed.value for row in rows],
             "mean": [_mean(row) for row in rows],
-            "low": [interval.low if interval else np.nan for interval in intervals],
-            "high": [interval.high if interval else np.nan for interval in intervals],
-            "memory": memory,
+            **_interval_columns(rows),
+            "memory": [_memory(row) for row in rows],
         }
     )
     known = bool(table["memory"].notna().all())
@@ -272,6 +267,12 @@ def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) ->
 def _line_of(names: pd.Series) -> alt.Y:
     """One row below the other, in this order."""
     return alt.Y(f"{ROW}:N", axis=None, scale=alt.Scale(domain=list(names)))
+
+
+def _interval_columns(rows: Sequence[PlotRow]) -> dict[str, list[float]]:
+    """The columns low and high; NaN for a row without an interval."""
+    intervals = [row.line.over_seeds for row in rows]
+    return {name: [getattr(one, name) if one else np.nan for one in intervals] for name in ("low", "high")}
 
 
 def _mean(row: PlotRow) -> float:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,6 @@ from sliceformer_lab.commands.report.figures.figure import (
     MOST_POINTS,
     ROW,
     Figure,
-    Look,
     axis_bounds,
     gradient_panel,
     line_panel,
@@ -86,7 +86,7 @@ def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
         for layer, title in enumerate(found.layers):
             here = of_form[of_form["layer"] == layer].drop(columns=["form", "layer"])
             if len(here):
-                panel = partial(line_panel, here, _looks(plotted, table), x="index i of the singular value")
+                panel = partial(line_panel, here, plotted.looks(table), x="index i of the singular value")
                 panels.append(panel(title=f"{title}{words}", log=True, domain=domain, reach=reach))
     last = table[(table["form"] == "raw") & (table["layer"] == table["layer"].max())]
     shares = {row: (values["mean"] > 0.1).sum() for row, values in last.groupby(ROW, sort=False)}
@@ -136,10 +136,6 @@ def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
     table = seed_means(found.depth, [ROW, "measure", MOMENT, "x"])
     if table.empty:
         return None
-    panels = [
-        line_panel(here.drop(columns="measure"), _looks(plotted, table), x="layer", title=str(measure))
-        for measure, here in table.groupby("measure", sort=False)
-    ]
     shown = table[(table["measure"] == ALT_MEASURE) & (table[MOMENT] == AFTER)]
     return Figure(
         name=f"collapse_over_depth{plotted.suffix}",
@@ -151,7 +147,7 @@ def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
         ),
         alt=f"{ALT_MEASURE} of the last layer after training: "
         + ", ".join(f"{row} {value:.3g}" for row, value in shown.groupby(ROW, sort=False)["mean"].last().items()),
-        spec=side_by_side(panels, columns=4),
+        spec=_measure_panels(plotted, table, "layer"),
     )
 
 
@@ -160,10 +156,6 @@ def _training(plotted: PlotTable, found: Probed) -> Figure | None:
     table = seed_means(found.training, [ROW, "measure", "x"])
     if table.empty or table["x"].nunique() < 2:
         return None
-    panels = [
-        line_panel(here.drop(columns="measure"), _looks(plotted, table), x="epoch", title=str(measure))
-        for measure, here in table.groupby("measure", sort=False)
-    ]
     ends = table[table["measure"] == ALT_MEASURE].groupby(ROW, sort=False)["mean"].agg(["first", "last"])
     return Figure(
         name=f"collapse_over_training{plotted.suffix}",
@@ -171,13 +163,17 @@ def _training(plotted: PlotTable, found: Probed) -> Figure | None:
         caption=f"{MEASURED_OUTPUT}Means over layers; epoch 0: before training. {BANDS}.{_left_out(plotted, found)}",
         alt=f"{ALT_MEASURE} before and after training, mean over the layers: "
         + ", ".join(f"{row} {first:.3g} and {last:.3g}" for row, (first, last) in ends.iterrows()),
-        spec=side_by_side(panels, columns=4),
+        spec=_measure_panels(plotted, table, "epoch"),
     )
 
 
-def _looks(plotted: PlotTable, table: pd.DataFrame) -> dict[str, Look]:
-    names = set(table[ROW])
-    return {row.name: row.look for row in plotted.main_rows if row.name in names}
+def _measure_panels(plotted: PlotTable, table: pd.DataFrame, x: str) -> dict[str, Any]:
+    """The specification of a panel for each measure of the table."""
+    panels = [
+        line_panel(here.drop(columns="measure"), plotted.looks(table), x=x, title=str(measure))
+        for measure, here in table.groupby("measure", sort=False)
+    ]
+    return side_by_side(panels, columns=4)
 
 
 def _left_out(plotted: PlotTable, found: Probed) -> str:

@@ -83,7 +83,7 @@ class Sheet {
         if (i === 0 && row.open) {
           row.button = make("button", { type: "button", class: "name", "aria-expanded": "false", onclick: () => this.toggle(row) },
             make("span", {}, ...row.label));
-          cell.append(row.button, ...(row.beside ?? []));
+          cell.append(row.button, ...(row.tags ?? []));
         } else if (this.numeric[i]) {
           const [, main, colon, sub] = /^(.*?)(: )?((?<=: ).*|(?= to |[[(]).*)?$/s.exec(text);
           cell.append(main, ...(colon ? [make("span", { class: "colon" }, colon)] : []), sub ? make("span", { class: "sub" }, sub) : "");
@@ -188,7 +188,7 @@ function resultRow(table, row) {
   const made = {
     ...row,
     label: breakable(row.attention),
-    beside: [
+    tags: [
       row.control ? make("span", { class: "tag" }, "control") : "",
       make("span", { class: "sub" }, " ", ...breakable(label.slice(row.attention.length).trim())),
     ],
@@ -448,7 +448,7 @@ async function draw(figure, place) {
     place.dataset.state = "drawn";
   } catch (error) {
     place.dataset.state = "failed";
-    place.replaceChildren(make("p", { class: "problem" }, `This figure cannot be drawn: ${error.message}`));
+    place.replaceChildren(make("p", { class: "problem" }, `This figure cannot be rendered: ${error.message}`));
   }
 }
 
