@@ -31,6 +31,7 @@ from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, boun
 from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names
 from sliceformer_lab.config.schema import locate, schema
+from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
@@ -270,13 +271,19 @@ def rows_of(figure: Figure) -> list[list[Any]]:
     return list(rows.values())
 
 
+def node_of(data: DataModule) -> dict[str, Any]:
+    """The node of a configuration that constructs this data module."""
+    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    del options["plan"]  # which the run decides
+    return options | {"_target_": f"{type(data).__module__}.{type(data).__name__}"}
+
+
 @pytest.mark.parametrize("task", ["text_csv", "zinc", "modelnet40"])
 def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
     """Padding, a graph token and its bias, points: real tokens only, and finite."""
     data = task_modules.ready(task, tmp_path)
     composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
-    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
-    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}"}
+    node = node_of(data)
     source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
     group, study = Group(task, task, [source], 0), Study([], ("init",))
     study.groups.append(group)
@@ -297,8 +304,7 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
 def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) -> None:
     data = task_modules.ready("zinc", tmp_path)
     composed = compose_root(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
-    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
-    node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}", "root": str(tmp_path / "gone")}
+    node = node_of(data) | {"root": str(tmp_path / "gone")}
     source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
     model = source.model("init")
     with pytest.raises(DataError):
