@@ -38,4 +38,4 @@ class DataSpec:
     edge_values: tuple[int, ...] = ()  # number of values of each edge feature
     position_channels: int = 0  # numbers that encode a node's place in its graph
     num_hops: int = 0  # a batch holds the features of the first num_hops edges of each shortest path
-    needs_bias: bool = False  # the task passes a pairwise bias
+    needs_bias: bool = False  # batches hold the distances and paths that a pairwise bias needs

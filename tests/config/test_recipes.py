@@ -15,8 +15,8 @@ from support.studies import rows_of_study
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.coverage import QUOTED_FROM, commands_by_system, system
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
-from sliceformer_lab.config.schema import check_config
 from sliceformer_lab.runs import papers as published
 from sliceformer_lab.runs.papers import Cell, published_results, recipe_rows, repeated_cell
 from sliceformer_lab.tasks.image import ImageClassification
