@@ -24,7 +24,6 @@ from sliceformer_lab.runs.folder import CONFIG, read_config
 from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs
 from sliceformer_lab.training.distributed import is_first_process
-from sliceformer_lab.training.lean_imports import import_lightning
 from sliceformer_lab.training.signals import interrupted
 
 log = logging.getLogger(__name__)
@@ -98,7 +97,6 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     first = is_first_process()  # the others of a distributed run read the file written below
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
-    import_lightning()
     checked: Mapping[str, Any] = config
     if first:
         config = _config_to_run(config, overrides)

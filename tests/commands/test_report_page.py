@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -95,6 +96,8 @@ def file(folder: Path, covered: list[Coverage]) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     program = shutil.which("chromium")
+    if program is None and os.environ.get("CI") and not os.environ.get("NO_BROWSER"):
+        pytest.fail("no chromium: .ci/run installs it, or sets NO_BROWSER where it cannot")
     if program is None:
         pytest.skip("no chromium on this machine: the HTML page is not tested in a browser")
     with sync_playwright() as playwright:

@@ -146,11 +146,12 @@ class Group:
         data = build_data({**source.config, "data": node})
         data.prepare_data()
         data.setup()
+        stages = [stage for stage, split in data.splits.items() if stage != "train" and len(split)]
+        if not stages:
+            raise DataError(f"{data.spec.name} has neither validation nor test samples")
+        self.stage = stages[0]
         self.fingerprint = data.fingerprint()
-        for self.stage, split in (("val", data.splits["val"]), ("test", data.splits["test"])):
-            if len(split):
-                return split
-        raise DataError(f"{data.spec.name} has neither validation nor test samples")
+        return data.splits[self.stage]
 
 
 @dataclass
