@@ -275,7 +275,9 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
     """Padding, a graph token and its bias, points: real tokens only, and finite."""
     data = task_modules.ready(task, tmp_path)
     composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
-    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    options = {
+        field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init and field.kw_only
+    }
     node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}"}
     source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
     group, study = Group(task, task, [source], 0), Study([], ("init",))
@@ -297,7 +299,9 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
 def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) -> None:
     data = task_modules.ready("zinc", tmp_path)
     composed = compose_root(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
-    options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
+    options = {
+        field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init and field.kw_only
+    }
     node = options | {"_target_": f"{type(data).__module__}.{type(data).__name__}", "root": str(tmp_path / "gone")}
     source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
     model = source.model("init")
