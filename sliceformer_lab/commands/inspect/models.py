@@ -146,12 +146,12 @@ class Group:
         data = build_data({**source.config, "data": node})
         data.prepare_data()
         data.setup()
-        stages = [stage for stage, split in data.splits.items() if stage != "train" and len(split)]
-        if not stages:
+        validation, test = data.splits["val"], data.splits["test"]
+        self.stage, split = ("val", validation) if len(validation) else ("test", test)
+        if not len(split):
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
-        self.stage = stages[0]
         self.fingerprint = data.fingerprint()
-        return data.splits[self.stage]
+        return split
 
 
 @dataclass
