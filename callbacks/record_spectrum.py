@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe import (
     MEASURES,
     ProbeRecord,
@@ -83,7 +83,7 @@ class Spectrum(Callback):
         if self._probe is None or (self._record is not None and epoch in self._record.epochs):
             return
         blocks = _blocks(model)
-        with undisturbed(model), captured(blocks) as taken, trainer.precision_plugin.forward_context():
+        with evaluation_mode(model), record_blocks(blocks) as taken, trainer.precision_plugin.forward_context():
             model(self._probe.to(model.device))
         now = self._record_of(epoch, blocks, taken, self._probe.ids)
         if self._record is None:

@@ -1,4 +1,4 @@
-"""What the blocks of an encoder show of a forward pass, seen by hooks that change nothing."""
+"""Records the tokens that the blocks of an encoder see in a forward pass, without changing it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def blocks_of(model: nn.Module) -> list[Any]:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation without gradients; random generators and every module's mode are afterwards what they were."""
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; random generators and the modules' modes are restored at the end."""
     training = [module for module in model.modules() if module.training]
     with isolate_rng(), torch.no_grad():
         model.eval()
@@ -35,8 +35,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def captured(blocks: list[Any]) -> Iterator[list[dict[str, Tensor]]]:
-    """What the next forward pass shows of every block: token matrices (B, N, C) by place, and the `lengths` (B,).
+def record_blocks(blocks: list[Any]) -> Iterator[list[dict[str, Tensor]]]:
+    """Records the next forward pass of every block: token matrices (B, N, C) by place, and the `lengths` (B,).
 
     Places are `before`, the block's input; `input`, the values of the attention; `output`, the mixed values; and
     `stream`, the block's output.

@@ -82,7 +82,7 @@ def apart_on_grid(grid: Sequence[int], token_order: Sequence[int] | None = None)
     return torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def travelled(maps: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+def weighted_distances(maps: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
     """All different distances of a matrix (N, N), ascending (U,), and the share of weight that each moves (U,).
 
     Absolute weights are summed over all maps (M, N, N).

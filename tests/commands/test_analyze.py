@@ -34,7 +34,7 @@ from sliceformer_lab.config.schema import locate, schema
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import ConfigError, DataError
-from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
@@ -144,10 +144,10 @@ def test_parts_are_switched_off_and_restored(study: Study) -> None:
     model = source.model("best")
     blocks, (batch,) = blocks_of(model), group.batches(source, model, 3)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    with undisturbed(model):
+    with evaluation_mode(model):
         before = model(batch)
         for parts in ALL_PARTS:
-            with only(blocks, parts), captured(blocks) as taken:
+            with only(blocks, parts), record_blocks(blocks) as taken:
                 model(batch)
                 block, seen = blocks[0], taken[0]
                 x = seen["before"]
@@ -177,7 +177,7 @@ def random_nets(attention: str, depth: int = 12) -> list[float]:
         if "attention" in name and name.endswith("weight"):
             torch.nn.init.normal_(parameter, std=64**-0.5)
     blocks, x = list(encoder.blocks), torch.randn(1, 64, 64, dtype=torch.float64)
-    with torch.no_grad(), only(blocks, ALONE), captured(blocks) as taken:
+    with torch.no_grad(), only(blocks, ALONE), record_blocks(blocks) as taken:
         encoder(x)
     return [float(relative_residual(seen["stream"][0])) for seen in taken]
 
@@ -197,7 +197,7 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     source = group.sources[0]
     model = source.model("init")
     (batch,) = group.batches(source, model, 2)
-    with undisturbed(model), captured(blocks_of(model)) as taken:
+    with evaluation_mode(model), record_blocks(blocks_of(model)) as taken:
         model(batch)
     whole = table[(table["run"] == source.folder.name) & (table["checkpoint"] == "init")]  # type: ignore[union-attr]
     whole = whole[whole["skip"] & whole["mlp"] & whole["norm"]].set_index("layer")["mean"]
@@ -249,7 +249,7 @@ def test_heatmaps_show_the_operators_output_of_one_head_on_one_scale_a_row(study
     model = source.model("best")
     (batch,) = group.batches(source, model, 4)
     blocks = blocks_of(model)
-    with undisturbed(model), captured(blocks) as taken:
+    with evaluation_mode(model), record_blocks(blocks) as taken:
         model(batch)
     width = blocks[1].attention.head_dim
     table = found.table
@@ -315,7 +315,7 @@ def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) ->
 
 def real_tokens(model: Any, batch: Batch) -> list[int]:
     """The number of real tokens of each row, as the first block receives it."""
-    with undisturbed(model), captured(blocks_of(model)) as taken:
+    with evaluation_mode(model), record_blocks(blocks_of(model)) as taken:
         model(batch)
     seen = taken[0]
     assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))

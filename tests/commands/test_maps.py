@@ -101,7 +101,7 @@ def test_a_sample_without_its_padding_is_mixed_as_it_was_with_it(name: str) -> N
 def test_a_shift_moves_every_token_by_its_step_or_around_the_end() -> None:
     step = 3
     maps = functions.matrices((torch.arange(TOKENS)[:, None] - step) % TOKENS)
-    values, shares = functions.travelled(maps, functions.apart(TOKENS))
+    values, shares = functions.weighted_distances(maps, functions.apart(TOKENS))
     moved = {float(d): float(share) for d, share in zip(values, shares, strict=True) if share}
     assert moved == pytest.approx({step: (TOKENS - step) / TOKENS, TOKENS - step: step / TOKENS})
 
@@ -115,7 +115,7 @@ def test_travelled_distances_are_those_counted_one_by_one() -> None:
         for m in range(5)
         for i in range(TOKENS)
     ]
-    values, shares = functions.travelled(functions.matrices(sources), functions.apart_on_grid(grid))
+    values, shares = functions.weighted_distances(functions.matrices(sources), functions.apart_on_grid(grid))
     assert float(values @ shares) == pytest.approx(sum(counted) / len(counted))
     for level in (0.1, 0.5, 0.9):
         ours = functions.quantile(values, shares, level)

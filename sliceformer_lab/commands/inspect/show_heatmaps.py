@@ -16,7 +16,7 @@ from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, panels, styles
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 
 COLOUR_MAP = "RdBu_r"  # safe for colour-blind readers, white at 0
 
@@ -73,7 +73,7 @@ class Heatmaps(Analysis):
                 f"analysis.layers={list(self.layers or ())}: {opened.source.name} has {len(blocks)} layers"
             )
         batch = group.batches(opened.source, opened.model, self.sample + 1)[-1]
-        with undisturbed(opened.model), captured(blocks) as taken:
+        with evaluation_mode(opened.model), record_blocks(blocks) as taken:
             opened.model(batch)
         row = len(batch) - 1
         return {layer: self._head(blocks[layer - 1], taken[layer - 1], row) for layer in chosen}

@@ -27,7 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import blocks_of, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode
 from sliceformer_lab.measures.maps import (
     apart,
     apart_on_grid,
@@ -40,7 +40,7 @@ from sliceformer_lab.measures.maps import (
     row_error,
     spread,
     tokens_read,
-    travelled,
+    weighted_distances,
 )
 
 SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does, independent of their values
@@ -152,7 +152,7 @@ class Maps(Analysis):
 
 
 def _each_sample(blocks: list[Any], batch: Batch, model: Any) -> Iterator[tuple[int, dict[int, Mixed]]]:
-    with undisturbed(model), mixing(blocks) as calls:
+    with evaluation_mode(model), mixing(blocks) as calls:
         model(batch)
     if calls:
         for index in range(len(next(iter(calls.values())).v)):
@@ -176,10 +176,10 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
         if spec.grid is not None and num_tokens == spec.grid[0] * spec.grid[1]:
             distances["grid_distance"] = apart_on_grid(spec.grid, spec.token_order)
         for name, between in distances.items():
-            values, shares = travelled(moved, between)
+            values, shares = weighted_distances(moved, between)
             found[f"{name}_mean", 0] = float(values @ shares)
             found |= {(f"{name}_{level}", 0): quantile(values, shares, at) for level, at in LEVELS.items()}
-        values, shares = travelled(moved, distances["distance"])
+        values, shares = weighted_distances(moved, distances["distance"])
         found |= {("distance_share", i + 1): float(share) for i, share in enumerate(binned(values, shares, BINS))}
     return found
 

@@ -28,7 +28,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.residual import (
     centre_of,
     csp_bound_factor,
@@ -88,7 +88,7 @@ class Residual(Analysis):
         """For every sample, its real tokens (n, C) before the first block and after each block."""
         blocks = blocks_of(opened.model)
         for batch in group.batches(opened.source, opened.model, self.samples):
-            with undisturbed(opened.model), captured(blocks) as taken:
+            with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
             for row, length in enumerate(taken[0]["lengths"].tolist()):
                 stream = [taken[0]["before"], *(seen["stream"] for seen in taken)]

@@ -23,7 +23,7 @@ from sliceformer_lab.commands.inspect.models import Group, Opened, Study
 from sliceformer_lab.commands.inspect.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import blocks_of, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode
 from sliceformer_lab.measures.collapse import shown
 from sliceformer_lab.measures.probe import measure_samples
 from sliceformer_lab.runs.controls import is_control
@@ -87,7 +87,7 @@ class SameV(Analysis):
         parts: dict[tuple[int, str], list[dict[str, Tensor]]] = {}
         blocks = blocks_of(opened.model)
         for batch in group.batches(opened.source, opened.model, self.samples):
-            with undisturbed(opened.model), mixing(blocks) as calls:
+            with evaluation_mode(opened.model), mixing(blocks) as calls:
                 opened.model(batch)
             for layer, call in calls.items():
                 for operator, output in self.outputs(call).items():

@@ -26,7 +26,7 @@ from sliceformer_lab.commands.inspect.panels import (
     whole_numbers,
 )
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import blocks_of, captured, undisturbed
+from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.plots import FLOOR, PLACES_SHOWN
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, mean_and_std, measure_places
 
@@ -88,7 +88,7 @@ class Spectrum(Analysis):
         blocks = blocks_of(opened.model)
         parts = []
         for batch in group.batches(opened.source, opened.model, self.samples):
-            with undisturbed(opened.model), captured(blocks) as taken:
+            with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
             parts.append(
                 [
