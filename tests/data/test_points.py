@@ -275,7 +275,7 @@ def test_an_order_sensitive_attention_on_unordered_points_is_logged(
     config = compose_root(["task=modelnet40", "encoder=tiny", f"attention={attention}", f"data.order={order}"])
     with caplog.at_level(logging.INFO):
         build_task(config, build_data(config).spec)
-    assert ("data.order=hilbert puts them along a curve" in caplog.text) == is_logged
+    assert ("data.order=hilbert sorts them along a curve" in caplog.text) == is_logged
 
 
 def test_training_on_a_subset_keeps_the_name_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

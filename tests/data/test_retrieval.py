@@ -172,7 +172,7 @@ def test_file_without_pairs_is_refused(root: Path) -> None:
 
 def test_a_run_trains_scores_and_measures_pairs(root: Path, tmp_path: Path) -> None:
     small = ("encoder.dim=16", "encoder.mlp_dim=16", "data.max_len=64", f"data.root={root}", "attention=csp")
-    probe = ("callbacks=default", "callbacks.record_spectrum.num_samples=3", "optim.epochs=1", "optim.warmup_steps=0")
+    probe = ("callbacks=default", "callbacks.spectrum.num_samples=3", "optim.epochs=1", "optim.warmup_steps=0")
     run(small_config("task=lra_retrieval", *small, *probe), tmp_path / "run")
     record = load_run(tmp_path / "run")
     assert record.summary["status"] == "ok" and record.summary["protocol"]["sequence_length"] == 64
