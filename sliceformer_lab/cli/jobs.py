@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,13 +97,13 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     first = is_first_process()  # the others of a distributed run read the file written below
     trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
     allow_targets(config["allow_targets"] if trusted else [])
-    checked: Mapping[str, Any] = config
     if first:
         config = _config_to_run(config, overrides)
-        checked = check_config(config)
+    checked = check_config(config)
+    if first:
         if not config["resume"]:  # a saved configuration has its widths and its cell already
             config = _as_new_run(config, overrides)
-            checked = check_config(config)
+            checked = check_config(config) if config["budget"] else replace(checked, plain=config)
             if (folder / CONFIG).exists():
                 _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)

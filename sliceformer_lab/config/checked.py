@@ -57,18 +57,18 @@ class ModelNodes:
 class CheckedConfig(Mapping[str, Any]):
     """A configuration in which every option fits. As a mapping, it holds the plain values."""
 
-    values_by_key: Mapping[str, Any]
+    plain: Mapping[str, Any]
     nodes: Mapping[str, CheckedNode]  # by place: task, data, trainer, logger, callbacks.<name>
     model: ModelNodes
 
     def __getitem__(self, key: str) -> Any:
-        return self.values_by_key[key]
+        return self.plain[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_key)
+        return iter(self.plain)
 
     def __len__(self) -> int:
-        return len(self.values_by_key)
+        return len(self.plain)
 
 
 def check_config(config: Mapping[str, Any]) -> CheckedConfig:
