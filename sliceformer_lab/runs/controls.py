@@ -1,4 +1,4 @@
-"""Control operators: attentions that exist only to compare others with."""
+"""Control operators: attentions that serve only as a comparison for others."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def is_control(attention: str) -> bool:
 
 def _source(name: str) -> str | None:
     node: Any = OmegaConf.load(CONF_DIR / "attention" / f"{name}.yaml")
-    target = node.get("_target_")  # a preset inherits its target and has no entry
+    target = node.get("_target_")  # None for a preset, which inherits its target from `defaults`
     return None if target is None else getattr(locate(str(target)), "source", None)

@@ -1,4 +1,4 @@
-"""The numbers the papers print, which of them a run repeats, and when the two may be compared."""
+"""Published results: lookup by cell, the cell that a run repeats, and the comparison of both."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sliceformer_lab.config.compose import compose_job, option_names, written_op
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
-# a run with other values here still repeats its cell; `obstacles` says what of this differs from the paper
+# data options that may differ in a run that repeats a cell; `obstacles` reports the differences from the paper
 JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
 JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "bucket", "pad_to_max_len"}
-NODES = ("task", "data", "encoder", "block", "attention", "optim")  # what a recipe and its attention say
+NODES = ("task", "data", "encoder", "block", "attention", "optim")  # the nodes that a recipe and its attention set
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a paper's table; `variant` is '' for the plain system."""
+    """The key of one number in a paper's table; `variant` is '' for the plain system."""
 
     paper: str
     table: str
@@ -42,16 +42,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """What a paper prints in a cell."""
+    """A paper's number for a cell."""
 
     cell: Cell
-    printed: str
+    printed: str  # the text in the paper
     std: float | None  # as printed
     note: str
 
     @property
     def value(self) -> float | None:
-        """The number in our units, percentages as fractions; None where the paper prints FAIL or OOM."""
+        """The number in our units (percentages as fractions); None if the paper prints FAIL or OOM."""
         if not self.printed[-1].isdigit():
             return None
         number = float(self.printed)
@@ -61,25 +61,25 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the papers got a task's numbers, as far as they say."""
+    """Training and selection behind a published number, as far as the papers describe them."""
 
-    num_train: int  # examples; of images they hold none out for validation
-    epochs: int | None = None  # or steps
+    num_train: int  # training examples; the papers hold no images out for validation
+    epochs: int | None = None  # either epochs or steps is set
     steps: int | None = None
-    length: int | None = None  # most tokens of a sequence, CLS and end token not counted
-    selection: str = "best_test"  # they score the test set after each epoch and print the best
-    max_parameters: int | None = None  # that the benchmark compares at
+    length: int | None = None  # maximum sequence length in tokens, without CLS and end token
+    selection: str = "best_test"  # best_test: the best test score of all epochs
+    max_parameters: int | None = None  # the benchmark's limit
 
 
 _UNSTATED = "a rule it does not state"
 _LISTOPS = Protocol(num_train=96_000, length=2000, selection="best_val")
-_TEXT = Protocol(num_train=25_000, length=1000)  # its test set is its validation set
+_TEXT = Protocol(num_train=25_000, length=1000)  # the test set also serves as validation set
 _RETRIEVAL = Protocol(num_train=147_086, length=4000)
 _IMAGE = Protocol(num_train=45_000, length=1024, selection="best_val")
 _PATHFINDER = Protocol(num_train=160_000, length=1024, selection="best_val")
 _PEPTIDES = Protocol(num_train=10_873, selection=_UNSTATED, max_parameters=500_000)
 
-# the longest key that fits a cell counts: task, paper/table/task or paper/table/task/attention
+# keys: task, paper/table/task or paper/table/task/attention; the most specific key of a cell wins
 PROTOCOLS = {
     "mnist": Protocol(epochs=100, num_train=60_000),
     "cifar10": Protocol(epochs=100, num_train=50_000),
@@ -113,7 +113,7 @@ PROTOCOLS = {
     "samsa/table1/peptides_func": replace(_PEPTIDES, epochs=160),
     "samsa/table1/peptides_struct": replace(_PEPTIDES, epochs=240),
 }
-PROTOCOLS |= {  # the best of Table 1
+PROTOCOLS |= {  # Tables 2 and 3 repeat the best of Table 1
     f"{key.replace('table1', 'table3' if 'peptides' in key else 'table2')}/samsa": recipe
     for key, recipe in PROTOCOLS.items()
     if key.startswith("samsa/table1/")
@@ -122,7 +122,7 @@ PROTOCOLS |= {  # the best of Table 1
 
 @cache
 def published_results() -> dict[Cell, PublishedResult]:
-    """Every cell of `paper_results.csv`, which ships with the package."""
+    """All results in `paper_results.csv`, which is part of the package."""
     text = files(__package__).joinpath("paper_results.csv").read_text(encoding="utf-8")
     results = {}
     for row in csv.DictReader(text.splitlines()):
@@ -133,9 +133,9 @@ def published_results() -> dict[Cell, PublishedResult]:
 
 
 def find(published: Mapping[str, Any]) -> PublishedResult:
-    """The cell that paper, table, task, attention, variant and metric name; a missing or null variant is ''.
+    """The published result of the cell with these KEYS; a missing or null key counts as ''.
 
-    Raises ValueError, naming the nearest cell, if there is none.
+    Raises ValueError for an unknown key, and for an unknown cell, with the nearest known one.
     """
     if unknown := sorted(set(published) - set(KEYS)):
         raise ValueError(f"published: no such key {', '.join(unknown)}; a cell has {', '.join(KEYS)}")
@@ -149,33 +149,33 @@ def find(published: Mapping[str, Any]) -> PublishedResult:
 
 
 def recipe_rows(recipe: str) -> dict[str, Cell]:
-    """What a recipe of conf/recipe repeats: the words that follow `recipe=...` in a command, and the printed cell.
+    """The cells that a recipe of conf/recipe repeats, by the words to add after `recipe=...` in a command.
 
-    Empty for a recipe that repeats none. Raises ValueError for a cell that no paper prints.
+    Empty for a recipe without published results. Raises ValueError for a cell that no paper prints.
     """
     published = written_option("recipe", recipe).get("published")
     return {words: _cell_of(published, row) for words, row in published["rows"].items()} if published else {}
 
 
 def _cell_of(published: Mapping[str, Any], row: Sequence[str]) -> Cell:
-    """The cell of a row, [attention] or [attention, variant], in the `published` node of a recipe."""
+    """The cell of `row`, [attention] or [attention, variant], in a recipe's `published` node."""
     named = {"attention": row[0], "variant": row[1] if len(row) > 1 else ""}
     return find({**{key: value for key, value in published.items() if key != "rows"}, **named}).cell
 
 
 def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
-    """The printed cell that a resolved configuration repeats, by its KEYS; None if it repeats none.
+    """The published cell that a resolved configuration repeats, as a dict of KEYS; None if there is none.
 
-    A recipe's `published` has `rows`: the words of a command, and the row of the paper's table. The configuration
-    repeats a row if it is the one that this command gives, but for seeds, machines, and what `obstacles` judges.
-    A `published` without rows already names a cell.
+    `published` of a recipe has `rows`, which map command words to rows of the paper's table. A configuration repeats a
+    row if these words give the same NODES; seeds, machines and JUDGED_APART may differ. A `published` without rows is
+    the cell itself.
     """
     published, names = config["published"], config["names"]
     if not published or "rows" not in published:
         return dict(published) if published else None
     recipe, attention, differing = names["recipe"], f"attention={names['attention']}", []
     if recipe not in option_names("recipe"):
-        return None  # of the user's own folder, which a command composed here does not see
+        return None  # a recipe from the user's own folder, which compose_job cannot find
     for words, row in published["rows"].items():
         if attention in words.split():
             repeated = compose_job([f"recipe={recipe}", f"scale={names['scale']}", *words.split()])
@@ -185,12 +185,12 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
                 return {key: getattr(cell, key) for key in KEYS}
     nearest = min(differing, key=len, default=[])
     reason = f"differs from the published setting in {', '.join(nearest)}" if nearest else f"has no row for {attention}"
-    log.info(f"no published number is set beside this run: it {reason} (recipe={recipe})")
+    log.info(f"this run is not compared with a published number: it {reason} (recipe={recipe})")
     return None
 
 
 def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The options in which two configurations train other models or train them otherwise."""
+    """The options of model and training that differ between two configurations."""
     return [
         f"{node}.{key}"
         for node in NODES
@@ -200,27 +200,26 @@ def _differing_keys(config: Mapping[str, Any], other: Mapping[str, Any]) -> list
 
 
 def compare(summary: Mapping[str, Any]) -> str | None:
-    """One line with our figure beside the published one and whether they may be compared; None without a cell.
+    """One line with our score, the published score and the obstacles to comparing them; None without a cell.
 
-    Reads `published`, `metrics`, `protocol` and `parameters` of a run's summary; what it does not find there counts as
-    not equal. Raises ValueError if no paper prints the cell.
+    Reads `published`, `metrics`, `protocol` and `parameters` of a run's summary; a missing entry counts as different.
+    Raises ValueError if no paper prints the cell.
     """
     if not summary.get("published"):
         return None
     theirs = find(summary["published"])
     cell = theirs.cell
     metrics = dict(summary.get("metrics") or {})
-    ours = metrics.get(
-        cell.metric, metrics.get(f"{cell.metric}_best_test_epoch")
-    )  # the name that selection=best_test gives
-    figures = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
-    line = f"{figures} ({cell.paper} {cell.table})"
+    # selection=best_test adds a suffix to the metric's name
+    ours = metrics.get(cell.metric, metrics.get(f"{cell.metric}_best_test_epoch"))
+    scores = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
+    line = f"{scores} ({cell.paper} {cell.table})"
     reasons = obstacles(summary, theirs)
     return f"{line}, equal protocol" if not reasons else f"{line}, not comparable: {'; '.join(reasons)}"
 
 
 def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
-    """Why a run's figure may not stand beside a published one; empty if it may."""
+    """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
     recipe = _protocol(cell)
     scale = summary.get("scale") or FULL
@@ -255,12 +254,12 @@ def _protocol(cell: Cell) -> Protocol | None:
 
 
 def _same_length(length: int | None, published: int | None) -> bool:
-    """Equal but for a CLS or an end token."""
+    """Whether two lengths are equal, apart from one CLS or end token."""
     return published is None or (length is not None and length - published in (0, 1))
 
 
 def _length(run: Mapping[str, Any], unit: str) -> str:
-    """How long a run was, in the paper's unit if it was counted in that."""
+    """The length of a run, in the paper's unit if the run has it."""
     counted = [name for name in (unit, "epochs", "steps") if run.get(name) is not None]
     return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
 
@@ -277,7 +276,10 @@ def _published_size(cell: Cell) -> float | None:
 
 
 def _same_size(parameters: int | None, millions: float) -> bool:
-    """Within 2.5 %: the papers round, and some of their counts hold for another head or patch than they state."""
+    """Whether a size is within 2.5 % of the published one.
+
+    The papers round their counts, and some counts belong to another head or patch size than the one they state.
+    """
     return parameters is not None and abs(parameters / 1e6 - millions) <= 0.025 * millions
 
 
