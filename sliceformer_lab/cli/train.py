@@ -11,7 +11,7 @@ from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.resume import saved_task
 
 EXAMPLES = {
-    "": "train CSP on real 8 x 8 digits, two minutes",
+    "": "train CSP on real 8 x 8 digits, about a minute",
     "task=cifar10 attention=mha": "another task, another attention (downloads 170 MB once)",
     "task=mnist encoder=small attention.group_size=4": "change options; --cfg job lists them all",
     "recipe=csp/table3_cifar10 attention=csp": "a row of a paper's table, next to the printed number in the report",
