@@ -261,5 +261,5 @@ def test_another_encoder_wins_over_a_recipe_unless_the_recipe_would_change_it(
     (job,) = lab("recipe=csp/table3_cifar10", "encoder=tiny")
     assert job["encoder"]["dim"] == 64
     assert main(["recipe=csp/table4b_lra_image", "encoder=tiny"]) == 1
-    told = capsys.readouterr().err
-    assert "encoder=tiny: recipe=csp/table4b_lra_image sets encoder.dim" in told and told.count("\n") == 1
+    err = capsys.readouterr().err
+    assert "encoder=tiny: recipe=csp/table4b_lra_image sets encoder.dim" in err and err.count("\n") == 1
