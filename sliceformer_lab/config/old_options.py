@@ -33,6 +33,9 @@ def without_gone(options: Mapping[str, Any]) -> dict[str, Any]:
 def current_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration in today's options. Raises ConfigError for one that has no translation."""
     current = without_gone(config)
+    data = current.get("data")
+    if isinstance(data, dict) and "bucket" in data and "bucket_share" not in data:
+        current["data"] = data | {"bucket_share": 1.0}  # pools of 50 batches, which can be all the data
     if isinstance(attention := current.get("attention"), dict):
         current["attention"] = current_attention(attention, "attention")
     return current

@@ -31,7 +31,7 @@ class DataModule(LightningDataModule, ABC):
     """
 
     title: ClassVar[str]
-    bucketed: ClassVar[bool] = False  # batches hold examples of similar lengths
+    pool_share: ClassVar[float | None] = None  # of the training data: sorted by length at a time; None: no sorting
 
     plan: LoadPlan = field(default=LoadPlan(), kw_only=False)
     batch_size: Count = 64
@@ -130,7 +130,7 @@ class DataModule(LightningDataModule, ABC):
                 step=self._step,
                 new_seed=self._pass_seed,
                 batch_size=batch_size,
-                bucket=self.bucketed,
+                pool_share=self.pool_share,
                 accumulate=self.plan.accumulate if training else 1,
                 steps_per_epoch=self.plan.steps_between_scores if training else None,
             ),

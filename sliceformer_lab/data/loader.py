@@ -57,8 +57,9 @@ class PassSampler(DistributedSampler[int]):
     `steps_per_epoch`, an epoch of Lightning is this number of steps instead of a pass: it continues the pass that is
     under way at `step` and takes as many more passes as it needs. Passes then contain whole steps only, as they also do
     if several batches `accumulate` to a step.
-    With `bucket`, the examples of a batch have similar lengths: training sorts POOL consecutive batches by length, cuts
-    them into batches and shuffles these; evaluation sorts all examples.
+    With a `pool_share`, the examples of a batch have similar lengths: training sorts a pool of consecutive examples by
+    length, cuts it into batches and shuffles the batches; evaluation sorts all examples. A pool holds at most this
+    share of the data and at most POOL batches. A pool of all data would put the same examples together in every pass.
     """
 
     POOL = 50  # batches; a larger pool needs less padding and shuffles less
@@ -71,14 +72,14 @@ class PassSampler(DistributedSampler[int]):
         step: Callable[[], int],
         new_seed: Callable[[int], int],
         batch_size: int = 1,
-        bucket: bool = False,
+        pool_share: float | None = None,
         accumulate: int = 1,
         steps_per_epoch: int | None = None,
     ) -> None:
         rank, world = rank_and_world_size()
         super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
         self.step, self.new_seed = step, new_seed
-        self.lengths = split.lengths() if bucket else None
+        self.pool_share, self.lengths = pool_share, None if pool_share is None else split.lengths()
         self.group = batch_size * world  # examples of one batch in every process
         self.per_step = self.group * accumulate
         unit = world if steps_per_epoch is None and accumulate == 1 else self.per_step
@@ -114,14 +115,15 @@ class PassSampler(DistributedSampler[int]):
         generator = torch.Generator().manual_seed(self.new_seed(first_step))
         total = len(self.dataset)  # type: ignore[arg-type]
         order = torch.randperm(total, generator=generator)[: self.size] if self.shuffle else torch.arange(total)
-        if self.lengths is not None:
-            order = self._bucketed(order, self.lengths, generator)
+        if self.lengths is not None and self.pool_share is not None:
+            order = self._bucketed(order, self.lengths, self.pool_share, generator)
         rows: list[int] = order[self.rank : self.size : self.num_replicas].tolist()
         return rows
 
-    def _bucketed(self, order: Tensor, lengths: np.ndarray, generator: torch.Generator) -> Tensor:
+    def _bucketed(self, order: Tensor, lengths: np.ndarray, share: float, generator: torch.Generator) -> Tensor:
         """The same examples with similar lengths next to each other; an incomplete batch stays the last."""
-        pool = self.group * self.POOL if self.shuffle else len(order)
+        largest = len(order) if share == 1 else self.group * max(1, int(share * len(order) / self.group))
+        pool = min(self.group * self.POOL, largest) if self.shuffle else len(order)
         by_length = [part[np.argsort(lengths[part], kind="stable")] for part in torch.split(order, max(1, pool))]
         batches = torch.split(torch.cat(by_length), self.group) if by_length else ()
         if not self.shuffle or not batches:

@@ -17,7 +17,8 @@ KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
 # data options that may differ in a run that repeats a cell; `obstacles` reports the differences from the paper
 JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
-JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "bucket", "pad_to_max_len"}
+JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "pad_to_max_len"}
+JUDGED_APART |= {"bucket", "bucket_share"}
 NODES = ("task", "data", "encoder", "block", "attention", "optim")  # the nodes that a recipe and its attention set
 _PERCENTAGES = ("accuracy", "average_precision", "iou")
 

@@ -161,7 +161,7 @@ def test_numbers_are_scaled(tmp_path: Path) -> None:
 
 
 def test_buckets_hold_every_example_once_and_pad_less(reviews: Path) -> None:
-    bucketed, mixed = (lra_text(reviews, bucket=bucket) for bucket in (True, False))
+    bucketed, mixed = (lra_text(reviews, bucket=bucket, bucket_share=1.0) for bucket in (True, False))
     batches = [widths(data) for data in (bucketed, mixed)]
     for passed in batches:
         assert sorted(i for ids, _ in passed for i in ids) == list(range(36))
@@ -174,7 +174,7 @@ def test_buckets_hold_every_example_once_and_pad_less(reviews: Path) -> None:
 def test_buckets_are_shuffled_and_an_incomplete_batch_comes_last(
     reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = lra_text(reviews, batch_size=5)
+    data = lra_text(reviews, batch_size=5, bucket_share=1.0)
     first = widths(data)
     assert [len(ids) for ids, _ in first] == [5] * 7 + [1]
     assert [width for _, width in first] != sorted(width for _, width in first)
@@ -192,7 +192,7 @@ def test_evaluation_takes_the_lengths_in_order_and_every_example(reviews: Path) 
 
 
 def test_processes_share_a_bucket(reviews: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = lra_text(reviews, batch_size=3)
+    data = lra_text(reviews, batch_size=3, bucket_share=1.0)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     shares: list[list[Batch]] = []

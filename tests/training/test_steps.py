@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,42 @@ class Numbers(Split):
         raise NotImplementedError
 
 
-def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: int = 1, start: int = 0) -> list[int]:
+class DistinctLengths(Numbers):
+    """Examples whose lengths all differ."""
+
+    def lengths(self) -> np.ndarray:
+        return np.arange(self.count)
+
+
+def repeated_batches(pool_share: float) -> list[float]:
+    """The share of the batches of 10 of 200 examples that the next pass has again, for four passes."""
+    steps = iter(range(4))
+    sampler = PassSampler(
+        DistinctLengths(200),
+        shuffle=True,
+        step=lambda: next(steps),
+        new_seed=lambda step: step,
+        batch_size=10,
+        pool_share=pool_share,
+    )
+    passes = []
+    for _ in range(4):
+        sampler.start_pass()
+        rows = list(sampler)
+        assert sorted(rows) == list(range(200))
+        passes.append({frozenset(rows[i : i + 10]) for i in range(0, 200, 10)})
+    return [len(one & other) / 20 for one, other in pairwise(passes)]
+
+
+def test_small_data_are_not_sorted_by_length_as_a_whole() -> None:
+    """Sorted as a whole, an example would meet the same others in every pass."""
+    assert repeated_batches(1.0) == [1, 1, 1]
+    assert repeated_batches(0.15) == [0, 0, 0]
+
+
+def seen(
+    stretches: int, *, pool_share: float | None = None, stretch: int = 3, accumulate: int = 1, start: int = 0
+) -> list[int]:
     """The examples of a number of stretches, in batches of 4, from the step `start`."""
     steps = iter(range(start, 10_000, stretch // accumulate))
     sampler = PassSampler(
@@ -141,7 +177,7 @@ def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: 
         step=lambda: next(steps),
         new_seed=lambda step: step,
         batch_size=4,
-        bucket=bucket,
+        pool_share=pool_share,
         accumulate=accumulate,
         steps_per_epoch=stretch // accumulate,
     )
@@ -154,10 +190,12 @@ def seen(stretches: int, *, bucket: bool = False, stretch: int = 3, accumulate: 
     return rows
 
 
-@pytest.mark.parametrize("bucket", [False, True])
+@pytest.mark.parametrize("pool_share", [None, 0.5, 1.0])
 @pytest.mark.parametrize(("stretch", "accumulate", "pass_len"), [(3, 1, 20), (7, 1, 20), (4, 2, 16), (12, 2, 16)])
-def test_passes_continue_across_stretches(bucket: bool, stretch: int, accumulate: int, pass_len: int) -> None:
-    rows = seen(10, bucket=bucket, stretch=stretch, accumulate=accumulate)
+def test_passes_continue_across_stretches(
+    pool_share: float | None, stretch: int, accumulate: int, pass_len: int
+) -> None:
+    rows = seen(10, pool_share=pool_share, stretch=stretch, accumulate=accumulate)
     passes = [rows[i : i + pass_len] for i in range(0, len(rows) - pass_len + 1, pass_len)]
     assert len(passes) >= 5
     assert all(len(set(part)) == pass_len for part in passes)  # no example twice

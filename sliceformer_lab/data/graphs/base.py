@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import cached
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, molecule, values_of
@@ -57,10 +57,11 @@ class GraphData(CachedData):
     max_nodes: Count = 128
     invalid: Literal["skip", "error"] = "skip"
     bucket: bool = True
+    bucket_share: Share = 0.15
 
     @property
-    def bucketed(self) -> bool:  # type: ignore[override]
-        return self.bucket
+    def pool_share(self) -> float | None:  # type: ignore[override]
+        return self.bucket_share if self.bucket else None
 
     @abstractmethod
     def target_names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.loader import Split, rank_and_world_size
 from sliceformer_lab.data.splits import Stage, hold_out
@@ -137,11 +137,12 @@ class SequenceData(CachedData):
 
     max_len: Count
     bucket: bool = True
+    bucket_share: Share = 0.15
     pad_to_max_len: bool = False
 
     @property
-    def bucketed(self) -> bool:  # type: ignore[override]
-        return self.bucket
+    def pool_share(self) -> float | None:  # type: ignore[override]
+        return self.bucket_share if self.bucket else None
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         """A split with some rows of a store."""
