@@ -340,7 +340,8 @@ def test_published_numbers_are_listed_when_opened(shown: Callable[..., Page], co
     tab = shown()
     assert tab.locator("#coverage tr").count() == 0
     tab.locator("#coverage summary").click()
-    assert tab.locator("#coverage tbody tr").count() == len(covered) == 569
+    assert len(covered) == 569
+    tab.wait_for_function("document.querySelectorAll('#coverage tbody tr').length === 569")  # after the toggle event
     tab.get_by_role("search", name="Published numbers").get_by_label("Filter").fill("csp table3 cifar10 params")
     words = ("csp", "table3", "cifar10", "params")
     expected = sum(all(word in " ".join(row).lower() for word in words) for row in coverage_cells(covered)[1])
