@@ -17,6 +17,7 @@ from sliceformer_lab import load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.mha import MHA
+from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.config.schema import locate
 
 OLD_RUN = Path(__file__).parents[1] / "old_run"
@@ -59,3 +60,10 @@ def test_every_name_in_an_old_configuration_leads_to_code() -> None:
     for target in OLD_TARGETS.read_text().split():
         found = locate(target)
         assert found.__name__ == target.rpartition(".")[2], target
+
+
+def test_old_runs_keep_the_pools_of_similar_lengths_that_they_had() -> None:
+    assert current_config({"data": {"bucket": True}})["data"] == {"bucket": True, "bucket_share": 1.0}
+    new = {"data": {"bucket": True, "bucket_share": 0.15}}
+    assert current_config(new) == new
+    assert current_config({"data": {"batch_size": 4}}) == {"data": {"batch_size": 4}}
