@@ -10,17 +10,17 @@ from typing import Any
 
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
+from sliceformer_lab.runs.defaults import default_options
 from sliceformer_lab.runs.papers import FULL
 
 # options that change where and how fast a run computes, but not its result
 MACHINE_OPTIONS = {
-    *("data.root", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
+    *("data.root", "data.name", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
     *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val")
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
-BASELINE_VALUES = {"data.token_order": "raster"}  # of options in `by`; they come first in a table
 ABSENT = "absent"  # the value of an option that an older version did not have
 
 Options = dict[str, Any]
@@ -32,7 +32,7 @@ class Row:
 
     attention: str
     options: Options  # all options that can change a result
-    shown: Options  # options in which it differs from most rows of its table
+    shown: Options  # options in which it differs from the baseline of its table
     factors: tuple[Any, ...]  # the values of the options in `by`
     runs: tuple[RunRecord, ...]
     repeated: tuple[RunRecord, ...]  # further runs with a seed and split of `runs`
@@ -56,7 +56,7 @@ class Table:
     title: str
     metric: str
     by: tuple[str, ...]
-    usual: Options  # the usual value of each option that some row shows
+    usual: Options  # the baseline value of each option that some row shows
     rows: tuple[Row, ...]
 
     def reference_for(self, row: Row, reference: str) -> Row | None:
@@ -67,9 +67,13 @@ class Table:
         return min(alike, key=lambda other: _num_different(row, other), default=None)
 
     def opponent(self, row: Row, reference: str) -> Row | None:
-        """The row to compare `row` with: the first that differs only in `by`, or the reference without `by`."""
+        """The row to compare `row` with: the first that differs only in `by`; without `by`, the reference.
+
+        In a table without the reference attention it is the row of the same attention with the baseline's options.
+        """
         if not self.by:
-            chosen = self.reference_for(row, reference)
+            plain_row = next((other for other in self.rows if other.label == row.attention), None)
+            chosen = self.reference_for(row, reference) or plain_row
         else:
             alike = [other for other in self.rows if _without(other, self.by) == _without(row, self.by)]
             chosen = next((other for other in alike if other.values(self.metric)), None)
@@ -143,9 +147,12 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
                 missing=tuple(job for job in missing if job.sibling in folders),
             )
         )
-    rows.sort(
-        key=lambda row: (row.attention, row.label, [_sort_key(*factor) for factor in zip(by, row.factors, strict=True)])
-    )
+
+    def order(row: Row) -> tuple[str, str, list[tuple[bool, bool, float, str]]]:
+        baseline = [usual.get((row.attention, name), usual.get(("", name))) for name in by]
+        return row.attention, row.label, [_sort_key(*pair) for pair in zip(row.factors, baseline, strict=True)]
+
+    rows.sort(key=order)
     known = {
         name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
     }
@@ -158,7 +165,11 @@ def _result_options(run: RunRecord) -> Options:
 
 
 def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
-    """The most frequent value of each option, by attention ('' for options outside the attention) and name."""
+    """The baseline of each option, by attention ('' for options outside the attention) and name.
+
+    The baseline is the default if some run has it, else the most frequent value.
+    """
+    found = list(found)
     runs = [(run.attention, _result_options(run)) for run in found]
     named: dict[str, set[str]] = defaultdict(set)  # option names by attention, and under '' those outside it
     for attention, options in runs:
@@ -171,11 +182,21 @@ def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
             value = options.get(place[1], ABSENT)
             values[_text([value])] = value
             counts[place][_text([value])] += 1
-    return {place: values[count.most_common(1)[0][0]] for place, count in counts.items()}
+    first = {run.attention: run for run in reversed(found)} | {"": found[0]}
+
+    def baseline(place: tuple[str, str], count: Counter[str]) -> str:
+        usual = count.most_common(1)[0][0]
+        if len(count) == 1:
+            return usual
+        defaults = default_options(first[place[0]])
+        default = _text([defaults[place[1]]]) if place[1] in defaults else usual
+        return default if default in count else usual
+
+    return {place: values[baseline(place, count)] for place, count in counts.items()}
 
 
 def _unusual(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
-    """The options in which a row differs from most rows; attention options are compared within the attention."""
+    """The options in which a row differs from the baseline; attention options are compared within the attention."""
     places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
     return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
 
@@ -209,7 +230,7 @@ def _title(runs: Sequence[RunRecord]) -> str:
         f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
-    unofficial = "" if facts.get("official") else ", not the official set"
+    unofficial = ", not the official set" if facts.get("official") is False else ""
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     return (
         f"{finished.task}{at_scale(runs)}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{trial}"
@@ -232,11 +253,10 @@ def _num_different(row: Row, other: Row) -> int:
     return sum(row.options.get(name, ABSENT) != other.options.get(name, ABSENT) for name in names)
 
 
-def _sort_key(option: str, value: Any) -> tuple[bool, bool, float, str]:
+def _sort_key(value: Any, baseline: Any) -> tuple[bool, bool, float, str]:
     """Sorts the baseline value first, then numbers by size, then other values as strings."""
     is_number = isinstance(value, int | float)
-    is_base = option in BASELINE_VALUES and value == BASELINE_VALUES[option]
-    return (not is_base, not is_number, float(value) if is_number else 0.0, str(value))
+    return (value != baseline, not is_number, float(value) if is_number else 0.0, str(value))
 
 
 def plain(value: Any) -> str:

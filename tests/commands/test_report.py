@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,22 @@ def test_runs_that_differ_in_a_relevant_option_are_different_rows(tmp_path: Path
     assert "Unless a row says otherwise: encoder.depth=4." in text(tmp_path)
 
 
+def test_the_row_without_options_has_the_defaults_although_more_runs_have_another_value(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.90, 0.90, options={"attention.group_size": 2})
+    write_runs(tmp_path / "four", "csp", *[0.95] * 5, options={"attention.group_size": 4})
+    write_runs(tmp_path / "deep", "csp", 0.80, 0.80, options={"encoder.depth": 8})
+    found = by_label(tmp_path)
+    assert list(found) == ["csp attention.group_size=4", "csp", "csp encoder.depth=8"], "best first"
+    assert [line.test and line.test.against for line in found.values()] == ["csp", None, "csp"]
+    by = by_label(tmp_path, by="attention.group_size")
+    assert [line.test and line.test.against for label, line in by.items() if "depth" not in label] == [None, "csp 2"]
+    for run in tmp_path.rglob(SUMMARY):
+        write_json(run, json.loads(run.read_text()) | {"attention": "of_another_package"})
+    label = "of_another_package"
+    two = f"{label} attention.group_size=2"
+    assert set(by_label(tmp_path)) == {label, two, f"{two} encoder.depth=8"}, "no defaults known: the most frequent"
+
+
 def test_an_option_that_an_older_version_did_not_have_is_absent(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.9, options={"encoder.new": 1})
     write_run(tmp_path / "old", seed=0, git_commit="older")
@@ -142,14 +159,16 @@ def test_an_option_that_an_older_version_did_not_have_is_absent(tmp_path: Path) 
 def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9)
     write_run(tmp_path / "other_data", protocol={"sha256": "other", "official": False})
+    write_run(tmp_path / "own_data", protocol={"data": "mine", "sha256": "mine", "official": None})
     write_run(tmp_path / "other_rule", protocol={"selection": "last"})
     write_run(tmp_path / "trial", options={"trainer.fast_dev_run": True})
     write_run(tmp_path / "failed", "mha", accuracy=None, options={"data.batch_size": 8})
     write_run(tmp_path / "lost", "mha", accuracy=None, task="mnist")
     found = report(tmp_path)
-    assert len(found) == 5
+    assert len(found) == 6
     titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in found}
     assert titles["digits: digits, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp", "mha"]
+    assert titles["digits: mine, 1,199 train, 299 val, 299 test, epoch by best_val"] == ["csp"]
     assert titles["mnist: no run has finished"] == ["mha"]
     assert sum("a trial of a few batches" in title for title in titles) == 1
     assert sum("not the official set" in title for title in titles) == 1
@@ -301,6 +320,42 @@ def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
         report(tmp_path, metric="test/f1")
 
 
+def test_two_seeds_show_both_results_and_an_interval_ends_where_the_metric_ends(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.7, 0.9)
+    write_runs(tmp_path, "mha", 0.7, 0.8, 0.99)
+    page = text(tmp_path)
+    assert "| 80.00 (70.00, 90.00) |" in page and re.search(r"83\.00 \[46\.\d\d, 100\.00\]", page)
+    found = by_label(tmp_path, metric="test/loss")
+    assert list(found) == ["mha", "csp"], "the smaller loss first"
+    assert found["csp"].over_seeds is None
+    assert found["mha"].over_seeds is not None and found["mha"].over_seeds.low == 0.0
+
+
+def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
+    rows = [
+        {"name": "most frequent class", "metrics": {"test/accuracy": 0.1}, "seconds": 0.0},
+        {"name": "pixels + forest", "metrics": {"test/accuracy": 0.96}, "seconds": 2.5},
+        {"name": "slow model", "skipped": "it would take more than a tenth of the run"},
+    ]
+    write_runs(tmp_path, "csp", 0.9, 0.8, references=rows)
+    page = text(tmp_path)
+    names = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert names == ["| attention", "| csp", "| reference: pixels + forest", "| reference: most frequent class"]
+    assert re.search(r"\| reference: pixels \+ forest \|  \| 96\.00 \|", page)
+    for broken in ("a word", [3], [{"name": "x", "metrics": {"test/accuracy": None}}]):
+        write_runs(tmp_path, "csp", 0.9, 0.8, references=broken)
+        assert "| reference: " not in text(tmp_path)
+
+
+def test_the_opponent_is_in_the_head_if_it_is_the_same_for_all_rows(tmp_path: Path) -> None:
+    write_runs(tmp_path, "mha", *GOOD)
+    write_runs(tmp_path, "csp", *WORSE)
+    assert "| difference to mha |" in text(tmp_path) and "| -2 |" in text(tmp_path)
+    write_runs(tmp_path / "deep", "mha", *WORSE, options={"encoder.depth": 9})
+    write_runs(tmp_path / "deep", "csp", *WORSE, options={"encoder.depth": 9})
+    assert "| difference |" in text(tmp_path) and "| -2 to mha |" in text(tmp_path)
+
+
 def test_validation_is_reported_if_no_run_was_tested(tmp_path: Path) -> None:
     write_run(tmp_path / "a", metrics={"val/accuracy": 0.7})
     ((table, (line,)),) = report(tmp_path)
@@ -340,8 +395,8 @@ def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tm
     write_run(tmp_path / "plain", "csp_wide", seed=3)
     sections = report(tmp_path)
     table = frame(sections).set_index("attention")
-    assert table["mean"].tolist() == pytest.approx([0.5, 0.9])
-    assert table["options"].tolist() == ["", "block.norm=layernorm"]
+    assert table["mean"].tolist() == pytest.approx([0.9, 0.5])
+    assert table["options"].tolist() == ["", "block.norm=a|b"]
     tex = latex(sections)
     assert r"csp\_wide" in tex and r"test/accuracy, \%" in tex and tex.count(r"\begin{tabular}") == 1
     assert all(row.count("&") == tex.splitlines()[5].count("&") for row in tex.splitlines() if row.endswith(r" \\"))
@@ -362,7 +417,7 @@ def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: py
     assert (code, err) == (0, "")
     written = sorted(file.name for file in (folder / "report").iterdir())
     assert written == ["coverage.md", "figures", "report.csv", "report.html", "report.md", "report.tex"]
-    assert "80.00 [55.16, 104.84]" in out and "report.md" in out
+    assert "80.00 [55.16, 100.00]" in out and "report.md" in out
     assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
     before = (folder / "report" / "report.md").read_text()
     assert "the runs' = mine" in before and "3 of 3" in before

@@ -321,3 +321,17 @@ def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[
         content = path.read_bytes()
         assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"%PDF")
         assert len(content) > 4000
+
+
+def test_scores_have_a_line_for_the_strongest_reference_and_room_for_it(tmp_path: Path) -> None:
+    scores = {"constant": 0.1, "forest": 0.97}
+    rows = [{"name": name, "metrics": {"test/accuracy": value}} for name, value in scores.items()]
+    write_runs(tmp_path, "csp", 0.5, 0.6, references=rows)
+    figure = figures_of(tmp_path, score_figures)["scores"]
+    assert "The reference forest has 97.00 % (dotted line)." in figure.caption
+    across = [layer["encoding"]["x"] for layer in figure.spec["concat"][0]["layer"]]
+    domains = [x["scale"]["domain"] for x in across if "scale" in x]
+    assert domains and all(low < 0.5 and 0.97 < high <= 1 for low, high in domains)
+    write_runs(tmp_path, "csp", 0.5, 0.6, references=rows[:1])
+    figure = figures_of(tmp_path, score_figures)["scores"]
+    assert "The reference constant has 10.00 % (outside the panel)." in figure.caption

@@ -7,23 +7,28 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
-from support.run_folders import write_run, write_runs
+from support.run_folders import write_predictions, write_run, write_runs
 from test_report import CELL, EQUAL, write_sweep
+from test_report_figures import write_csv
 
 from sliceformer_lab.commands.report.coverage import Coverage, coverage
 from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.page import page, page_content
 from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.tables import Section, cells, coverage_cells
 from sliceformer_lab.runs.collect import Collection, collect
-from sliceformer_lab.runs.folder import SUMMARY
+from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
 from sliceformer_lab.runs.groups import tables
 
 HOSTILE = (
@@ -114,7 +119,7 @@ def shown(browser: Browser, file: Path) -> Iterator[Callable[..., Page]]:
 
     def show(of: Path = file, viewport: dict[str, int] = LAPTOP, **settings: Any) -> Page:
         tab = browser.new_page(viewport=viewport, **settings)  # type: ignore[arg-type]
-        tab.set_default_timeout(10_000)
+        tab.set_default_timeout(30_000)
         tab.on("console", lambda message: messages.append(message.text))
         tab.on("pageerror", lambda error: messages.append(str(error)))
         tab.on("request", lambda request: messages.append(request.url) if request.url != of.as_uri() else None)
@@ -213,7 +218,7 @@ def test_a_column_is_sorted_by_its_numbers_with_keys_and_the_empty_cells_come_la
     assert heads.first.get_attribute("aria-sort") == "none"
     metric = heads.filter(has_text="test/accuracy, %")
     number = [*map(str.strip, heads.all_inner_texts())].index("test/accuracy, %")
-    for key, direction in (("Enter", "ascending"), ("Space", "descending")):
+    for key, direction in (("Enter", "descending"), ("Space", "ascending")):  # best first
         metric.get_by_role("button").focus()
         tab.keyboard.press(key)
         assert metric.get_attribute("aria-sort") == direction
@@ -225,6 +230,70 @@ def test_a_column_is_sorted_by_its_numbers_with_keys_and_the_empty_cells_come_la
     heads.first.get_by_role("button").click()
     assert metric.get_attribute("aria-sort") == "none" and heads.first.get_attribute("aria-sort") == "ascending"
     assert names(tab, place) == sorted(names(tab, place))
+
+
+def test_the_first_click_shows_the_smallest_cost_and_the_highest_speed(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    heads = tab.locator("#results .sheet:nth-of-type(2) thead th")
+    for name, direction in (("parameters", "ascending"), ("samples/s", "descending"), ("n", "descending")):
+        head = heads.filter(has=tab.get_by_role("button", name=name, exact=True))
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == direction
+
+
+def test_rows_are_ordered_by_score_and_the_main_columns_fit_a_laptop(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    scores = [float(cell.split()[0]) for cell in column(tab, "#results .sheet:nth-of-type(2)", 2) if cell]
+    assert scores == sorted(scores, reverse=True) and len(scores) == 5
+    heads = tab.locator("#results .sheet:nth-of-type(2) thead th")
+    assert {"test/accuracy, %", "difference to mha", "verdict", "parameters", "samples/s"} <= set(
+        map(str.strip, heads.all_inner_texts())
+    )
+    overflow = "all => all.map(place => place.scrollWidth - place.clientWidth)"
+    assert tab.eval_on_selector_all("#results .scroll", overflow) == [0, 0]
+    assert not heads.filter(has_text="multiply-adds").is_visible()
+    tab.get_by_label("all columns").check()
+    assert heads.filter(has_text="multiply-adds").is_visible()
+    assert heads.filter(has_text="smallest detectable").is_visible()
+
+
+def test_a_long_opponent_wraps_and_pushes_no_column_away(
+    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage]
+) -> None:
+    options = {"encoder.depth": 9, "encoder.dim": 512, "block.norm": "batchnorm_without_affine"}
+    for attention in ("mha", "csp"):
+        write_runs(tmp_path, attention, 0.90, 0.91)
+        write_runs(tmp_path / "long", attention, 0.92, 0.93, options=options)
+    found, sections = read(tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(page(found, sections, [], covered), encoding="utf-8")
+    tab = shown(file)
+    versus = tab.locator("td.versus", has_text="to mha block.norm").bounding_box()
+    assert versus is not None and versus["width"] < 240
+    assert tab.eval_on_selector("#results .scroll", "place => place.scrollWidth - place.clientWidth") == 0
+
+
+def test_figures_of_several_data_sets_are_folded_so_that_a_phone_shows_them_all(
+    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage]
+) -> None:
+    names = ("digits", "mnist", "esol", "sms", "clouds")
+    for task in names:
+        write_runs(tmp_path / task, "csp", 0.9, 0.8, task=task)
+    found, sections = read(tmp_path)
+    plots = [
+        replace(FIGURE, name=f"{kind}_{table.title.partition(':')[0]}", title=kind, table=table.title)
+        for table, _ in sections
+        for kind in ("scores", "costs", "curves", "spectra", "depth", "training", "heatmaps")
+    ]
+    file = tmp_path / "report.html"
+    file.write_text(page(found, sections, plots, covered), encoding="utf-8")
+    tab = shown(file, viewport=PHONE)
+    opened = tab.eval_on_selector_all(".figure", "all => all.filter(figure => figure.open).map(figure => figure.id)")
+    assert sorted(opened) == sorted(f"figure-scores_{task}" for task in names)
+    assert tab.evaluate("document.documentElement.scrollHeight") < 9_000
+    tab.locator("#figure-costs_esol summary").press("Enter")  # figures above grow as they are drawn: a click may miss
+    tab.locator("#figure-costs_esol .plot").scroll_into_view_if_needed()
+    tab.locator("#figure-costs_esol svg").wait_for()
 
 
 def test_costs_sort_by_size_though_written_with_commas(shown: Callable[..., Page]) -> None:
@@ -308,6 +377,85 @@ def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> N
     tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('no run has this name')")
     first.fill("VAL_o")
     tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('differ')")
+
+
+@pytest.fixture
+def compared(tmp_path: Path, covered: list[Coverage]) -> Path:
+    """The page of two runs with curves, predictions, texts and pictures, and of one run of another task."""
+    targets = np.arange(40) % 2
+    for attention, wrong in (("csp", [3, 5]), ("mha", [5, 7, 9])):
+        run = write_run(tmp_path / attention, attention, 0, 1 - len(wrong) / 40)
+        correct = ~np.isin(np.arange(40), wrong)
+        arrays = {
+            "test_ids": np.arange(40),
+            "test_targets": targets,
+            "test_places": [f"sms.csv, line {i + 2}" for i in range(40)],
+        }
+        logits = np.eye(2, dtype=np.float16)[np.where(correct, targets, 1 - targets)]
+        np.savez(run / PREDICTIONS, test_logits=logits, class_names=["ham", "spam"], **arrays)
+        rows = [f"test,text <b>{i}</b>" for i in range(40)]
+        (run / "predictions.csv").write_text("\n".join(["split,text", "val,other", *rows]))
+        write_csv(run, [0.5, 0.7, 0.9])
+        Image.new("RGB", (8, 8), "red").save(run / "confusion.png")
+        Image.new("RGB", (8, 8), "red").save(run / "curves.png")
+    write_run(tmp_path / "esol", "csp", 0, task="esol")
+    found, sections = read(tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(page(found, sections, [], covered), encoding="utf-8")
+    return file
+
+
+def test_two_runs_are_compared_by_curves_and_by_the_examples_that_they_answer_differently(
+    compared: Path, shown: Callable[..., Page]
+) -> None:
+    tab = shown(compared)
+    tab.get_by_label("Run A").fill("csp")
+    tab.get_by_label("Run B").fill("mha")
+    more = tab.locator("#pair-more")
+    more.get_by_text("Of 40 test examples, both are right on 36, only A on 2, only B on 1, neither on 1.").wait_for()
+    rows = more.locator("tbody tr")
+    texts = [re.split(r"\s*\t\s*", text) for text in rows.all_inner_texts()]
+    assert sorted(texts) == [
+        ["sms.csv, line 11", "text <b>9</b>", "spam", "spam", "ham"],
+        ["sms.csv, line 5", "text <b>3</b>", "spam", "ham", "spam"],
+        ["sms.csv, line 9", "text <b>7</b>", "spam", "spam", "ham"],
+    ]
+    more.locator("svg .mark-line").first.wait_for()
+    titles = more.locator("svg .role-title text").all_text_contents()
+    assert titles == ["Validation accuracy", "Validation loss", "Training loss"]
+    assert more.locator("svg .role-legend-label text").all_text_contents() == ["A", "B"]
+    tab.get_by_label("Run B").fill("esol")
+    more.get_by_text("Not shown: a run has no predictions").wait_for()
+
+
+def test_the_pictures_of_a_run_are_folded_in_its_details_and_others_are_links(
+    compared: Path, shown: Callable[..., Page]
+) -> None:
+    tab = shown(compared)
+    tab.locator("#results").get_by_role("button", name="mha", exact=True).click()
+    pictures = tab.locator("#results .details .pictures")
+    assert not pictures.locator("img").is_visible()
+    pictures.locator("summary", has_text="confusion").click()
+    tab.wait_for_function("document.querySelector('.pictures img').naturalWidth === 8")
+    assert pictures.get_by_role("link", name="curves").get_attribute("href") == "../mha/curves.png"
+
+
+def test_curves_predictions_and_pictures_are_bounded_in_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in write_runs(tmp_path, "csp", 1.0, 1.0, 1.0):
+        write_predictions(run, np.ones(5000, dtype=bool))
+        write_csv(run, [0.5] * 3000)
+        (run / "confusion.png").write_bytes(b"\x89PNG" + bytes(1000))
+    write_runs(tmp_path / "other", "mha", 0.5)
+    found, sections = read(tmp_path)
+    whole, (test,) = run_details(found.runs, sections)
+    assert [len(details.get("answers", [])) for details in whole] == [5000] * 3 + [0] and test["total"] == 5000
+    assert max(len(values) for details in whole for _, values in details["curves"].values()) == 100
+    monkeypatch.setattr("sliceformer_lab.commands.report.run_details.PREDICTED", 4000)
+    monkeypatch.setattr("sliceformer_lab.commands.report.run_details.PICTURE_BYTES", 900)
+    small, (test,) = run_details(found.runs, sections)
+    assert [len(details.get("answers", [])) for details in small] == [1000] * 3 + [0]
+    assert (test["total"], len(test["ids"]), test["ids"][-1]) == (5000, 1000, 4999)
+    assert [details["pictures"] for details in small] == [{"confusion.png": None}] * 3 + [{}]
 
 
 def test_figures_render_when_scrolled_near_and_follow_the_colour_scheme(shown: Callable[..., Page]) -> None:

@@ -6,12 +6,13 @@ import math
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from sliceformer_lab.commands.report.metric_scale import bounds, less_is_better
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.measures.statistics import (
     FEWEST_RUNS,
@@ -106,9 +107,14 @@ class Line:
 
 
 def lines(table: Table, options: ReportOptions) -> list[Line]:
-    """A line for each row of a table; p-values are adjusted over the table."""
+    """A line for each row of a table, best mean first, or with `by` in the order of the table.
+
+    p-values are adjusted over the table.
+    """
     tests = _tests(table, options)
-    return [_line(table, row, test, options) for row, test in zip(table.rows, tests, strict=True)]
+    found = [_line(table, row, test, options) for row, test in zip(table.rows, tests, strict=True)]
+    sign = 1 if less_is_better(table.metric) else -1
+    return found if table.by else sorted(found, key=lambda line: (line.mean is None, sign * (line.mean or 0.0)))
 
 
 def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> Line:
@@ -124,7 +130,7 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> 
         planned=len({run.unit for run in row.runs}) + len(row.missing),
         statuses=_statuses(row, table.metric),
         mean=_mean(numbers),
-        over_seeds=seed_interval(numbers, options.resamples, options.seed),
+        over_seeds=_over_seeds(numbers, table.metric, options),
         over_examples=over_examples,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
@@ -250,6 +256,13 @@ def machine(run: RunRecord) -> str:
 def _typical(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def _over_seeds(numbers: Sequence[float], metric: str, options: ReportOptions) -> Interval | None:
+    """The interval of the mean over seeds, cut off at the metric's bounds."""
+    found = seed_interval(numbers, options.resamples, options.seed)
+    low, high = bounds(metric)
+    return found and replace(found, low=max(low, found.low), high=min(high, found.high))
 
 
 def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:

@@ -24,19 +24,23 @@ from sliceformer_lab.cli.help import first_comments
 from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import Line
+from sliceformer_lab.commands.report.metric_scale import headed, less_is_better, shown
+from sliceformer_lab.commands.report.reference_rows import Reference
+from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.tables import (
     COVERAGE,
     LEGEND,
+    MINOR,
     Section,
     cells,
     counts,
     coverage_cells,
     coverage_counts,
-    headed,
     heading,
+    largest_first,
     leftovers,
     published_notes,
-    shown,
+    reference_cells,
     usual,
 )
 from sliceformer_lab.runs.collect import Collection, RunRecord
@@ -99,6 +103,8 @@ def page_content(
     }
     commits = Counter(str(run.summary.get("git_commit") or "unknown") for run in found.runs)
     names, rows = coverage_cells(covered)
+    details, tests = run_details(found.runs, sections)
+    run_columns = list(_run_cells(found.runs[0], metrics)) if found.runs else []
     return {
         "heading": heading(found),
         "made": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -109,8 +115,14 @@ def page_content(
         "tables": [_table(table, lines, numbers) for table, lines in sections],
         "leftovers": leftovers(found, sections),
         "figures": [_figure(figure, pictures) for figure in plots],
-        "run_columns": list(_run_cells(found.runs[0], metrics)) if found.runs else [],
-        "runs": [_run(found, run, metrics) for run in found.runs],
+        "run_columns": run_columns,
+        "runs_largest_first": [
+            i
+            for i, name in enumerate(run_columns)
+            if name in {"result", *map(headed, metrics.values())} and not any(map(less_is_better, metrics.values()))
+        ],
+        "runs": [_run(found, run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
+        "tests": tests,
         "options": _differences([_facts(run) for run in found.runs]),
         "coverage": {"title": COVERAGE, "counts": coverage_counts(covered), "columns": names, "rows": rows},
     }
@@ -122,7 +134,10 @@ def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> 
         "title": table.title,
         "usual": usual(table),
         "columns": columns,
-        "rows": [_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)],
+        "minor": [i for i, name in enumerate(columns) if name in MINOR],
+        "largest_first": [i for i, name in enumerate(columns) if largest_first(table, name)],
+        "rows": [_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)]
+        + [_reference(reference, texts) for reference, texts in reference_cells(table, columns)],
     }
 
 
@@ -140,6 +155,23 @@ def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path
         "reasons": list(line.published.reasons) if line.published is not None else [],
         "notes": list(line.notes),
         "runs": [numbers[run.folder] for run in (*line.row.runs, *line.row.repeated)],
+    }
+
+
+def _reference(reference: Reference, texts: list[str]) -> dict[str, Any]:
+    """A reference as a row of a table without runs."""
+    fitted = "" if reference.seconds is None else f", fitted in {reference.seconds:.3g} s"
+    return {
+        "attention": texts[0],
+        "control": False,
+        "cells": texts,
+        "statuses": [],
+        "marked": [],
+        "published": None,
+        "published_notes": [],
+        "reasons": [],
+        "notes": [f"a simple model or the best constant, on the same split{fitted}"],
+        "runs": [],
     }
 
 

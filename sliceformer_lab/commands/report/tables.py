@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ from rich.table import Table as RichTable
 
 from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.lines import SAME_COST, Cost, Line, Published
+from sliceformer_lab.commands.report.metric_scale import factor_of, headed, less_is_better, written
+from sliceformer_lab.commands.report.reference_rows import Reference, references_of
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.collect import Collection
 from sliceformer_lab.runs.groups import Table, at_scale, plain
@@ -19,17 +20,21 @@ from sliceformer_lab.runs.groups import Table, at_scale, plain
 Section = tuple[Table, list[Line]]
 Column = Callable[[Line, float], str]
 
-PERCENT = 100.0
+# columns of the files, which the terminal leaves out and the page shows on request
+MINOR = ("over examples", "failures at chance", "smallest detectable", "multiply-adds")
 LEGEND = (
-    "Each mean is over seeds, with its 95 % interval: a bootstrap for six seeds or more, Student's t for fewer. "
+    "Rows are ordered by their mean over seeds, best first. "
+    "A mean has its 95 % interval in brackets: a bootstrap for six seeds or more, Student's t for three to five, "
+    "cut off where the metric ends. For two seeds an interval says nothing, so both results follow in parentheses. "
     "`over examples` is the 95 % interval over resampled test examples, with the trained models fixed. "
     "`failures at chance` is the mean if failed and diverged runs score at chance. "
     "`difference` is the mean difference from the named row, on equal seeds and splits. "
-    "`could show` is the true difference that this number of pairs would detect in 80 % of repetitions. "
+    "`smallest detectable` is the true difference that this number of pairs would detect in 80 % of repetitions. "
     "`verdict` is an exact sign-flip test of at least six pairs at 5 %, Holm-adjusted over the table. "
     f"`*` marks a cost that differs by more than {100 * SAME_COST:.0f} % from the reference attention. "
     "`samples/s` is measured in training. "
     "`budget` is the cost that a row's width was solved for. "
+    "A `reference` is a simple model, or the best constant, on the same split. "
     "`≠` marks a published number under another protocol; the notes list the differences."
 )
 COVERAGE = "Published numbers and their runs"
@@ -41,7 +46,9 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
     """The whole report."""
     parts = [f"# {heading(found)}", counts(found), LEGEND]
     for table, lines in sections:
-        parts += [f"## {table.title}", *usual(table), _markdown_table(*cells(table, lines)), *_notes(table, lines)]
+        names, rows = cells(table, lines)
+        rows += [texts for _, texts in reference_cells(table, names)]
+        parts += [f"## {table.title}", *usual(table), _markdown_table(names, rows), *_notes(table, lines)]
     if rest := leftovers(found, sections):
         parts += ["## Not in a table", "\n".join(f"- {line}" for line in rest)]
     return "\n\n".join(parts) + "\n"
@@ -81,6 +88,7 @@ def latex(sections: Iterable[Section]) -> str:
     parts = ["% needs \\usepackage{booktabs}"]
     for table, lines in sections:
         names, rows = cells(table, lines)
+        rows += [texts for _, texts in reference_cells(table, names)]
         body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
         head = " & ".join(map(_tex, names)) + r" \\"
         parts += [
@@ -103,6 +111,7 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
     sections = list(sections)
     for table, lines in sections:
         names, rows = cells(table, lines, brief=True)
+        rows += [texts for _, texts in reference_cells(table, names)]
         console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
         rich_table = RichTable(*names)
         for row in rows:
@@ -144,32 +153,32 @@ def usual(table: Table) -> list[str]:
     return [f"Unless a row says otherwise: {options}."] if options else []
 
 
-def _columns(metric: str, brief: bool) -> dict[str, Column]:
-    """Column head -> function of a line and the metric's scale that returns the cell."""
-    columns: dict[str, Column] = {
+def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
+    """Column head -> function of a line and the metric's factor that returns the cell."""
+    opponents = {line.test.against for line in lines if line.test}
+    versus = f"difference to {opponents.pop()}" if len(opponents) == 1 else "difference"
+    return {
         "n": lambda line, _: _runs(line),
-        metric: lambda line, scale: _number(line.mean, scale) + _interval(line.over_seeds, scale),
-        "over examples": lambda line, scale: _interval(line.over_examples, scale).strip(),
-        "failures at chance": lambda line, scale: _number(line.mean_with_failures, scale),
-        "difference": lambda line, scale: _difference(line, scale),
-        "could show": lambda line, scale: _number(line.test.smallest, scale) if line.test else "",
+        headed(table.metric): _score,
+        "over examples": lambda line, factor: _interval(line.over_examples, factor).strip(),
+        "failures at chance": lambda line, factor: written(line.mean_with_failures, factor),
+        versus: lambda line, factor: _difference(line, factor, named=versus == "difference"),
+        "smallest detectable": lambda line, factor: written(line.test.smallest, factor) if line.test else "",
         "verdict": lambda line, _: _verdict(line),
         "budget": lambda line, _: line.budget,
         "parameters": lambda line, _: _cost(line.parameters),
         "multiply-adds": lambda line, _: _cost(line.multiply_adds),
         "samples/s": lambda line, _: _cost(line.speed),
-        "published": lambda line, scale: _printed(line.published, scale),
-        "to published": lambda line, scale: _to_published(line.published, scale),
+        "published": lambda line, factor: _printed(line.published, factor),
+        "to published": lambda line, factor: _to_published(line.published, factor),
     }
-    left_out = ("over examples", "could show", "multiply-adds") if brief else ()
-    return {name: column for name, column in columns.items() if name not in left_out}
 
 
 def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Column heads and rows, without empty columns."""
-    scale = _scale(table.metric)
-    columns = _columns(headed(table.metric), brief)
-    filled = {name: [column(line, scale) for line in lines] for name, column in columns.items()}
+    """Column heads and rows, without empty columns; `brief` leaves MINOR columns out."""
+    factor = factor_of(table.metric)
+    columns = {name: column for name, column in _columns(table, lines).items() if not (brief and name in MINOR)}
+    filled = {name: [column(line, factor) for line in lines] for name, column in columns.items()}
     shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *shown_columns]
     rows = [
@@ -179,18 +188,32 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     return names, rows
 
 
-def headed(metric: str) -> str:
-    """The head of a metric's column, with its unit."""
-    return f"{metric}, %" if _scale(metric) == PERCENT else metric
+def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[Reference, list[str]]]:
+    """Each reference of a table with its cells, which are empty but for its name and its score."""
+    found = references_of((run for row in table.rows for run in row.runs), table.metric)
+    scores = {name: i for i, name in enumerate(names)}
+    rows = []
+    for reference in found if headed(table.metric) in scores else []:
+        texts = [f"reference: {reference.name}", *[""] * (len(names) - 1)]
+        texts[scores[headed(table.metric)]] = written(reference.value, factor_of(table.metric))
+        rows.append((reference, texts))
+    return rows
 
 
-def shown(value: float | None, metric: str) -> str:
-    """A metric's value in the unit of its column; '' for None."""
-    return _number(value, _scale(metric))
+def largest_first(table: Table, name: str) -> bool:
+    """Whether the first click on a column's head puts the largest numbers on top: those are the best ones."""
+    if name.startswith(("difference", "published", "to published", "failures")) or name == headed(table.metric):
+        return not less_is_better(table.metric)
+    return name in ("n", "samples/s")
 
 
-def _scale(metric: str) -> float:
-    return PERCENT if re.search("accuracy|iou", metric) else 1.0
+def _score(line: Line, factor: float) -> str:
+    """The mean with its interval; for two seeds, which give none, with both results."""
+    mean = written(line.mean, factor)
+    if line.over_seeds is None and len(line.values) > 1:
+        low, high = sorted(line.values.values())[:: len(line.values) - 1]
+        return f"{mean} ({written(low, factor)}, {written(high, factor)})"
+    return mean + _interval(line.over_seeds, factor)
 
 
 def _runs(line: Line) -> str:
@@ -199,10 +222,11 @@ def _runs(line: Line) -> str:
     return f"{len(line.values)} of {line.planned}" + (f": {others}" if others else "")
 
 
-def _difference(line: Line, scale: float) -> str:
+def _difference(line: Line, factor: float, named: bool) -> str:
+    """The difference to the opponent, which is `named` if the column's head does not name it."""
     if line.test is None or line.test.difference is None:
         return ""
-    return f"{scale * line.test.difference:+.4g} to {line.test.against}"
+    return f"{factor * line.test.difference:+.4g}{f' to {line.test.against}' if named else ''}"
 
 
 def _verdict(line: Line) -> str:
@@ -219,21 +243,21 @@ def _cost(cost: Cost) -> str:
     return f"{size}{ratio}"
 
 
-def _printed(published: Published | None, scale: float) -> str:
+def _printed(published: Published | None, factor: float) -> str:
     """The published number, marked under another protocol, and the range if papers differ."""
     if published is None:
         return ""
     own = published.results[0]
-    number = own.printed if own.value is None else _number(own.value, scale)
+    number = own.printed if own.value is None else written(own.value, factor)
     mark = " ≠" if published.reasons else ""
     span = published.span
     differ = span is not None and span[0] != span[1]
-    spread = f" (papers {_number(span[0], scale)} to {_number(span[1], scale)})" if span and differ else ""
+    spread = f" (papers {written(span[0], factor)} to {written(span[1], factor)})" if span and differ else ""
     return f"{number}{mark}{spread}"
 
 
-def _to_published(published: Published | None, scale: float) -> str:
-    return "" if published is None or published.difference is None else f"{scale * published.difference:+.4g}"
+def _to_published(published: Published | None, factor: float) -> str:
+    return "" if published is None or published.difference is None else f"{factor * published.difference:+.4g}"
 
 
 def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
@@ -308,15 +332,8 @@ def _bounds(name: str, interval: Interval | None) -> dict[str, float | str | Non
     return {f"{name}_low": low, f"{name}_high": high, f"{name}_how": how}
 
 
-def _number(value: float | None, scale: float) -> str:
-    """Two decimals of a percentage, else four significant digits."""
-    if value is None:
-        return ""
-    return f"{scale * value:.2f}" if scale == PERCENT else f"{value:.4g}"
-
-
-def _interval(interval: Interval | None, scale: float) -> str:
-    return "" if interval is None else f" [{_number(interval.low, scale)}, {_number(interval.high, scale)}]"
+def _interval(interval: Interval | None, factor: float) -> str:
+    return "" if interval is None else f" [{written(interval.low, factor)}, {written(interval.high, factor)}]"
 
 
 def _markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     ROW,
     Figure,
     Look,
+    axis_bounds,
     axis_format,
     line_panel,
     seed_means,
@@ -16,7 +17,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     subsample,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
-from sliceformer_lab.commands.report.tables import headed, shown
+from sliceformer_lab.commands.report.metric_scale import bounds, headed, shown
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_metrics
 
@@ -29,7 +30,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
     found, without = [], 0
     for row in plotted.main_rows:
         for run in row.runs:
-            curve = _curve(run, name)
+            curve = curve_of(run, name)
             without += curve.empty
             found.append(curve.assign(**{ROW: row.name}))
     values = pd.concat(found, ignore_index=True) if found else pd.DataFrame()
@@ -61,13 +62,22 @@ def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -
     title = {"metric": f"Validation {name}", "val/loss": "Validation loss", "train/loss": "Training loss"}[panel]
     here = table[table["panel"] == panel]
     epochs = here[here["x"].isin(subsample(here["x"].to_numpy()))]
-    numbers = axis_format(name) if panel == "metric" else ""
+    metric = name if panel == "metric" else "loss"
     low, high = epochs["mean"].min(), epochs["mean"].max()
     log = panel != "metric" and 0 < 10 * low < high  # else late epochs would look flat
-    return line_panel(epochs.drop(columns="panel"), looks, x="epoch", title=title, numbers=numbers, log=log)
+    domain = axis_bounds(epochs["mean"], log, bounds(metric))
+    return line_panel(
+        epochs.drop(columns="panel"),
+        looks,
+        x="epoch",
+        title=title,
+        numbers=axis_format(metric),
+        log=log,
+        domain=domain,
+    )
 
 
-def _curve(run: RunRecord, name: str) -> pd.DataFrame:
+def curve_of(run: RunRecord, name: str) -> pd.DataFrame:
     """The columns panel, x and value of a run: the last value of each epoch; empty without a readable log."""
     empty = pd.DataFrame(columns=["panel", "x", "value"])
     try:

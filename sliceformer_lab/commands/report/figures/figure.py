@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from sliceformer_lab.commands.report.tables import headed
-from sliceformer_lab.measures.statistics import student_half_width
+from sliceformer_lab.commands.report.metric_scale import headed
+from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, student_half_width
 
 WIDTH, HEIGHT = 210, 170  # of a panel, in pixels
 COLUMNS = 3  # panels in a row
@@ -21,7 +22,6 @@ PERCENT = "%"  # d3's number format
 ROW, MOMENT = "row", "moment"
 AFTER, BEFORE = "after training", "before training"
 DASHES = {AFTER: [1, 0], BEFORE: [3, 3]}
-FEWEST_IN_BAND = 3  # runs; for two, Student's interval is 9 standard deviations to either side
 LOG_AXIS = alt.Axis(format="~g", labelBound=True, tickCount=4)
 
 
@@ -61,7 +61,7 @@ def seed_means(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     most = grouped.groupby(ROW)["count"].transform("max")
     common = grouped[2 * grouped["count"] >= most]
     mean, std, count = common["mean"], common["std"], common["count"]
-    enough = count >= FEWEST_IN_BAND
+    enough = count >= FEWEST_IN_INTERVAL
     half = student_half_width(std.where(enough).to_numpy(), count.where(enough).to_numpy())
     return common.drop(columns=["std", "count"]).assign(low=mean - half, high=mean + half, n=count)
 
@@ -116,7 +116,7 @@ def line_panel(
     fit the means unless `domain` (of y) and `reach` (of x) are given; wider bands are clipped. `numbers` is d3's
     number format of the y axis.
     """
-    low, high = domain or axis_bounds(table["mean"], log, share=numbers == PERCENT)
+    low, high = domain or axis_bounds(table["mean"], log)
     points = table.assign(symbol=_with_symbol(table))
     if log:
         points["low"] = points["low"].clip(lower=low)  # a log axis has no place for 0
@@ -128,7 +128,7 @@ def line_panel(
     channels = row_channels(looks)
     ends = reach or (int(table["x"].min()), int(table["x"].max()))
     across = alt.Scale(domain=list(ends), nice=False, zero=False)
-    kind = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False, zero=False)
+    kind = axis_scale((low, high), log)
     base = alt.Chart(inline(points)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
     axis = LOG_AXIS if log else alt.Axis(format=numbers or alt.Undefined, labelBound=True)
     at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
@@ -192,6 +192,15 @@ def legend(stroke: float = 0) -> alt.Legend:
     return alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=stroke)
 
 
+def axis_scale(ends: tuple[float, float], log: bool = False) -> alt.Scale:
+    """A scale between two values and no further."""
+    return (
+        alt.Scale(type="log", domain=list(ends), nice=False)
+        if log
+        else alt.Scale(domain=list(ends), nice=False, zero=False)
+    )
+
+
 def axis_format(metric: str) -> str:
     """d3's number format for the axis of a metric: percent if the tables use percent."""
     return PERCENT if headed(metric).endswith("%") else ""
@@ -207,15 +216,15 @@ def _with_symbol(table: pd.DataFrame) -> pd.Series:
     return has_symbol.reindex(table.index, fill_value=False).astype(int)
 
 
-def axis_bounds(means: pd.Series, log: bool, share: bool = False) -> tuple[float, float]:
-    """Bounds of an axis slightly wider than the means; those of a `share` stay within 0 and 1."""
+def axis_bounds(
+    means: pd.Series, log: bool, within: tuple[float, float] = (-math.inf, math.inf), room: float = 0.06
+) -> tuple[float, float]:
+    """Bounds of an axis wider than the means by a share `room` of their range, and never beyond `within`."""
     values = np.log10(means[means > 0]) if log else means
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    margin = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
-    bounds = (low - margin, high + margin)
-    if share:
-        bounds = (max(0.0, bounds[0]), min(1.0, bounds[1]))
-    return (10 ** bounds[0], 10 ** bounds[1]) if log else bounds
+    margin = room * (high - low) or 0.05 * abs(high) or 0.05
+    ends = (low - margin, high + margin)
+    return (10 ** ends[0], 10 ** ends[1]) if log else (max(within[0], ends[0]), min(within[1], ends[1]))
 
 
 def _whole_numbers(ends: tuple[int, int]) -> alt.Axis:

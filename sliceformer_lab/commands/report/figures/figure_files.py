@@ -20,7 +20,15 @@ STYLE: dict[str, Any] = {
         **{"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": "black"},
         **{"gridColor": "#E6E6E6", "domainColor": "#888888", "tickColor": "#888888"},
     },
-    "legend": {"labelFontSize": 12, "titleFontSize": 12, "orient": "bottom", "columns": 4, "labelLimit": 320},
+    "legend": {
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "orient": "bottom",
+        "columns": 4,
+        "labelLimit": 320,
+        "titleLimit": 320,
+        "layout": {"bottom": {"direction": "vertical", "margin": 6}},
+    },
     "title": {"fontSize": 12, "fontWeight": "bold", "anchor": "start"},
     "header": {"labelFontSize": 12, "titleFontSize": 12},
 }

@@ -76,10 +76,10 @@ def _name(line: Line) -> str:
 
 
 def _looks(tables: Sequence[Sequence[tuple[str, bool]]]) -> Mapping[str, Look]:
-    """A look for each name: the first that no row of the same tables has."""
+    """A look for each name, in the order of the names: the first that no row of the same tables has."""
     controls = {name: control for table in tables for name, control in table}
     places: dict[str, int] = {}
-    for name, control in controls.items():
+    for name, control in sorted(controls.items()):
         neighbours = {other for table in tables if name in dict(table) for other, _ in table}
         taken = {places[other] for other in neighbours if other in places and controls[other] == control}
         places[name] = next(place for place in range(len(taken) + 1) if place not in taken)

@@ -22,11 +22,13 @@ from sliceformer_lab.commands.report.figures.figure import (
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import SAME_COST, Cost, machine
-from sliceformer_lab.commands.report.tables import headed, shown
+from sliceformer_lab.commands.report.metric_scale import bounds, headed, less_is_better, shown
+from sliceformer_lab.commands.report.reference_rows import references_of
 
 MOST_ROWS = 40  # of a figure
 STEP = 30  # pixels for a row
 WIDE, HIGH = 2 * WIDTH, 300
+REFERENCE = (1, 3)  # the dash of a reference; chance has longer dashes
 BUBBLES = [60, 1200]  # area in square pixels at least and most memory
 
 
@@ -36,11 +38,11 @@ def score_figures(plotted: PlotTable) -> list[Figure]:
 
 
 def _scores(plotted: PlotTable) -> list[Figure]:
-    """Mean, interval and single runs of each row, largest mean first."""
+    """Mean, interval and single runs of each row, best mean first."""
     rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MOST_ROWS)
     if not rows:
         return []
-    rows = sorted(rows, key=lambda row: -_mean(row))
+    rows = sorted(rows, key=_mean, reverse=not less_is_better(plotted.metric))
     runs = pd.DataFrame(
         [{ROW: row.name, "value": value, "seed": unit[0]} for row in rows for unit, value in row.line.values.items()]
     )
@@ -55,7 +57,12 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals wider than the range of the runs
     ends = table[["low", "high"]].clip(runs["value"].min() - room, runs["value"].max() + room)
     share = axis_format(plotted.metric) != ""
-    domain = axis_bounds(pd.concat([runs["value"], ends["low"], ends["high"]]).dropna(), log=False, share=share)
+    best = next(iter(references_of((run for row in rows for run in row.runs), plotted.metric)), None)
+    sign = -1 if less_is_better(plotted.metric) else 1
+    beats_a_run = best is not None and (sign * (best.value - runs["value"]) > 0).any()
+    marked = pd.Series([best.value] if best is not None and beats_a_run else [], dtype=float)
+    values = pd.concat([runs["value"], ends["low"], ends["high"], marked]).dropna()
+    domain = axis_bounds(values, log=False, within=bounds(plotted.metric))
     chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
     chance = chance if re.search("loss", plotted.metric) is None else None
     remark = "" if chance is None else f" Chance is {shown(chance, plotted.metric)}{' %' * share}"
@@ -67,6 +74,11 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     layers = [_ticks(runs, rows, domain), *panel]
     if chance is not None:
         layers.append(_rule(chance, domain))
+    if best is not None:
+        inside = domain[0] <= best.value <= domain[1]
+        layers += [_rule(best.value, domain, REFERENCE)] if inside else []
+        score = f"{shown(best.value, plotted.metric)}{' %' * share}"
+        remark += f" The reference {best.name} has {score} ({'dotted line' if inside else 'outside the panel'})."
     ways = sorted({row.line.over_seeds.how for row in rows if row.line.over_seeds})
     return [
         Figure(
@@ -74,8 +86,9 @@ def _scores(plotted: PlotTable) -> list[Figure]:
             title="Scores",
             caption=(
                 f"{plotted.metric}: mean over successful runs with its 95 % interval "
-                f"({' or '.join(ways) or 'too few runs for any row'}); each stroke is a run. Intervals may be clipped. "
-                "Rows with overlapping intervals can still differ: the table compares them on equal seeds."
+                f"({' or '.join(ways) or 'no row has the three runs it takes'}); each stroke is a run. "
+                "Intervals may be clipped. Rows with overlapping intervals can still differ: the table compares "
+                "them on equal seeds."
                 f"{remark}"
                 f"{plotted.omission(rows)}"
             ),
@@ -134,10 +147,9 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[PlotRow], metric: str, wit
     channels = row_channels({row.name: row.look for row in rows})
     speeds = table["speed"]
     log = bool(speeds.max() > 10 * speeds.min() > 0)
-    low, high = axis_bounds(table["mean"], log=False)
-    margin = 0.1 * (high - low)  # for the size of the markers
+    domain = axis_bounds(table["mean"], log=False, within=bounds(metric), room=0.2)  # for the size of the markers
     across = alt.Scale(type="log" if log else "linear", domain=list(axis_bounds(speeds, log)), nice=False, zero=False)
-    scale = alt.Scale(domain=[low - margin, high + margin], nice=False, zero=False)
+    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     axis = alt.Axis(format=axis_format(metric) or alt.Undefined)
     base = alt.Chart(inline(table)).encode(
         x=alt.X("speed:Q", scale=across, axis=alt.Axis(format="~s", tickCount=6)).title("samples per second, training")
@@ -249,12 +261,12 @@ def _ticks(runs: pd.DataFrame, rows: Sequence[PlotRow], domain: tuple[float, flo
     return ticks
 
 
-def _rule(value: float, domain: tuple[float, float]) -> alt.Chart:
+def _rule(value: float, domain: tuple[float, float], dash: tuple[int, int] = (4, 4)) -> alt.Chart:
     """A dashed vertical line across all rows."""
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     rule: alt.Chart = (
         alt.Chart(inline(pd.DataFrame({"at": [value]})))
-        .mark_rule(strokeDash=[4, 4], color="#767676")
+        .mark_rule(strokeDash=list(dash), color="#767676")
         .encode(x=alt.X("at:Q", scale=scale))
     )
     return rule

@@ -48,15 +48,17 @@ function debounce(action, wait = 120) {
 /** A table that sorts by its heads and is filtered by the form; a row may open to show details. */
 class Sheet {
   /** rows: {cells, search, statuses?, attention?, decorate?(td, i), open?() -> element} */
-  constructor(place, { title = "", note, columns, rows, kind = "" }) {
+  constructor(place, { title = "", note, columns, rows, kind = "", minor = [], largestFirst = [] }) {
     this.rows = rows;
     this.columns = columns;
+    this.minor = new Set(minor);
+    this.largestFirst = new Set(largestFirst);
     this.numeric = columns.map((_, i) => {
       const filled = rows.map((row) => row.cells[i]).filter(Boolean);
       return i > 0 && filled.length > 0 && filled.filter((text) => numberOf(text) !== null).length * 2 > filled.length;
     });
     this.heads = columns.map((name, i) =>
-      make("th", { scope: "col", class: this.numeric[i] ? "number" : "", "aria-sort": "none" },
+      make("th", { scope: "col", class: this.kind(i), "aria-sort": "none" },
         make("button", { type: "button", onclick: () => this.sort(i) }, name)));
     this.body = make("tbody");
     this.none = make("tr", {}, make("td", { colspan: columns.length, class: "muted" }, "Nothing matches the filter."));
@@ -76,17 +78,22 @@ class Sheet {
     place.append(this.element);
   }
 
+  kind(i) {
+    const classes = { number: this.numeric[i], minor: this.minor.has(i), versus: /^difference/.test(this.columns[i]) };
+    return Object.keys(classes).filter((name) => classes[name]).join(" ");
+  }
+
   line(row) {
     return make("tr", { id: row.id },
       ...row.cells.map((text, i) => {
-        const cell = i === 0 ? make("th", { scope: "row" }) : make("td", { class: this.numeric[i] ? "number" : "" });
+        const cell = i === 0 ? make("th", { scope: "row" }) : make("td", { class: this.kind(i) });
         if (i === 0 && row.open) {
           row.button = make("button", { type: "button", class: "name", "aria-expanded": "false", onclick: () => this.toggle(row) },
             make("span", {}, ...row.label));
           cell.append(row.button, ...(row.tags ?? []));
         } else if (this.numeric[i]) {
           const [, main, colon, sub] = /^(.*?)(: )?((?<=: ).*|(?= to |[[(]).*)?$/s.exec(text);
-          cell.append(main, ...(colon ? [make("span", { class: "colon" }, colon)] : []), sub ? make("span", { class: "sub" }, sub) : "");
+          cell.append(main, ...(colon ? [make("span", { class: "colon" }, colon)] : []), sub ? make("span", { class: "sub" }, ...breakable(sub)) : "");
         } else cell.append(text);
         row.decorate?.(cell, i);
         return cell;
@@ -105,10 +112,11 @@ class Sheet {
     for (const button of row.element.querySelectorAll("[aria-expanded]")) button.setAttribute("aria-expanded", open);
   }
 
-  /** Numbers first, then words, empty cells last in both directions; the sort is stable. */
+  /** Best first, then the other way round. Numbers before words, empty cells last both ways; the sort is stable. */
   sort(i) {
     const head = this.heads[i];
-    const descending = head.getAttribute("aria-sort") === "ascending";
+    const sorted = head.getAttribute("aria-sort");
+    const descending = sorted === "none" ? this.largestFirst.has(i) : sorted === "ascending";
     for (const other of this.heads) other.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", descending ? "descending" : "ascending");
     const sign = descending ? -1 : 1;
@@ -172,9 +180,13 @@ function header() {
 function results() {
   const place = byId("results");
   byId("legend").append(make("ul", {}, ...content.legend.split(/(?<=\.) /).map((sentence) => make("li", {}, ...withCode(sentence)))));
+  byId("every-column").addEventListener("change", (event) => place.classList.toggle("every", event.target.checked));
   for (const table of content.tables) {
     const rows = table.rows.map((row) => resultRow(table, row));
-    sheets.push(new Sheet(place, { title: table.title, note: table.usual.join(" "), columns: table.columns, rows }));
+    sheets.push(new Sheet(place, {
+      title: table.title, note: table.usual.join(" "), columns: table.columns, rows,
+      minor: table.minor, largestFirst: table.largest_first,
+    }));
   }
   if (content.leftovers.length) {
     place.append(make("h3", {}, "Not in a table"),
@@ -197,6 +209,7 @@ function resultRow(table, row) {
       ["attention", content.about[row.attention]],
       ["published", row.published_notes],
       ["notes", row.notes],
+      ["pictures", ofRow.length ? pictures(ofRow[0]) : null],
       ["runs", ofRow.length ? make("ul", { class: "links" }, ...row.runs.map(runLink)) : null],
     ]),
     decorate(cell, i) {
@@ -239,6 +252,7 @@ function runList() {
     search: [...run.cells, run.error, run.command].join(" "),
     open: () => terms([
       ["error", run.error],
+      ["pictures", pictures(run)],
       ["repeat it", run.command ? commandLine(run.command) : null],
       ["folder", make("a", { href: `../${run.name.split("/").map(encodeURIComponent).join("/")}/` }, run.name)],
       ["compare", make("span", { class: "command" },
@@ -251,8 +265,20 @@ function runList() {
     },
   }));
   rows.sort((a, b) => collator.compare(a.cells[0], b.cells[0]));
-  const sheet = new Sheet(byId("runs"), { columns: content.run_columns, rows, kind: "runs" });
+  const sheet = new Sheet(byId("runs"), { columns: content.run_columns, rows, kind: "runs", largestFirst: content.runs_largest_first });
   sheets.push(sheet);
+}
+
+/** The pictures of a run: those in this page folded, the others as links to its folder. */
+function pictures(run) {
+  const found = Object.entries(run.pictures);
+  if (!found.length) return null;
+  const path = (name) => `../${run.name.split("/").map(encodeURIComponent).join("/")}/${name}`;
+  return make("div", { class: "pictures" }, ...found.map(([name, data]) => {
+    const title = name.replace(".png", "");
+    if (!data) return make("a", { href: path(name) }, title);
+    return make("details", {}, make("summary", {}, title), make("img", { src: data, alt: `${title} of ${run.name}`, loading: "lazy" }));
+  }));
 }
 
 function commandLine(command) {
@@ -326,6 +352,7 @@ function compare() {
   const { first, second, equal } = byId("pair").elements;
   const chosen = [first, second].map((field) => matching(field.value));
   comparison?.element.remove();
+  byId("pair-more").replaceChildren();
   const wrong = chosen.findIndex((found) => found.length !== 1);
   if (wrong >= 0) {
     const count = chosen[wrong].length;
@@ -340,6 +367,73 @@ function compare() {
     kind: "comparison", columns: ["option", "run A", "run B"], rows: rows.filter((row) => row.differs || equal.checked),
   });
   comparison.count.remove();
+  byId("pair-more").replaceChildren(...[...pairCurves(a_b(chosen)), ...pairAnswers(a_b(chosen))]);
+}
+
+const a_b = (chosen) => chosen.map(([number]) => runs[number]);
+const PAIR = ["A", "B"];
+const PAIR_COLOURS = ["#0072B2", "#D55E00"];
+const PANELS = { metric: "", "val/loss": "Validation loss", "train/loss": "Training loss" };
+const MOST_DIFFERING = 50;
+
+/** The learning curves of two runs, for the panels that either has. */
+function pairCurves(pair) {
+  const panels = Object.entries(PANELS).filter(([panel]) => pair.some((run) => run.curves[panel])).map(([panel, title]) => ({
+    title: title || `Validation ${pair[0].metric.split("/").at(-1)}`, width: 210, height: 170,
+    data: { values: pair.flatMap((run, i) => (run.curves[panel] ?? [[], []])[0].map((epoch, at) => ({ epoch, value: run.curves[panel][1][at], run: PAIR[i] }))) },
+    mark: { type: "line", strokeWidth: 1.8, point: { size: 24 } },
+    encoding: {
+      x: { field: "epoch", type: "quantitative", axis: { tickMinStep: 1, format: "d" }, scale: { zero: false, nice: false } },
+      y: { field: "value", type: "quantitative", title: null, scale: { zero: false, nice: false } },
+      color: { field: "run", type: "nominal", scale: { domain: PAIR, range: PAIR_COLOURS }, legend: { title: null } },
+      tooltip: [{ field: "run" }, { field: "epoch" }, { field: "value" }],
+    },
+  }));
+  if (!panels.length) return [];
+  const plot = make("div", { class: "plot" });
+  drawWhenNear({ spec: { concat: panels, columns: 3 }, alt: "Learning curves of runs A and B" }, plot);
+  return [make("h3", {}, "Learning curves"), plot];
+}
+
+/** The test examples on which two runs differ most; they must have been scored on the same ones. */
+function pairAnswers(pair) {
+  const heading = make("h3", {}, "Test predictions");
+  if (pair.some((run) => run.test === undefined)) return [heading, make("p", { class: "muted" }, "Not shown: a run has no predictions of one class or one number for each example.")];
+  if (pair[0].test !== pair[1].test) return [heading, make("p", { class: "muted" }, "Not shown: the runs were scored on different examples.")];
+  const test = content.tests[pair[0].test];
+  const classes = test.kind === "classes";
+  const named = (value) => (value === null ? "" : classes ? test.names[value] ?? String(value) : String(value));
+  const examples = test.ids.map((id, i) => ({ i, id, target: test.targets[i], answers: pair.map((run) => run.answers[i]) }));
+  const some = test.ids.length < test.total ? `Of ${test.ids.length.toLocaleString("en")} of ${test.total.toLocaleString("en")} test examples, ` : `Of ${test.total.toLocaleString("en")} test examples, `;
+  const right = ({ target, answers }, i) => answers[i] === target;
+  const count = (accepts) => examples.filter(accepts).length.toLocaleString("en");
+  const differing = examples.filter(({ answers }) => answers[0] !== answers[1]);
+  const rank = ({ target, answers }) => (classes ? answers.includes(target) ? 0 : 1 : -Math.abs(answers[0] - answers[1]));
+  differing.sort((one, other) => rank(one) - rank(other));
+  const closer = (i) => count(({ target, answers }) => target !== null && Math.abs(answers[i] - target) < Math.abs(answers[1 - i] - target));
+  const sentence = classes
+    ? `${some}both are right on ${count((e) => right(e, 0) && right(e, 1))}, only A on ${count((e) => right(e, 0) && !right(e, 1))}, only B on ${count((e) => !right(e, 0) && right(e, 1))}, neither on ${count((e) => !right(e, 0) && !right(e, 1))}.`
+    : `${some}A is closer on ${closer(0)}, B on ${closer(1)}.`;
+  const shown = differing.slice(0, MOST_DIFFERING);
+  const columns = ["example", ...(Object.keys(test.texts).length ? ["content"] : []), "true", "run A", "run B"];
+  const rows = shown.map((example) => ({
+    cells: [test.places?.[example.i] ?? `test example ${example.id}`, ...(columns.includes("content") ? [test.texts[example.i] ?? ""] : []),
+      named(example.target), ...example.answers.map(named)],
+    search: "",
+    decorate(cell, i) {
+      const which = i - columns.indexOf("run A");
+      if (classes && which >= 0 && !right(example, which)) cell.classList.add("problem");
+      if (columns[i] === "content") cell.classList.add("long");
+    },
+  }));
+  const parts = [heading, make("p", {}, sentence)];
+  if (rows.length) {
+    const place = make("div");
+    const sheet = new Sheet(place, { kind: "differing predictions", columns, rows });
+    sheet.count.textContent = `${shown.length < differing.length ? `${shown.length} of ` : ""}${differing.length.toLocaleString("en")} differing predictions${classes ? "" : ", largest differences first"}`;
+    parts.push(place);
+  }
+  return parts;
 }
 
 function differences() {
@@ -431,7 +525,7 @@ function fitted(figure, width) {
     columns: across,
     concat: concat.map((panel) => ({ ...panel, width: room })),
     description: figure.alt,
-    config: { ...THEME, legend: { ...LABELS, orient: "bottom", columns: Math.max(1, Math.floor(width / longest)), labelLimit: width - 60 } },
+    config: { ...THEME, legend: { ...LABELS, orient: "bottom", layout: { bottom: { direction: "vertical", margin: 6 } }, columns: Math.max(1, Math.floor(width / longest)), labelLimit: width - 60 } },
   };
 }
 
@@ -452,13 +546,25 @@ async function draw(figure, place) {
   }
 }
 
-/** A figure element with title, plot, caption and links to its files. */
-function framed(figure, plot, level) {
+/** Draw a figure when its place is about to be scrolled into view. */
+function drawWhenNear(figure, place) {
+  const near = new IntersectionObserver((entries) => {
+    if (entries.some(({ isIntersecting }) => isIntersecting)) {
+      near.disconnect();
+      draw(figure, place);
+    }
+  }, { rootMargin: "600px" });
+  near.observe(place);
+}
+
+/** A figure below its title, which folds it. */
+function framed(figure, plot, level, open) {
   const files = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
-  const id = `title-${figure.name}`;
-  return make("figure", { id: `figure-${figure.name}`, "aria-labelledby": id, class: figure.spec.concat.length === 1 ? "narrow" : "" },
-    make(level, { id }, figure.title), plot,
-    make("figcaption", {}, make("p", {}, figure.caption), files.length ? make("p", {}, "For papers:", ...files) : null));
+  const title = make(level, {}, figure.title);
+  return make("details", { id: `figure-${figure.name}`, class: `figure ${figure.spec.concat.length === 1 ? "narrow" : ""}`, open },
+    make("summary", {}, title),
+    make("figure", { "aria-label": figure.title }, plot,
+      make("figcaption", {}, make("p", {}, figure.caption), files.length ? make("p", {}, "For papers:", ...files) : null)));
 }
 
 function figures() {
@@ -470,34 +576,37 @@ function figures() {
   const contents = make("nav", { "aria-label": "Figures" });
   section.append(contents);
   const of = [...new Set(content.figures.map((figure) => figure.table))];
+  const several = of.length > 1; // then all figures but the first of each table are folded
   const places = new Map();
   for (const table of of) {
     const here = content.figures.filter((figure) => figure.table === table);
-    const links = here.map((figure) => make("li", {}, make("a", { href: `#figure-${figure.name}` }, figure.title)));
     const grid = make("div", { class: "charts" });
-    contents.append(make("ul", { class: "links" }, of.length > 1 ? make("li", {}, table) : null, ...links));
-    section.append(...(of.length > 1 ? [make("h3", {}, table)] : []), grid);
     for (const figure of here) {
       const plot = make("div", { class: "plot" });
       places.set(plot, figure);
-      grid.append(framed(figure, plot, of.length > 1 ? "h4" : "h3"));
+      grid.append(framed(figure, plot, several ? "h4" : "h3", !several || figure === here[0]));
+    }
+    if (several) {
+      const title = make("h3", { id: `figures-${of.indexOf(table)}` }, table);
+      contents.append(make("ul", { class: "links" }, make("li", {}, make("a", { href: `#${title.id}` }, table))));
+      section.append(title, grid);
+    } else {
+      const links = [...grid.children].map((figure, i) => make("li", {},
+        make("a", { href: `#${figure.id}`, onclick: () => { figure.open = true; } }, here[i].title)));
+      contents.append(make("ul", { class: "links" }, ...links));
+      section.append(grid);
     }
   }
-  const near = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) {
-        near.unobserve(target);
-        draw(places.get(target), target);
-      }
-    }
-  }, { rootMargin: "600px" });
-  window.addEventListener("load", () => places.forEach((_, plot) => near.observe(plot))); // tables render first
+  window.addEventListener("load", () => places.forEach((figure, plot) => drawWhenNear(figure, plot))); // tables render first
   new ResizeObserver(debounce(() => {
     for (const [plot, figure] of places) {
       if (plot.dataset.state === "drawn" && Math.abs(plot.clientWidth - plot.dataset.width) > 20) draw(figure, plot);
     }
   })).observe(section);
-  window.addEventListener("beforeprint", () => places.forEach((figure, plot) => plot.dataset.state || draw(figure, plot)));
+  window.addEventListener("beforeprint", () => places.forEach((figure, plot) => {
+    plot.closest("details").open = true;
+    if (!plot.dataset.state) draw(figure, plot);
+  }));
 }
 
 results();

@@ -1,0 +1,47 @@
+"""Units, bounds and direction of metrics, by name, and their numbers as text."""
+
+from __future__ import annotations
+
+import re
+
+PERCENT = 100.0
+# A word of a metric's name -> the smallest and the largest value it can have. The first match counts.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "accuracy|iou|precision|recall|f1|auc|auroc": (0.0, 1.0),
+    "mae|rmse|mse|loss|error": (0.0, float("inf")),
+    "r2": (float("-inf"), 1.0),
+    "spearman|pearson|mcc|kappa": (-1.0, 1.0),
+}
+
+
+def factor_of(metric: str) -> float:
+    """The factor between a metric and the number that is shown: 100 for percentages, else 1."""
+    return PERCENT if re.search("accuracy|iou", metric) else 1.0
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """The smallest and the largest value that a metric can have; infinite where it has no bound."""
+    name = metric.removesuffix("_best_test_epoch").rpartition("/")[2]
+    return next((ends for words, ends in BOUNDS.items() if re.search(words, name)), (float("-inf"), float("inf")))
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a metric is an error or a loss."""
+    return bounds(metric) == (0.0, float("inf"))
+
+
+def headed(metric: str) -> str:
+    """The head of a metric's column, with its unit."""
+    return f"{metric}, %" if factor_of(metric) == PERCENT else metric
+
+
+def shown(value: float | None, metric: str) -> str:
+    """A metric's value in the unit of its column; '' for None."""
+    return written(value, factor_of(metric))
+
+
+def written(value: float | None, factor: float) -> str:
+    """Two decimals of a percentage, else four significant digits; '' for None."""
+    if value is None:
+        return ""
+    return f"{factor * value:.2f}" if factor == PERCENT else f"{value:.4g}"
