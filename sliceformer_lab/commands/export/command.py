@@ -1,0 +1,42 @@
+"""The command `export`. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.jobs import command_options
+from sliceformer_lab.commands.export.export_options import ExportOptions
+
+FORMATS = {
+    "safetensors": "weights and config.json; sliceformer_lab.load_export opens them",
+    "torch_export": "model.pt2, a program that needs torch only",
+    "onnx": "model.onnx; needs pip install 'sliceformer-lab[export]'",
+}
+
+
+def job(cfg: DictConfig, folder: Path) -> None:
+    """Validate the options, write the model and its card into a folder, and compare the outputs. Raises LabError."""
+    with suppress(OSError):
+        folder.rmdir()  # made by Hydra; the export makes its own
+    options = command_options(cfg, ExportOptions, COMMAND.config_name)
+    from sliceformer_lab.commands.export.write_export import run
+
+    run(options)
+
+
+COMMAND = Command(
+    word="export",
+    summary="Write a run's model as a file for other programs, and check that it gives the same outputs.",
+    arguments="resume=RUN [KEY=VALUE ...]",
+    examples={
+        "resume=RUN": "weights and configuration in RUN/export/safetensors",
+        "resume=RUN format=torch_export": "a program for torch, in RUN/export/torch_export",
+        "resume=RUN format=onnx output=model": "a file for ONNX Runtime, in the folder model",
+    },
+    sections=lambda: {"Formats (format=)": FORMATS},
+    job=job,
+)

@@ -1,0 +1,132 @@
+"""A task as a function of tensors, and as a program in the formats of torch and ONNX."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.permute.exported import decomposed
+from sliceformer_lab.training.interfaces import TaskModule
+
+Predict = Callable[..., Tensor]  # inputs, and the lengths of padded sequences -> output
+MOST = 4096  # samples in a batch of an exported program
+
+
+class Function(nn.Module):
+    """A task as a function: inputs (B, ...), and for sequences of many lengths `lengths` (B,) int64 -> (B, ...)."""
+
+    def __init__(self, task: TaskModule) -> None:
+        super().__init__()
+        self.task = task
+
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        padding = None
+        if lengths is not None:
+            padding = Padding(lengths, torch.arange(inputs.shape[1], device=inputs.device) < lengths[:, None])
+        unused = torch.zeros(inputs.shape[0], dtype=torch.long, device=inputs.device)
+        output: Tensor = self.task(Batch(inputs, unused, unused, padding))
+        return output
+
+
+def sample_inputs(task: TaskModule, spec: DataSpec, *, batch: int, seed: int) -> tuple[Tensor, ...]:
+    """Random inputs of the task's sizes, and lengths where samples differ in length.
+
+    Raises LabError for a task whose inputs are more than one tensor.
+    """
+    example = task.example()
+    if example.structure is not None or example.context is not None or len(example.inputs) != len(example):
+        raise LabError(
+            f"{spec.name}: its inputs are graphs, pairs or have a context, which a program of one tensor cannot take; "
+            "use format=safetensors"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch, *example.inputs.shape[1:])
+    if example.inputs.is_floating_point():
+        inputs = torch.randn(shape, generator=generator)
+    else:
+        inputs = torch.randint(1, max(2, spec.vocab_size), shape, generator=generator)
+    if not spec.ragged:
+        return (inputs,)
+    return inputs, torch.randint(1, shape[1] + 1, (batch,), generator=generator).clamp_min(2)
+
+
+def exported(task: TaskModule, spec: DataSpec) -> torch.export.ExportedProgram:
+    """The task as a program of plain torch operators, for batches of any size; shorter sequences are padded.
+
+    Raises LabError with torch's reason if the model cannot be exported.
+    """
+    arguments = sample_inputs(task, spec, batch=3, seed=0)
+    batch = torch.export.Dim("batch", min=1, max=MOST)
+    sizes = tuple({0: batch} for _ in arguments)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(Function(task), arguments, dynamic_shapes=sizes)
+            plain: torch.export.ExportedProgram = program.run_decompositions(
+                {torch.ops.sliceformer_lab.shift_sort.default: decomposed}
+            )
+            return plain
+    except Exception as error:  # torch's own, of many kinds
+        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        raise LabError(f"torch.export cannot export this model ({reason}); use format=safetensors") from error
+
+
+def write_program(program: torch.export.ExportedProgram, file: Path) -> Predict:
+    """Saves a program and returns what the file computes."""
+    torch.export.save(program, file)
+    module: Predict = torch.export.load(file).module()
+    return module
+
+
+def write_onnx(task: TaskModule, spec: DataSpec, program: torch.export.ExportedProgram, file: Path) -> Predict:
+    """Writes a program as ONNX and returns what ONNX Runtime computes from the file.
+
+    Raises LabError if a package is missing, or an operator has no counterpart.
+    """
+    try:
+        import onnxruntime
+        from onnxscript import opset18
+    except ImportError as error:
+        raise LabError(f"format=onnx needs {error.name}; run pip install 'sliceformer-lab[export]'") from error
+
+    op: Any = opset18
+
+    def stable_sort(x: Any, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+        """ONNX's TopK, which puts equal values in their order; torch has no translation of its own."""
+        del stable
+        size = op.Reshape(op.Gather(op.Shape(x), op.Constant(value_ints=[dim])), op.Constant(value_ints=[1]))
+        return op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
+
+    level = logging.root.manager.disable
+    logging.disable(logging.INFO)  # onnx_ir reports each of its passes, and fails if a handler prints that
+    try:
+        found = torch.onnx.export(
+            program,
+            sample_inputs(task, spec, batch=3, seed=0),
+            dynamo=True,
+            verbose=False,
+            custom_translation_table={torch.ops.aten.sort.stable: stable_sort},
+        )
+        if found is None:
+            raise LabError("torch.onnx.export returned no program")
+        found.save(file)
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of torch, onnxscript or ONNX Runtime
+        lines = [line for line in str(error).splitlines() if "No ONNX function" in line] or str(error).splitlines()[:1]
+        raise LabError(f"this model cannot be exported to ONNX ({' '.join(lines)}); use format=torch_export") from error
+    finally:
+        logging.disable(level)
+    names = [value.name for value in session.get_inputs()]
+
+    def predict(*arguments: Tensor) -> Tensor:
+        values = {name: argument.numpy() for name, argument in zip(names, arguments, strict=True)}
+        return torch.from_numpy(session.run(None, values)[0])
+
+    return predict

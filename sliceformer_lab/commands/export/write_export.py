@@ -1,0 +1,88 @@
+"""Writes an export folder: the model, its card and the preprocessing; compares it with the model of the run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from sliceformer_lab.commands.export.card import model_card
+from sliceformer_lab.commands.export.export_options import ExportOptions, Format
+from sliceformer_lab.commands.export.program import (
+    Function,
+    Predict,
+    exported,
+    sample_inputs,
+    write_onnx,
+    write_program,
+)
+from sliceformer_lab.config.schema import allowed_too
+from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.training.exported_model import load_export, save_export
+from sliceformer_lab.training.saved_run import Run, load_run
+
+TOLERANCE = 1e-4  # largest difference of an output, relative to the largest output
+BATCHES = (1, 2, 5)  # samples in the batches that are compared
+PREPROCESSING = ("preprocessing.json", "tokenizer.json")  # of a run folder: class names, sizes, word pieces
+
+
+def run(options: ExportOptions) -> None:
+    """Writes the export. Raises LabError, and then leaves no folder."""
+    source = Path(options.resume).expanduser()
+    opened = load_run(source)
+    folder = Path(options.output).expanduser() if options.output else source / "export" / options.format
+    if folder.exists():
+        raise ConfigError(f"output={folder}: this folder exists already; name a new one")
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        difference = _write(opened, options.format, unfinished)
+        copied = [name for name in PREPROCESSING if (source / name).is_file()]
+        for name in copied:
+            shutil.copy2(source / name, unfinished / name)
+        write_text(unfinished / "README.md", model_card(opened, options.format, difference, copied))
+        unfinished.replace(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"the exported model gives the outputs of the run's, up to {difference:.1e} (relative)")
+    console.print(str(folder), markup=False)
+
+
+def _write(opened: Run, form: Format, folder: Path) -> float:
+    """Writes the model; returns its largest relative difference from the run's."""
+    task, spec = opened.model, opened.data.spec
+    if form == "safetensors":
+        save_export(folder, opened)
+        loaded = load_export(folder, allowed_too())
+        with torch.no_grad():
+            return _difference([(loaded(task.example()), task(task.example()))])
+    program = exported(task, spec)
+    predict: Predict
+    if form == "onnx":
+        predict = write_onnx(task, spec, program, folder / "model.onnx")
+    else:
+        predict = write_program(program, folder / "model.pt2")
+    function = Function(task)
+    pairs = []
+    with torch.no_grad():
+        for batch in BATCHES:
+            arguments = sample_inputs(task, spec, batch=batch, seed=batch)
+            pairs.append((predict(*arguments), function(*arguments)))
+    return _difference(pairs)
+
+
+def _difference(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
+    """The largest difference relative to the largest output. Raises LabError if it is above the tolerance."""
+    largest = max(float(expected.abs().max()) for _, expected in pairs)
+    difference = max(float((given - expected).abs().max()) for given, expected in pairs) / max(largest, 1e-12)
+    if not difference <= TOLERANCE:
+        raise LabError(
+            f"the exported model differs from the run's by {difference:.1e} of the largest output, more than "
+            f"{TOLERANCE:.0e}; nothing was written"
+        )
+    return difference

@@ -1,0 +1,42 @@
+"""The command `predict`. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.jobs import command_options
+from sliceformer_lab.commands.predict.predict_options import PredictOptions
+
+COLUMNS = {
+    "place": "file, or file and line, of each input; the rows have the order of the inputs",
+    "text or smiles": "the input, where it is one of these",
+    "prediction": "the name of the class; or prediction_TARGET, a number or a label 0 or 1",
+    "probability_NAME": "of each class or label",
+    "error": "why an input has no prediction",
+}
+
+
+def job(cfg: DictConfig, folder: Path) -> None:
+    """Validate the options, predict the inputs and write the table. Raises LabError."""
+    options = command_options(cfg, PredictOptions, COMMAND.config_name)
+    from sliceformer_lab.commands.predict.predict_inputs import run
+
+    run(options, folder)
+
+
+COMMAND = Command(
+    word="predict",
+    summary="Predict new inputs with a trained model.",
+    arguments="resume=RUN input=FILE [KEY=VALUE ...]",
+    examples={
+        "resume=RUN input=new.csv": "the texts or SMILES of a table, in the column that the run was trained on",
+        "resume=RUN input=new.csv column=abstract": "in another column",
+        "resume=RUN input=molecules.smi": "a SMILES a line, with a name after it if there is one",
+        "resume=RUN input=pictures output=cats.csv": "every picture or cloud in a folder and the folders in it",
+    },
+    sections=lambda: {"Columns of the table": COLUMNS},
+    job=job,
+)

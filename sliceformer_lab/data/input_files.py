@@ -1,0 +1,114 @@
+"""New inputs for a trained model: from a table, a file with one input a line, or files of pictures or clouds."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from sliceformer_lab.data.images.folders import ENDINGS as PICTURES
+from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
+from sliceformer_lab.data.points.clouds import read_cloud
+from sliceformer_lab.data.spec import Content, ContentKind
+from sliceformer_lab.data.table_files import READERS, ending_of, rows_and_errors
+from sliceformer_lab.errors import DataError
+
+LINES = {"text": (".txt",), "smiles": (".smi", ".smiles", ".txt")}  # endings of files with one input a line
+
+
+@dataclass(frozen=True)
+class NewInput:
+    """An input to predict, or the error in its place if it cannot be read."""
+
+    place: str  # "new.csv, line 7", or a file
+    content: Content | DataError
+
+
+def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[NewInput]:
+    """The inputs of one kind in a file or folder, in its order. `column` holds the inputs of a table.
+
+    Raises DataError if there are none, or if the file cannot hold any.
+    """
+    if not path.exists():
+        raise DataError(f"input={path} is missing; name a file{' or folder' if kind in ('picture', 'cloud') else ''}")
+    if kind in ("picture", "cloud"):
+        found = _files(path, PICTURES if kind == "picture" else CLOUDS, kind)
+    elif path.is_file() and ending_of(path) in LINES[kind]:
+        found = _lines(path, names=kind == "smiles")
+    elif path.is_file() and ending_of(path) in READERS:
+        found = _fields(path, column or kind)
+    else:
+        raise DataError(
+            f"input={path} holds no {'texts' if kind == 'text' else 'SMILES'} that can be read; give a file that ends "
+            f"in {', '.join((*LINES[kind], *READERS))}"
+        )
+    empty = True
+    for one in found:
+        yield one
+        empty = False
+    if empty:
+        raise DataError(f"input={path} is empty")
+
+
+def given_inputs(contents: Sequence[Content | Path], kind: ContentKind) -> Iterator[NewInput]:
+    """The inputs in a sequence: texts or SMILES, arrays, or paths of pictures or clouds."""
+    for number, content in enumerate(contents):
+        if isinstance(content, np.ndarray) or (isinstance(content, str) and kind in ("text", "smiles")):
+            yield NewInput(f"input {number}", content)
+        else:
+            yield _read(Path(content), str(content), kind)
+
+
+def read_picture(path: Path) -> np.ndarray:
+    """The picture in a file, (H, W, 3) uint8. Raises DataError."""
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
+        raise DataError(f"it cannot be read as an image ({error})") from error
+
+
+def _files(path: Path, endings: set[str], kind: ContentKind) -> Iterator[NewInput]:
+    if path.is_file():
+        files = [path]
+    else:
+        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
+        if not files:
+            raise DataError(f"input={path} holds no {kind}s ({', '.join(sorted(endings))})")
+    for file in files:
+        yield _read(file, file.name if path.is_file() else file.relative_to(path).as_posix(), kind)
+
+
+def _read(file: Path, place: str, kind: ContentKind) -> NewInput:
+    try:
+        return NewInput(place, read_picture(file) if kind == "picture" else read_cloud(file))
+    except DataError as error:
+        return NewInput(place, error)
+
+
+def _lines(path: Path, names: bool) -> Iterator[NewInput]:
+    """One input a line; with `names`, a word and the name of the molecule after it."""
+    for number, raw in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+        place = f"{path.name}, line {number}"
+        try:
+            line = raw.decode("utf-8").removeprefix("\ufeff" if number == 1 else "").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            yield NewInput(place, DataError(f"it is not UTF-8 ({error.reason})"))
+            continue
+        word, *name = line.split(maxsplit=1) if names and line.strip() else [line]
+        yield NewInput(f"{place} ({name[0].strip()})" if name else place, word)
+
+
+def _fields(path: Path, column: str) -> Iterator[NewInput]:
+    """The fields of one column of a table; a row that cannot be read is bad, and the rows after it are read."""
+    for place, row in rows_and_errors(path):
+        short = Path(place).name
+        if isinstance(row, DataError):
+            yield NewInput(short, DataError(f"it {str(row).removeprefix(place).strip()}"))
+        elif column not in row:
+            raise DataError(f"{path} has no column {column!r}; name one of {', '.join(row)} by column=")
+        elif isinstance(row[column], str):
+            yield NewInput(short, row[column])
+        else:
+            yield NewInput(short, DataError(f"{column} is {row[column]!r}, not a text"))

@@ -1,0 +1,60 @@
+"""`shift_sort` in operators that every export format has, for inference outside this package."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def decomposed(
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+    backend: str | None,
+    save: bool,
+) -> tuple[Tensor, Tensor]:
+    """The custom operator behind `shift_sort` as gathers and one sort: (B, N, C) -> (B, N, C), and nothing saved.
+
+    Equal to the operator for values without NaN.
+    """
+    del backend, save
+    x = v.mT  # (B, C, N)
+    num_tokens = x.shape[2]
+    slots = torch.arange(num_tokens, device=v.device).expand(x.shape)
+    source = slots
+    padding = None if lengths is None else slots >= lengths[:, None, None]
+    if steps is not None:
+        if reference:
+            steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
+        count = num_tokens if lengths is None else lengths[:, None, None]
+        source = (slots - steps[:, None]) % count
+        source = source if padding is None else torch.where(padding, slots, source)
+    if group_size != 1:
+        keys = x.gather(2, source)
+        if descending is not None:
+            down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)
+            keys = torch.where(down[:, :num_tokens], -keys, keys)
+        if padding is not None:
+            keys = keys.masked_fill(padding, torch.inf)
+        source = _sort_windows(source, keys, group_size)
+        if reference:
+            ranks = source[:, :1].argsort(dim=2)
+            source = source.gather(2, ranks.expand_as(source))
+    moved = x.gather(2, source)
+    moved = moved if padding is None else moved.masked_fill(padding, 0.0)
+    return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
+
+
+def _sort_windows(source: Tensor, keys: Tensor, size: int) -> Tensor:
+    """`source` in stable order of its keys inside each window of `size` slots. (B, C, N) -> (B, C, N)."""
+    num_tokens = keys.shape[2]
+    if size == num_tokens:
+        return source.gather(2, keys.sort(dim=2, stable=True).indices)
+    tail = -num_tokens % size
+    keys = torch.nn.functional.pad(keys, (0, tail), value=torch.inf)
+    padded = torch.nn.functional.pad(source, (0, tail))
+    order = torch.unflatten(keys, 2, (-1, size)).sort(dim=3, stable=True).indices
+    return torch.unflatten(padded, 2, (-1, size)).gather(3, order).flatten(2)[..., :num_tokens]

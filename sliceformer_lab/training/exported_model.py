@@ -1,0 +1,50 @@
+"""A model as weights and configuration in a folder, apart from its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from sliceformer_lab.config.old_options import current_config
+from sliceformer_lab.config.schema import allowed_targets
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.files import whole_file, write_json
+from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.saved_run import Run
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+NODES = ("task", "encoder", "block", "attention", "optim")
+
+
+def save_export(folder: Path, run: Run) -> None:
+    """Writes the weights and the configuration of a run's model into an existing folder."""
+    weights = {name: tensor.clone().contiguous() for name, tensor in run.model.state_dict().items()}
+    with whole_file(folder / WEIGHTS) as unfinished:
+        save_file(weights, unfinished)
+    write_json(folder / CONFIG, {"nodes": {name: run.config[name] for name in NODES}, "data": asdict(run.data.spec)})
+
+
+def load_export(folder: str | Path, allow_targets: Sequence[str] = ()) -> TaskModule:
+    """The model in a folder that `export format=safetensors` wrote, in evaluation mode; call it with a `Batch`.
+
+    A model of the user's own code needs `allow_targets`, as in `load_run`. Raises RunFolderError if the folder holds
+    none, and ConfigError for code that is not allowed.
+    """
+    path = Path(folder)
+    try:
+        content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        weights = load_file(path / WEIGHTS)
+        nodes, sizes = content["nodes"], content["data"]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise RunFolderError(f"{path} holds no exported model ({error})") from error
+    with allowed_targets(list(allow_targets)):
+        task = build_task(current_config(nodes), DataSpec.from_json(sizes))
+    task.load_state_dict(weights)
+    return task.eval()

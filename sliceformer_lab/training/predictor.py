@@ -1,0 +1,105 @@
+"""Predictions of a trained model for new inputs, from nothing but the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sliceformer_lab.data.input_files import NewInput, read_inputs
+from sliceformer_lab.data.spec import ContentKind, DataSpec
+from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.training.build import build_data
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
+from sliceformer_lab.training.prediction_table import Names, Row, has_rows, outcomes, read_preprocessing
+
+POOL = 2_048  # inputs of different lengths that are sorted by length at a time
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with what encodes new inputs and names its outputs."""
+
+    task: TaskModule  # with its trained weights, in evaluation mode
+    data: DataModule
+    spec: DataSpec
+    names: Names
+
+    @classmethod
+    def of_run(cls, folder: Path, config: Mapping[str, Any], task: TaskModule) -> Predictor:
+        """The predictor of a run whose trained task is `task`.
+
+        Raises RunFolderError if the run did not save how to encode inputs, and LabError if its data have no raw inputs.
+        """
+        data = build_data(config, folder)
+        saved = read_preprocessing(folder)
+        if not data.takes_new or (saved is not None and not has_rows(task, _zeros(saved[1]), saved[1])):
+            raise LabError(
+                f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures and clouds "
+                "with classes or numbers do"
+            )
+        if saved is None:
+            raise RunFolderError(
+                f"{folder} does not say how to encode new inputs, because it was trained by an earlier version; "
+                f"mode=eval resume={folder} adds this if its data are still there"
+            )
+        return cls(task, data, *saved)
+
+    @property
+    def kind(self) -> ContentKind:
+        """What the model reads."""
+        if self.data.content_kind is None:
+            raise TypeError(f"{self.data.title} takes new inputs, but has no content_kind")
+        return self.data.content_kind
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the rows."""
+        return ("place", *self._content_column, *outcomes(self.task, _zeros(self.names), self.names)[0], "error")
+
+    @property
+    def _content_column(self) -> tuple[str, ...]:
+        return (self.kind,) if self.kind in ("text", "smiles") else ()
+
+    def read(self, path: Path, column: str | None) -> Iterator[NewInput]:
+        """The inputs in a file or folder; of a table, in `column` or the one that the run was trained on."""
+        return read_inputs(path, self.kind, column or self.data.content_column)
+
+    def rows(self, inputs: Iterable[NewInput]) -> Iterator[Row]:
+        """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""
+        rest, size = iter(inputs), self.data.eval_batch_size
+        while pool := list(islice(rest, max(POOL, size) if self.spec.ragged else size)):
+            yield from self._predicted(pool, size)
+
+    def _predicted(self, pool: Sequence[NewInput], size: int) -> list[Row]:
+        rows: list[Row] = []
+        encoded: dict[int, Any] = {}
+        for number, one in enumerate(pool):
+            row: Row = {"place": one.place, **dict.fromkeys(self._content_column, one.content)}
+            try:
+                if isinstance(one.content, DataError):
+                    raise one.content
+                encoded[number] = self.data.encode_one(one.content)
+            except DataError as error:
+                row = {"place": one.place, "error": str(error)}
+            rows.append(row)
+        by_length = sorted(encoded, key=lambda number: len(encoded[number]))
+        for start in range(0, len(by_length), size):
+            some = by_length[start : start + size]
+            for number, outcome in zip(some, self._outcomes([encoded[number] for number in some]), strict=True):
+                rows[number] |= outcome
+        return rows
+
+    def _outcomes(self, encoded: Sequence[Any]) -> list[Row]:
+        with torch.inference_mode():
+            outputs = self.task.predicted(self.data.collate(encoded).to(self.task.device))
+        return outcomes(self.task, outputs.cpu(), self.names)
+
+
+def _zeros(names: Names) -> torch.Tensor:
+    """Outputs (1, n) of a model with these names."""
+    return torch.zeros(1, len(names.classes or names.targets))

@@ -1,0 +1,112 @@
+"""Exported models give the outputs of the run's model, and say how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from support import official_files
+
+from sliceformer_lab import load_export, load_run
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.permute import shift_sort
+from sliceformer_lab.permute.exported import decomposed
+
+SMALL = ("encoder=tiny", "optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null")
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    def call(*words: str) -> Path:
+        folder = tmp_path_factory.mktemp("run") / "run"
+        assert main([*SMALL, *words, f"hydra.run.dir={folder}"]) == 0
+        return folder
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run(train: Callable[..., Path]) -> Path:
+    """A run of CSP and Sliceformer on a few digits."""
+    return train("attention=hybrid", "attention.pattern=[csp,sliceformer]", "data.limit_train=64", "data.limit_eval=64")
+
+
+def images(count: int) -> torch.Tensor:
+    return torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(count))
+
+
+def expected(run: Path, inputs: torch.Tensor) -> torch.Tensor:
+    none = torch.zeros(len(inputs), dtype=torch.long)
+    with torch.no_grad():
+        return load_run(run).model(Batch(inputs, none, none))
+
+
+def test_safetensors_and_configuration_load_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", f"resume={run}"]) == 0
+    folder = run / "export" / "safetensors"
+    assert str(folder) in capsys.readouterr().out
+    none = torch.zeros(4, dtype=torch.long)
+    outputs = load_export(folder)(Batch(images(4), none, none))
+    torch.testing.assert_close(outputs, expected(run, images(4)), rtol=0, atol=0)
+    card = (folder / "README.md").read_text()
+    for fact in (
+        "| seeds | seed 0, split seed 0 |",
+        "| test/accuracy |",
+        "pattern=['csp', 'sliceformer']",
+        "load_export",
+    ):
+        assert fact in card
+    assert main(["export", f"resume={run}"]) == 1
+    assert "this folder exists already; name a new one" in capsys.readouterr().err
+    with pytest.raises(RunFolderError, match="holds no exported model"):
+        load_export(run)
+
+
+def test_torch_program_needs_no_operator_of_ours(run: Path, tmp_path: Path) -> None:
+    assert main(["export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}"]) == 0
+    program = torch.export.load(tmp_path / "model" / "model.pt2")
+    assert not [node.target for node in program.graph.nodes if "sliceformer_lab" in str(node.target)]
+    for count in (1, 7):
+        torch.testing.assert_close(program.module()(images(count)), expected(run, images(count)))
+
+
+def test_onnx_runtime_gives_the_same_outputs(run: Path) -> None:
+    assert main(["export", f"resume={run}", "format=onnx"]) == 0
+    session = onnxruntime.InferenceSession(run / "export" / "onnx" / "model.onnx")
+    for count in (1, 7):
+        outputs = session.run(None, {session.get_inputs()[0].name: images(count).numpy()})[0]
+        np.testing.assert_allclose(outputs, expected(run, images(count)).numpy(), atol=1e-5)
+
+
+def test_a_model_of_texts_takes_lengths(train: Callable[..., Path], tmp_path: Path) -> None:
+    table = official_files.texts(tmp_path)
+    run = train("task=text_csv", f"data.file={table}", f"data.root={tmp_path}", "data.max_len=20", "attention=csp")
+    assert main(["export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}"]) == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "(B, 20) int64" in card and "model(inputs, lengths)" in card
+
+
+def test_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sliceformer_lab.commands.export.write_export.TOLERANCE", -1.0)
+    assert main(["export", f"resume={run}", f"output={tmp_path / 'model'}"]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("group_size", [1, 2, 3, 13])
+@pytest.mark.parametrize("padded", [False, True])
+def test_decomposed_operator_equals_the_operator(group_size: int, padded: bool, reference: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    v = torch.randint(-3, 4, (3, 13, 6), generator=generator).float()  # with ties
+    steps = torch.arange(6) * 5
+    lengths = torch.tensor([13, 1, 8]) if padded else None
+    down = torch.rand(-(-13 // group_size), 6, generator=generator) < 0.5
+    given = (v, steps, lengths, down, group_size, reference, None, False)
+    wanted = shift_sort(v, steps, group_size=group_size, lengths=lengths, descending=down, reference=reference)
+    torch.testing.assert_close(decomposed(*given)[0], wanted, rtol=0, atol=0)
