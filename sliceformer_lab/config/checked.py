@@ -23,6 +23,8 @@ class RootConfig(BaseModel):
     seed: Natural
     mode: Literal["train", "eval"]
     resume: str | None
+    reference: Literal["auto"] | None = None  # runs of older versions have none
+    pictures: bool = True
     selection: Literal["best_val", "last", "best_test"]
     allow_targets: list[str]
     tags: list[str]

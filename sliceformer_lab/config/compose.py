@@ -1,5 +1,6 @@
 """Composes configurations: the whole one of a job, one option of a group, and values that depend on the choices.
 
+Options come from our folder, from the plugins that are installed, and from the folders that the command line names.
 Nothing here imports torch.
 """
 
@@ -20,6 +21,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, Node, OmegaConf, open_dic
 from omegaconf.errors import MissingMandatoryValue
 
 from sliceformer_lab import conf
+from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError, nearest
 
 CONF_DIR = Path(conf.__file__).parent
@@ -27,14 +29,70 @@ MANY = 50  # options of a group; more are too many to list in a message
 LEFT_OUT = "(left out)"  # the value of a key that the chosen option does not have; `plain_values` drops the key
 
 
+_named_too: tuple[Path, ...] = ()
+
+
+def conf_folders() -> tuple[Path, ...]:
+    """The folders of options: ours, those of plugins, and those that `with_conf_folders` adds at the moment.
+
+    Raises ConfigError if two of them have an option of one name, as the first would silently win.
+    """
+    return _distinct((CONF_DIR, *(plugin.conf for plugin in plugins()), *_named_too))
+
+
+@cache
+def _distinct(folders: tuple[Path, ...]) -> tuple[Path, ...]:
+    unique = tuple(dict.fromkeys(folders))
+    homes: dict[Path, Path] = {}
+    for folder in unique:
+        for group in sorted(path.name for path in CONF_DIR.iterdir() if path.is_dir()):
+            for file in (folder / group).rglob("*.yaml"):
+                option = file.relative_to(folder)
+                if option in homes:
+                    raise ConfigError(f"{homes[option] / option} and {file} are options of one name; rename one")
+                homes[option] = folder
+    return unique
+
+
+@contextmanager
+def with_conf_folders(folders: Sequence[str | Path]) -> Iterator[None]:
+    """Adds folders of options, each with a sub-folder for a group, such as FOLDER/attention/my_attn.yaml.
+
+    Raises ConfigError if one does not exist.
+    """
+    global _named_too
+    paths = [Path(folder).expanduser().resolve() for folder in folders]
+    if missing := [path for path in paths if not path.is_dir()]:
+        raise ConfigError(f"{missing[0]}: there is no such folder of options")
+    before = _named_too
+    _named_too = (*before, *paths)
+    try:
+        yield
+    finally:
+        _named_too = before
+
+
+def search_path(folders: Sequence[Path]) -> list[str]:
+    """The override that gives Hydra these folders; [] if there are none."""
+    return [f"hydra.searchpath=[{','.join(repr(f'file://{folder}') for folder in folders)}]"] if folders else []
+
+
 def option_names(group: str) -> list[str]:
     """The options of a group such as 'attention', sorted; those in a sub-folder as folder/option.
 
     A folder whose name begins with _ holds parts of options, which cannot be chosen by themselves.
     """
-    root = CONF_DIR / group
-    names = sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))
-    return [name for name in names if not any(part.startswith("_") for part in name.split("/"))]
+    roots = [folder / group for folder in conf_folders()]
+    files = [file.relative_to(root).with_suffix("") for root in roots for file in root.rglob("*.yaml")]
+    return sorted(name.as_posix() for name in files if not any(part.startswith("_") for part in name.parts))
+
+
+def option_file(group: str, name: str) -> Path:
+    """The YAML file of an option. Raises ConfigError if there is none."""
+    for folder in conf_folders():
+        if (file := folder / group / f"{name}.yaml").is_file():
+            return file
+    raise ConfigError(no_such_option(group, name, option_names(group)))
 
 
 def no_such_option(group: str, name: str, names: list[str]) -> str:
@@ -53,17 +111,18 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     node is checked (`sliceformer_lab.config.schema.check_node`). Works inside a running Hydra application.
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
-    return deepcopy(_composed(group, name, tuple(overrides)))
+    return deepcopy(_composed(group, name, tuple(overrides), conf_folders()))
 
 
 @cache  # composing takes as long as building a small model
-def _composed(group: str, name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
     try:
         with _own_hydra():
-            config = compose(overrides=[f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)])
+            choice = [f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)]
+            config = compose(overrides=[*search_path(folders[1:]), *choice])
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
     return plain_values(config[group])
@@ -71,7 +130,7 @@ def _composed(group: str, name: str, overrides: tuple[str, ...]) -> dict[str, An
 
 def written_option(group: str, name: str) -> dict[str, Any]:
     """What the YAML file of an option itself says, before anything is composed."""
-    return plain_values(OmegaConf.load(CONF_DIR / group / f"{name}.yaml"), resolve=False)
+    return plain_values(OmegaConf.load(option_file(group, name)), resolve=False)
 
 
 def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
@@ -79,8 +138,9 @@ def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[
 
     Raises Hydra's errors.
     """
+    words = [*search_path(conf_folders()[1:]), *overrides]
     with _own_hydra():
-        return plain_values(compose(config_name, overrides=list(overrides), return_hydra_config=True), resolve=False)
+        return plain_values(compose(config_name, overrides=words, return_hydra_config=True), resolve=False)
 
 
 def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
@@ -89,8 +149,9 @@ def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
     Works inside a running Hydra application. Raises Hydra's and OmegaConf's errors.
     """
     register_choices()
+    words = [*search_path(conf_folders()[1:]), *overrides]
     with _own_hydra():
-        config = compose("config", overrides=list(overrides), return_hydra_config=True)
+        config = compose("config", overrides=words, return_hydra_config=True)
     instance = HydraConfig.instance()
     running = instance.cfg
     try:
@@ -141,17 +202,14 @@ def _otherwise(default: tuple[Any, ...], node: Node) -> Any:
 
 
 def chosen_options(group: str) -> dict[str, Any]:
-    """What the YAML of the current job's choice in a group says; it may be in a folder that --config-dir names."""
-    runtime = HydraConfig.get().runtime
-    places = [source.path for source in runtime.config_sources if source.schema == "file"]
-    return _options_in(group, runtime.choices[group], tuple(place for place in places if Path(place) != CONF_DIR))
+    """What the YAML of the current job's choice in a group says, with the files that it starts from."""
+    return _options_in(group, HydraConfig.get().runtime.choices[group], conf_folders())
 
 
 @cache
-def _options_in(group: str, name: str, places: tuple[str, ...]) -> dict[str, Any]:
-    search = [f"hydra.searchpath=[{','.join(repr(f'file://{place}') for place in places)}]"] if places else []
+def _options_in(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
     with _own_hydra():
-        return plain_values(compose(overrides=[*search, f"+{group}={name}"])[group], resolve=False)
+        return plain_values(compose(overrides=[*search_path(folders[1:]), f"+{group}={name}"])[group], resolve=False)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -17,10 +16,8 @@ from sliceformer_lab.config.schema import nearest
 from sliceformer_lab.errors import LabError
 
 
-def explain(
-    error: Exception, overrides: Sequence[str], config_dir: str | None = None, config_name: str = "config"
-) -> str:
-    """The sentence for an error raised while composing `overrides`; `config_dir` may hold further options."""
+def explain(error: Exception, overrides: Sequence[str], config_name: str = "config") -> str:
+    """The sentence for an error raised while composing `overrides`."""
     ours = _lab_error(error)
     if ours is not None:
         return str(ours)
@@ -31,7 +28,7 @@ def explain(
     if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):
         return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
-        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_dir, config_name)]
+        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_name)]
     except (HydraException, ValueError):
         faults = []
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
@@ -60,14 +57,13 @@ def _jobs(overrides: Sequence[str]) -> list[list[str]]:
     return BasicSweeper.split_arguments(parsed, None)[0]
 
 
-def _faults(overrides: list[str], config_dir: str | None, config_name: str) -> list[str]:
+def _faults(overrides: list[str], config_name: str) -> list[str]:
     """A sentence for each wrong override of one job; its group options all exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
     groups = list(compose_root([], config_name)["hydra"]["runtime"]["choices"])
-    search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
-    chosen = [o for o in parsed if o.key_or_group in (*groups, "hydra.searchpath")]
+    chosen = [o for o in parsed if o.key_or_group in groups]
     faults = [fault for o in chosen if (fault := _choice_fault(o))]
-    root = compose_root([*search, *(str(o.input_line) for o in chosen if not _choice_fault(o))], config_name)
+    root = compose_root([str(o.input_line) for o in chosen if not _choice_fault(o)], config_name)
     return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root, groups))]
 
 

@@ -37,6 +37,10 @@ MOVED = {
     "sliceformer_lab.encoder.set": "sliceformer_lab.encoder.set_block",
     "sliceformer_lab.loggers": "sliceformer_lab.training.loggers",
     "sliceformer_lab.optim": "sliceformer_lab.training.optim",
+    **{
+        f"{room}tasks.graph.GraphRegression": "sliceformer_lab.tasks.graph.Graphormer"
+        for room in ("", "sliceformer_lab.")
+    },
 }
 
 

@@ -25,7 +25,7 @@ def without_gone(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a run, by node, without those that are gone and had their default."""
     current = dict(options)
     for name, gone in _GONE.items():
-        if isinstance(node := options.get(name), dict):
+        if isinstance(node := options.get(name), dict) and _is_ours(node):
             current[name] = {key: value for key, value in node.items() if key not in gone or value != gone[key]}
     return current
 
@@ -34,16 +34,32 @@ def current_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration in today's options. Raises ConfigError for one that has no translation."""
     current = without_gone(config)
     data = current.get("data")
-    if isinstance(data, dict) and "bucket" in data and "bucket_share" not in data:
-        current["data"] = data | {"bucket_share": 1.0}  # pools of 50 batches, which can be all the data
+    if isinstance(data, dict) and _is_ours(data):
+        current["data"] = _behaviour(data) | data
     if isinstance(attention := current.get("attention"), dict):
         current["attention"] = current_attention(attention, "attention")
     return current
 
 
+def _behaviour(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that an old data node lacks, with values that keep what it did."""
+    if "bucket" in data:
+        own_molecules = {"kind": "regression"} if "smiles_column" in data else {}
+        return {"bucket_share": 1.0} | own_molecules  # pools of 50 batches, which can be all the data
+    match str(data.get("_target_")).rpartition(".")[2]:
+        case "PointFolder":
+            return {"cache": f"{data['root']}/.cache", "frequencies": 0}
+        case "ImageFolder":
+            return {"memory": 0.0, "smallest_crop": 0.08, "mirror": True}
+        case _:
+            return {}
+
+
 def current_attention(node: Mapping[str, Any], where: str) -> dict[str, Any]:
     """An attention node in today's options. Raises ConfigError for a number of groups that has no translation."""
     options = dict(node)
+    if not _is_ours(options):
+        return options
     target = str(options.get("_target_"))
     if target in _HYBRIDS:
         options.pop("members", None)  # what `pattern` and `options` name, filled in by the run
@@ -62,3 +78,11 @@ def current_attention(node: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"set {where}.group_size to the longest sequence divided by {groups}"
         )
     return options
+
+
+def _is_ours(node: Mapping[str, Any]) -> bool:
+    """Whether a node names our code, not the user's, whose options are not ours to translate.
+
+    The nodes in a summary name no code.
+    """
+    return str(node.get("_target_", "sliceformer_lab.")).startswith("sliceformer_lab.")

@@ -2,14 +2,16 @@
 
 A node is a mapping with a `_target_`. The keyword-only arguments of the target are the schema of the node. A node is
 checked once and is a `CheckedNode` from then on. Nothing here imports torch, so that wrong options are reported before
-the slow imports.
+the slow imports. Only code of allowed packages is loaded: a file alone never adds one, the command line or the caller
+does.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -18,6 +20,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from sliceformer_lab.config.moved import current_target
+from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.errors import ConfigError
 
 ALLOWED_PREFIXES = (
@@ -29,7 +32,7 @@ ALLOWED_PREFIXES = (
     "pytorch_lightning.",
 )
 MODEL_NODES = ("encoder", "block", "attention", "optim")
-_extra_prefixes: tuple[str, ...] = ()
+_allowed_too: tuple[str, ...] = ()
 
 Node = Mapping[str, Any]
 
@@ -37,11 +40,13 @@ __all__ = [
     "CheckedNode",
     "ConfigError",
     "Node",
-    "allow_targets",
+    "allowed_targets",
+    "allowed_too",
     "check_node",
     "construct",
     "locate",
     "nearest",
+    "positional",
     "schema",
 ]
 
@@ -54,41 +59,66 @@ class CheckedNode:
     options: Mapping[str, Any]
     where: str  # the node's place in the configuration, for messages
 
+    @property
+    def name(self) -> str:
+        """The dotted name of the target."""
+        return f"{self.target.__module__}.{self.target.__qualname__}"
+
     def build(self, *spec: Any) -> Any:
         """The target called with `spec` positionally and the options.
 
-        Raises ConfigError if the constructor refuses the values of the options.
+        Raises ConfigError if it does not take these arguments, or refuses the values of the options.
         """
+        try:
+            inspect.signature(self.target).bind(*spec, **self.options)
+        except TypeError as error:
+            raise ConfigError(f"{self.where}: {self.name} cannot be called as the framework does ({error})") from error
         try:
             return self.target(*spec, **self.options)
         except ValueError as error:
             raise ConfigError(f"{self.where}: {error}") from error
 
 
-def allow_targets(prefixes: object) -> None:
-    """Let `_target_` name code of these packages too. Call it only with what the command line gives."""
-    global _extra_prefixes
-    if not isinstance(prefixes, list) or not all(isinstance(p, str) and p.strip(".") for p in prefixes):
+@contextmanager
+def allowed_targets(prefixes: Any) -> Iterator[None]:
+    """Lets `_target_` name code of these packages too. Call it only with what the command line or the caller gives.
+
+    Raises ConfigError if it is not a list of packages.
+    """
+    global _allowed_too
+    given = [p for p in prefixes if isinstance(p, str) and p.strip(".")] if isinstance(prefixes, list | tuple) else None
+    if given is None or len(given) < len(prefixes):
         raise ConfigError(f"allow_targets: given {prefixes!r}, should be a list of packages such as [my_package.]")
-    _extra_prefixes = tuple(p if p.endswith(".") else p + "." for p in prefixes)
+    before = _allowed_too
+    _allowed_too += tuple(prefix if prefix.endswith(".") else f"{prefix}." for prefix in given)
+    try:
+        yield
+    finally:
+        _allowed_too = before
+
+
+def allowed_too() -> tuple[str, ...]:
+    """The packages that `allowed_targets` adds at the moment."""
+    return _allowed_too
 
 
 def locate(target: str, where: str = "_target_") -> Any:
     """The class or function of a dotted name. Raises ConfigError if it is not allowed or not there."""
     target = current_target(target)
-    if not target.startswith(ALLOWED_PREFIXES + _extra_prefixes):
+    allowed = (*ALLOWED_PREFIXES, *(f"{plugin.package}." for plugin in plugins()), *_allowed_too)
+    if not target.startswith(allowed):
         package = target.split(".")[0]
         raise ConfigError(
             f"{where}: {target} is code outside the allowed packages "
-            f"({', '.join(p.rstrip('.') for p in ALLOWED_PREFIXES)}); "
-            f"if you trust it, say 'allow_targets=[{package}.]' on the command line"
+            f"({', '.join(prefix.rstrip('.') for prefix in allowed)}); "
+            f"if you trust it, say 'allow_targets=[{package}.]' on the command line, or give it to load_run"
         )
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
-    if not callable(found) or not f"{found.__module__}.".startswith(ALLOWED_PREFIXES + _extra_prefixes):
+    if not callable(found) or not f"{found.__module__}.".startswith(allowed):
         raise ConfigError(f"{where}: {target} is not a class or function that is defined in an allowed package")
     return found
 
@@ -97,19 +127,36 @@ def locate(target: str, where: str = "_target_") -> Any:
 def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     """The options that a node may set of a class or function: name -> (type, default or ...).
 
-    In our code these are the keyword-only arguments; positional ones are not the user's. In a library's code they are
-    all named arguments.
+    Under our convention these are the keyword-only arguments; the framework passes the positional ones. The convention
+    holds for our code, for classes that inherit from it, and for code that takes an object of ours positionally, such
+    as a callback with a RunContext. In a library's code the options are all named arguments.
     """
-    function = target.__init__ if inspect.isclass(target) else target
-    hints = get_type_hints(function, include_extras=True)
-    kinds = [inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    if target.__module__.startswith("sliceformer_lab."):
-        kinds.pop()
+    kin = [*(inspect.getmro(target) if inspect.isclass(target) else [target]), *positional(target).values()]
+    ours = any(str(getattr(kind, "__module__", None)).startswith("sliceformer_lab.") for kind in kin)
+    kinds = [inspect.Parameter.KEYWORD_ONLY, *([] if ours else [inspect.Parameter.POSITIONAL_OR_KEYWORD])]
     return {
-        p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default)
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in kinds and p.name != "self"
+        p.name: (hint, ... if p.default is p.empty else p.default) for p, hint in _parameters(target) if p.kind in kinds
     }
+
+
+def positional(target: Any) -> dict[str, Any]:
+    """The arguments of a class or function that can be given by position: name -> type."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {p.name: hint for p, hint in _parameters(target) if p.kind in kinds}
+
+
+def _parameters(target: Any) -> list[tuple[inspect.Parameter, Any]]:
+    """The parameters of a class or function, each with its type. Raises ConfigError if a type has no such name."""
+    function = target.__init__ if inspect.isclass(target) else target
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(
+            f"{target.__module__}.{target.__qualname__}: the types of its arguments cannot be read ({error}); import "
+            "them outside `if TYPE_CHECKING`"
+        ) from error
+    found = inspect.signature(function).parameters.values()
+    return [(p, hints.get(p.name, Any)) for p in found if p.name != "self"]
 
 
 @cache
@@ -132,6 +179,11 @@ def check_node(node: Node | CheckedNode, where: str) -> CheckedNode:
     target = locate(str(node["_target_"]), f"{where}._target_")
     fields, model = schema(target), _model(target)
     options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in node.items() if k != "_target_"}
+    if passed := [name for name in options if name in positional(target) and name not in fields]:
+        raise ConfigError(
+            f"{where}.{passed[0]}: {target.__qualname__} takes it positionally, as what the framework passes; write * "
+            "before the options in the constructor"
+        )
     names = {f"field_{i}": name for i, name in enumerate(fields)}
     keys = {name: key for key, name in names.items()}
     try:

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.attention_checks import (
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import Attention, build_layer
+from sliceformer_lab.attention.contract import (
     CHECKS,
     HEADS,
     Factory,
@@ -19,10 +23,6 @@ from support.attention_checks import (
     padded,
     tokens,
 )
-from torch import Tensor
-from torch.testing import assert_close
-
-from sliceformer_lab.attention import Attention, build_layer
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError

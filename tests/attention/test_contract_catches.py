@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import support.attention_checks as checks
 import torch
 from torch import Tensor, nn
 
+import sliceformer_lab.attention.contract as checks
 from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.batch import Padding
 

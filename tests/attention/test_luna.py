@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 import torch
-from support.attention_checks import DIM, HEADS, MAX_LEN, make_spec, padded, tokens
 from support.golden_files import load, padding_of, peer_layer
 from test_golden_blocks import PEERS
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_layer
+from sliceformer_lab.attention.contract import DIM, HEADS, MAX_LEN, make_spec, padded, tokens
 from sliceformer_lab.attention.luna import Luna
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-import support.attention_checks as checks
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+import sliceformer_lab.attention.contract as checks
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.attention.mega import Mega
 from sliceformer_lab.batch import Padding

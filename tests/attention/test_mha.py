@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.attention_checks import (
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab.attention.contract import (
     CHECKS,
     DIM,
     HEADS,
@@ -18,9 +21,6 @@ from support.attention_checks import (
     padded,
     tokens,
 )
-from torch import Tensor, nn
-from torch.testing import assert_close
-
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.rotary import rotate
 

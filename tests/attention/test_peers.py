@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.attention_checks import (
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.attention.contract import (
     CHECKS,
     DIM,
     HEADS,
@@ -19,10 +23,6 @@ from support.attention_checks import (
     padded,
     tokens,
 )
-from torch import Tensor
-from torch.testing import assert_close
-
-from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.cosformer import Cosformer
 from sliceformer_lab.attention.linear import Linear
 from sliceformer_lab.attention.linformer import Linformer

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.attention_checks import MAX_LEN, make_spec, tokens
 from torch import Tensor
 from torch.testing import assert_close
 
+from sliceformer_lab.attention.contract import MAX_LEN, make_spec, tokens
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.performer import Performer, orthogonal_gaussian
 

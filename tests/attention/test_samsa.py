@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.attention_checks import CHECKS, DIM, HEADS, MAX_LEN, Cost, Factory, make_spec, padded, tokens
 from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import samsa
+from sliceformer_lab.attention.contract import CHECKS, DIM, HEADS, MAX_LEN, Cost, Factory, make_spec, padded, tokens
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.config.compose import load_option

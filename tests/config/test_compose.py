@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from support.attention_checks import make_spec
 
 from sliceformer_lab.attention import build_layer
+from sliceformer_lab.attention.contract import make_spec
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.mha import MHA

@@ -65,7 +65,7 @@ GRAPHS = {
     "qm9_gap": [],
     "zinc": [],
     "pcqm4m": [],
-    "molecule_csv": ["data.file=molecules.csv", "data.targets=[gap]"],
+    "molecule_csv": ["data.file=molecules.csv", "data.targets=[gap]", "data.kind=regression"],
     "peptides_func": [],
     "peptides_struct": [],
 }

@@ -1,0 +1,1 @@
+"""An attention, a data set and a task outside `sliceformer_lab`."""

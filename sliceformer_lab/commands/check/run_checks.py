@@ -1,0 +1,43 @@
+"""Checks an attention against the contract and prints a table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sliceformer_lab.attention import Attention
+from sliceformer_lab.attention.contract import CHECKS, broken_rule
+from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.config.hybrid import attention_nodes
+from sliceformer_lab.config.schema import check_node, schema
+from sliceformer_lab.errors import ConfigError, LabError
+
+YAML_RULE = "The YAML gives a value to every option of the constructor."
+
+
+def run(name: str, node: Mapping[str, Any]) -> None:
+    """Prints each rule of the contract with `ok` or what breaks it. Raises LabError if one is broken."""
+    kinds = list(dict.fromkeys(layer.target for layer in attention_nodes(node)))
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Attention)):
+            raise ConfigError(f"attention={name}: {kind.__qualname__} is not a subclass of {Attention.__name__}")
+    missing = sorted(set(schema(check_node(node, "attention").target)) - set(node))
+    faults = {YAML_RULE: f"it lacks {', '.join(missing)}" if missing else None}
+    for check in CHECKS:
+        faults[str(inspect.getdoc(check)).splitlines()[0]] = broken_rule(check, node)
+    table = Table("rule", "", title=f"{name}: {', '.join(map(_described, kinds))}", title_justify="left")
+    for rule, fault in faults.items():
+        table.add_row(rule, "ok" if fault is None else Text(f"BROKEN: {fault}", style="red"))
+    table_console(140).print(table)
+    broken = sum(fault is not None for fault in faults.values())
+    if broken:
+        raise LabError(f"attention={name} breaks {broken} of {len(faults)} rules")
+
+
+def _described(kind: type[Attention]) -> str:
+    """The class, its file, and its cost."""
+    return f"{kind.__qualname__} in {inspect.getfile(kind)}, {getattr(kind, 'complexity', 'no complexity given')}"

@@ -1,0 +1,56 @@
+"""Installed packages that add options: entry points of the group `sliceformer_lab.plugins`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from sliceformer_lab.errors import ConfigError
+
+GROUP = "sliceformer_lab.plugins"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A package whose code nodes may name, and its folder `conf` with one folder for each option group."""
+
+    package: str
+    conf: Path
+
+
+@cache
+def plugins() -> tuple[Plugin, ...]:
+    """The installed plugins, sorted by name. Nothing of a top-level package is imported.
+
+    Whoever installs a plugin trusts its code. Raises ConfigError for an entry point that names no package with a
+    folder `conf`.
+    """
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    return tuple(_plugin(point.name, point.value) for point in points)
+
+
+def _plugin(name: str, package: str) -> Plugin:
+    folders = package_folders(package)
+    conf = next((folder / "conf" for folder in folders if (folder / "conf").is_dir()), None)
+    if conf is None:
+        reason = "has no folder conf" if folders else "is no package"
+        raise ConfigError(
+            f'the installed plugin {name} = "{package}" {reason}; an entry point of {GROUP} names a package with a '
+            "folder conf"
+        )
+    return Plugin(package, conf.resolve())
+
+
+def package_folders(package: str) -> list[Path]:
+    """The folders of an importable package; [] if there is no such package."""
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", package):
+        return []
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return [Path(place) for place in (spec and spec.submodule_search_locations) or ()]

@@ -1,0 +1,256 @@
+"""A user's own code, in a file beside where the program is started: it trains, resumes and opens, only if allowed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sliceformer_lab import load_run
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.config.compose import CONF_DIR, option_names, with_conf_folders
+from sliceformer_lab.config.schema import ConfigError, allowed_targets, check_node
+from sliceformer_lab.runs.folder import read_config, read_summary
+
+CODE = '''
+import os
+import signal
+
+from pytorch_lightning import Callback
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.data.images.small_images import Digits
+from sliceformer_lab.encoder import block
+from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.context import RunContext
+
+
+class Reverse(Attention):
+    """Gives every token the values of its mirror image."""
+
+    accepts_padding = False
+    complexity = "N C"
+    source = "example"
+
+    def __init__(self, spec: LayerSpec, *, groups: int = 2):
+        super().__init__(spec)
+        self.groups = groups
+
+    def mix(self, v, q=None, k=None, *, padding=None, bias=None):
+        if padding is not None:
+            raise ValueError("reverse does not support padded batches")
+        return v.flip(1)
+
+
+class Block(block.Block):
+    pass
+
+
+class Data(Digits):
+    pass
+
+
+class Task(ImageClassification):
+    pass
+
+
+class StopOnce(Callback):
+    """Stops a run like Ctrl-C in its second epoch, unless it was stopped before."""
+
+    def __init__(self, context: RunContext, *, name: str = "stopped"):
+        self.flag = context.folder / name
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        if trainer.current_epoch == 1 and not self.flag.exists():
+            self.flag.touch()
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class OptionBeforeStar(Attention):
+    def __init__(self, spec: LayerSpec, size: int = 2):
+        super().__init__(spec)
+
+    mix = Reverse.mix
+
+
+class NoSpec(Reverse):
+    def __init__(self, *, size: int = 2):
+        super().__init__(LayerSpec(dim=8, num_heads=2))
+
+
+class Broken(Reverse):
+    source = ""
+    accepts_padding = True
+
+    def __init__(self, spec: LayerSpec, *, size: int = 2):
+        super().__init__(spec)
+'''
+OWN = {
+    "attention/mine": "# Mirrors the tokens.\n_target_: my_lab.Reverse\ngroups: 2 # of nothing\n",
+    "attention/broken": "# Breaks rules.\n_target_: my_lab.Broken\n",
+    "callbacks/mine": "# One more.\ndefaults: [minimal, _self_]\nstop:\n  _target_: my_lab.StopOnce\n  name: stopped\n",
+    "task/mine": "# @package _global_\n# Digits of my own.\ndefaults: [digits]\ntask:\n  _target_: my_lab.Task\n"
+    "data:\n  _target_: my_lab.Data\nblock:\n  _target_: my_lab.Block\n",
+}
+SMALL = ("encoder=tiny", "data.limit_train=64", "data.limit_eval=64", "optim.warmup_steps=1")
+ALLOW = "allow_targets=[my_lab.]"
+
+Lab = Callable[..., int]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """The command line in a folder with the user's file `my_lab.py` and the user's options in `conf`."""
+    (tmp_path / "my_lab.py").write_text(CODE)
+    for option, text in OWN.items():
+        file = tmp_path / "conf" / f"{option}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    yield lambda *words: main([*words, f"paths.outputs={tmp_path / 'outputs'}"])
+    sys.modules.pop("my_lab", None)
+
+
+def test_own_attention_block_task_data_and_callback_work_end_to_end(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "outputs" / "run"
+    mine = ("--config-dir", "conf", "task=mine", "attention=mine", "callbacks=mine", "attention.groups=3")
+    assert lab(*mine, ALLOW, *SMALL, "optim.epochs=2", f"hydra.run.dir={run}") == 130, "stopped by its own callback"
+    assert (run / "stopped").is_file() and read_summary(run)["status"] == "interrupted"
+
+    assert lab(f"resume={run}") == 1
+    assert "my_lab.Task is code outside the allowed packages" in capsys.readouterr().err
+    assert lab(f"resume={run}", ALLOW) == 0, "the run's configuration is enough: no --config-dir"
+    summary = read_summary(run)
+    assert (summary["status"], summary["attention"], summary["options"]["attention"]) == ("ok", "mine", {"groups": 3})
+
+    assert lab("mode=eval", f"resume={run}", ALLOW) == 0
+    assert (run / "eval.json").is_file()
+
+    with pytest.raises(ConfigError, match=r"my_lab\.\w+ is code outside the allowed packages"):
+        _ = load_run(run).model
+    sys.path.append(str(tmp_path))  # as in a notebook in this folder
+    opened = load_run(run, allow_targets=["my_lab."])
+    assert type(opened.model).__module__ == "my_lab" and opened.model.encoder.attentions[0].groups == 3
+    sys.path.remove(str(tmp_path))
+
+    assert lab("inspect", "residual", f"runs={run}", "checkpoint=best", "controls=false", ALLOW) == 0
+    assert lab("report", str(tmp_path / "outputs"), "figures=false") == 0
+    report = (tmp_path / "outputs" / "report" / "report.md").read_text()
+    assert "mine" in report
+
+
+def test_names_of_own_options_are_known_everywhere(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "outputs" / "run"
+    hybrid = ("attention=hybrid", "attention.pattern=[mine,mha]", "budget=params:mine")
+    short = (*SMALL, "optim.epochs=1", "callbacks=minimal", "pictures=false", f"hydra.run.dir={run}")
+    assert lab("--config-dir", "conf", *hybrid, *short, ALLOW) == 0
+    with pytest.raises(ConfigError, match="attention=mine: there is no such option"):
+        _ = load_run(run, allow_targets=["my_lab."]).model
+    sys.path.append(str(tmp_path))
+    model = load_run(run, allow_targets=["my_lab."], config_dir=tmp_path / "conf").model
+    sys.path.remove(str(tmp_path))
+    assert [type(layer).__name__ for layer in model.encoder.attentions] == ["Reverse", "MHA"]
+    capsys.readouterr()
+    assert lab(f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "--help") == 0
+    assert "Mirrors the tokens." in capsys.readouterr().out
+    assert lab("--config-dir", "conf", "attention=mien") == 1
+    assert "attention=mien: there is no such option; did you mean mine?" in capsys.readouterr().err
+    assert "mine" not in option_names("attention"), "what one command adds, the next does not have"
+
+
+def test_check_shows_every_rule_and_fails_for_a_broken_attention(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab("check", "--config-dir", "conf", "attention=mine", ALLOW) == 0
+    out = capsys.readouterr().out
+    assert "Reverse in" in out and "BROKEN" not in out
+    assert lab("check", "--config-dir", "conf", "attention=broken", ALLOW) == 1
+    captured = capsys.readouterr()
+    assert "attention=broken breaks 6 of 18 rules" in captured.err
+    for fault in ("BROKEN: it lacks size", "source is not declared", "ValueError: reverse does not support padded"):
+        assert fault in captured.out
+    assert not (tmp_path / "outputs" / "check").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    {
+        "attention=identity attention._target_=my_lab.OptionBeforeStar +attention.size=3": "attention.size: "
+        "OptionBeforeStar takes it "
+        "positionally, as what the framework passes; write * before the options in the constructor",
+        "attention=identity attention._target_=my_lab.NoSpec": "my_lab.NoSpec cannot be called as the framework does",
+        "attention=identity attention._target_=my_lab.Block": "my_lab.Block is not a subclass of",
+        "attention=mine": "attention=mine: there is no such option",
+        "--config-dir nowhere": "nowhere: there is no such folder of options",
+        "hydra.searchpath=[pkg://no_such_package]": "given pkg://no_such_package, should be file://FOLDER or pkg://",
+        "allow_targets=[a.],[b.] -m": "cannot be swept",
+    }.items(),
+)
+def test_own_code_that_does_not_fit_is_refused_in_one_sentence(
+    lab: Lab, capsys: pytest.CaptureFixture[str], words: str, sentence: str
+) -> None:
+    assert lab(*SMALL, ALLOW, *words.split()) == 1
+    err = capsys.readouterr().err
+    assert sentence in err and err.count("\n") == 1
+
+
+def test_a_saved_configuration_widens_nothing(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "outputs" / "run"
+    assert (
+        lab(
+            *SMALL,
+            "optim.epochs=1",
+            "callbacks=minimal",
+            "pictures=false",
+            "attention=identity",
+            f"hydra.run.dir={run}",
+        )
+        == 0
+    )
+    config = read_config(run) | {"allow_targets": ["my_lab."]}
+    config["attention"] = {"_target_": "my_lab.Reverse", "groups": 2}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    assert lab(f"resume={run}", "mode=eval") == 1
+    assert "my_lab.Reverse is code outside the allowed packages" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="outside the allowed packages"):
+        _ = load_run(run).model
+    assert "my_lab" not in sys.modules
+
+
+def test_a_study_in_a_users_folder_widens_nothing(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hydra puts what a study sweeps among the overrides of its jobs, like words of the command line."""
+    (tmp_path / "conf" / "study").mkdir()
+    (tmp_path / "conf" / "study" / "theirs.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n"
+        "      allow_targets: '[my_lab.]'\n      attention: mine\n"
+    )
+    assert lab("--config-dir", "conf", "study=theirs", *SMALL) == 1
+    out, err = capsys.readouterr()
+    assert "my_lab.Reverse is code outside the allowed packages" in out + err
+    assert "my_lab" not in sys.modules
+
+
+def test_an_option_with_the_name_of_another_is_refused(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "conf" / "attention" / "csp.yaml"
+    mine.write_text("_target_: my_lab.Reverse\n")
+    assert lab("--config-dir", "conf") == 1
+    assert f"{CONF_DIR / 'attention' / 'csp.yaml'} and {mine} are options of one name" in capsys.readouterr().err
+
+
+def test_options_of_own_classes_are_their_keyword_only_arguments(lab: Lab, tmp_path: Path) -> None:
+    sys.path.append(str(tmp_path))
+    with allowed_targets(["my_lab"]), with_conf_folders([tmp_path / "conf"]):
+        assert check_node({"_target_": "my_lab.StopOnce"}, "callbacks.stop").options == {}
+        with pytest.raises(ConfigError, match=r"attention\.group: there is no such option; did you mean groups\?"):
+            check_node({"_target_": "my_lab.Reverse", "group": 1}, "attention")
+    sys.path.remove(str(tmp_path))
