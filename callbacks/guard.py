@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import Any
@@ -25,10 +26,11 @@ class Guard(Callback):
     def __init__(self, context: RunContext) -> None:
         self._folder = context.folder
         self._received: int | None = None
+        self._owner = os.getpid()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replaces Lightning's signal handlers; Lightning restores the earlier ones when the fit ends."""
-        self._received = None
+        self._received, self._owner = None, os.getpid()
         for number in SIGNALS:
             signal.signal(number, self._receive)
 
@@ -64,6 +66,8 @@ class Guard(Callback):
             raise interrupted(self._received or signal.SIGTERM, f" before scoring; continue with resume={self._folder}")
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:  # a data worker that was forked with this handler
+            return
         if self._received is not None:
             raise interrupted(number, " twice")
         self._received = number

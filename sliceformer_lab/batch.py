@@ -52,7 +52,7 @@ class Padding(Movable):
 
     def after_prefix(self, count: int) -> Padding:
         """The padding of the same samples with `count` more real tokens (CLS, graph token) in front."""
-        front = self.mask.new_ones(len(self.mask), count)
+        front = self.mask.new_ones(self.mask.shape[0], count)
         return Padding(self.lengths + count, torch.cat([front, self.mask], dim=1))
 
 
@@ -72,7 +72,7 @@ class Graphs(Movable):
     edge_index: Tensor  # (2, E) int64, source and target among the B * N nodes, row after row
     edge_features: Tensor  # (E, F) int64
     distances: Tensor | None = None  # (B, N, N) int64, edges on a shortest path, -1 if there is none
-    path_features: Tensor | None = None  # (B, N, N, K, F) int64, features of the first K edges of that path, -1 beyond
+    path_edges: Tensor | None = None  # (B, N, N, K) int64, which of the E edges are the first K of that path, -1 beyond
     positions: Tensor | None = None  # (B, N, P) float, encodings of each node's place in its graph
 
 
@@ -86,6 +86,12 @@ class Batch(Movable):
     padding: Padding | None = None
     structure: Graphs | None = None
     context: Tensor | None = None  # (B, F) features of the whole sample (ShapeNetPart's category)
+
+    @classmethod
+    def unlabelled(cls, inputs: Tensor, padding: Padding | None = None, structure: Graphs | None = None) -> Batch:
+        """A batch of new samples; targets are zeros, ids count from zero."""
+        ids = torch.arange(len(inputs))
+        return cls(inputs, torch.zeros_like(ids), ids, padding, structure)
 
     def __len__(self) -> int:
         return int(self.target.shape[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes, saved_model
@@ -18,6 +19,8 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
+
+log = logging.getLogger(__name__)
 
 
 class Task(TaskModule):
@@ -27,8 +30,8 @@ class Task(TaskModule):
     Every checkpoint holds all of them as plain values.
     """
 
-    monitor: ClassVar[str] = "accuracy"  # the metric that selects the best epoch
-    monitor_mode: ClassVar[str] = "max"
+    monitor = "accuracy"
+    monitor_mode = "max"
     kept_type: ClassVar[torch.dtype] = torch.float16  # of the predictions in predictions.npz
 
     def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
@@ -48,10 +51,6 @@ class Task(TaskModule):
         self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
     @abstractmethod
-    def build_metrics(self) -> MetricCollection:
-        """Metrics of one split, updated with (output, target)."""
-
-    @abstractmethod
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The training loss, a scalar."""
 
@@ -68,7 +67,9 @@ class Task(TaskModule):
         return loss
 
     def on_train_start(self) -> None:
-        """Stops a run that is resumed after its last step."""
+        """Warns of a long warm-up, and stops a run that is resumed after its last step."""
+        if self.trainer.is_global_zero and self.num_steps and (fault := self.optim.warmup_fault(self.num_steps)):
+            log.warning(f"WARNING: {fault}")
         self._stop_after_last_step()
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -105,6 +106,15 @@ class Task(TaskModule):
         """The prediction to save: the output itself, or the decision made from it."""
         del batch
         return output
+
+    def predicted(self, batch: Batch) -> Tensor:
+        """The prediction for a batch as predictions.npz would hold it."""
+        return self.kept(self(batch), batch).to(self.kept_type)
+
+    def probabilities(self, outputs: Tensor) -> Tensor | None:
+        """The probability of each class or label from saved outputs (n, ...); None where outputs are numbers."""
+        del outputs
+        return None
 
     def on_validation_start(self) -> None:
         """Drops the predictions of an earlier pass."""

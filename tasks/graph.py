@@ -1,4 +1,4 @@
-"""Regression on graphs: numbers of a molecule, with Graphormer's tokens and bias."""
+"""Numbers or labels of graphs, with Graphormer's tokens and bias."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import MeanAbsoluteError, MetricCollection
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
@@ -20,19 +20,28 @@ from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding, edges_among_t
 from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.base import Task
-
-
-class KnownMeanAbsoluteError(MeanAbsoluteError):
-    """Mean absolute error over the targets that are known (not NaN). (B, T), (B, T) -> scalar."""
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Scores some outputs."""
-        known = ~target.isnan()
-        super().update(preds[known], target[known])
+from sliceformer_lab.tasks.targets import Labels, Numbers, TargetKind
 
 
 class GraphTask(Task):
-    """Graphs with nodes (B, N, F) -> numbers (B, T). A subclass embeds them as tokens."""
+    """Graphs with nodes (B, N, F) -> numbers, or logits of labels (B, T). A subclass embeds them as tokens.
+
+    Numbers are standardised by the training set's mean and deviation, which every checkpoint holds; the output is in
+    their own unit.
+    """
+
+    kept_type: ClassVar[torch.dtype] = torch.float32  # rounding would tie what metrics rank
+    target_mean: Tensor  # (T,)
+    target_std: Tensor  # (T,)
+
+    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
+        super().__init__(model, data)
+        self.monitor, self.monitor_mode, self.goal = self.kind.monitor, self.kind.monitor_mode, self.kind.goal
+
+    @property
+    def kind(self) -> TargetKind:
+        """What the targets are."""
+        return Labels() if self.data_spec.has_labels else Numbers()
 
     def build(self, pool: PoolMode, *, num_prefix: int) -> None:
         """Creates encoder, pooling and head for tokens whose first `num_prefix` are not from the graph.
@@ -54,13 +63,39 @@ class GraphTask(Task):
         self.convolves = any(block.needs_edges for block in blocks)
         reads_edge_features = any(block.reads_edge_features for block in blocks)
         self.edge_features = FeatureEmbedding(spec.edge_values, dim) if reads_edge_features else None
+        saved = isinstance(self.kind, Numbers)
+        self.register_buffer("target_mean", torch.zeros(spec.num_targets), persistent=saved)
+        self.register_buffer("target_std", torch.ones(spec.num_targets), persistent=saved)
+
+    def setup(self, stage: str) -> None:
+        """Reads the mean and the deviation of numbers from the training set; a checkpoint has its own."""
+        if stage == "fit" and isinstance(self.kind, Numbers):
+            mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
+            self.target_mean.copy_(mean)
+            self.target_std.copy_(std)
+
+    def build_metrics(self) -> MetricCollection:
+        """The metrics of numbers or labels."""
+        return MetricCollection(dict(self.kind.metrics()), compute_groups=False)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The loss of numbers or labels; missing targets (NaN) are ignored."""
+        return self.kind.loss(output, target, self.target_std)
+
+    def probabilities(self, outputs: Tensor) -> Tensor | None:
+        """Probabilities (n, T) of labels; None for numbers."""
+        return outputs.sigmoid() if self.kind.goal == "labels" else None
+
+    def chance(self, targets: Tensor) -> float:
+        """The monitored metric of the best constant prediction."""
+        return self.kind.chance(targets)
 
     @abstractmethod
     def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
         """Tokens (B, M, C), with the nodes after the prefix, their padding, and a bias (B, H, M, M) or None."""
 
     def forward(self, batch: Batch) -> Tensor:
-        """Graphs with nodes (B, N, F) -> (B, T). Raises ValueError for a batch without structure."""
+        """Graphs with nodes (B, N, F) -> numbers or logits (B, T). Raises ValueError for a batch without structure."""
         graphs = batch.structure
         if graphs is None:
             raise ValueError("a batch of graphs needs its structure")
@@ -71,7 +106,8 @@ class GraphTask(Task):
             tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
         else:
             tokens = self.encoder(tokens, padding, bias, edges)
-        return self.head(self.pool(tokens, padding, reference=reference))
+        output: Tensor = self.head(self.pool(tokens, padding, reference=reference))
+        return output * self.target_std + self.target_mean
 
     def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
         shape = (batch.inputs.shape[0], batch.inputs.shape[1])
@@ -89,64 +125,19 @@ class GraphTask(Task):
         steps = place[:-1]
         edge_index = torch.stack([torch.cat([steps, steps + 1]), torch.cat([steps + 1, steps])])
         distances = (place[:, None] - place).abs()[None] if spec.needs_bias else None
-        path_features = positions = None
+        path_edges = positions = None
         if spec.needs_bias:
-            path_features = zero.new_zeros(1, size, size, spec.num_hops, spec.edge_channels)
+            path_edges = zero.new_zeros(1, size, size, spec.num_hops)
         if spec.position_channels:
             positions = torch.zeros(1, size, spec.position_channels, device=self.device)
         edge_features = zero.new_zeros(edge_index.shape[1], spec.edge_channels)
-        graphs = Graphs(edge_index, edge_features, distances, path_features, positions)
+        graphs = Graphs(edge_index, edge_features, distances, path_edges, positions)
         target = torch.zeros(1, spec.num_targets, device=self.device)
         return Batch(zero.new_zeros(1, size, spec.channels), target, zero, structure=graphs)
 
 
-class NumberTask(GraphTask):
-    """Numbers (B, T) of graphs, in their own unit.
-
-    Targets are standardised by the training set's mean and deviation, which every checkpoint holds. The loss is the
-    mean absolute error of the standardised targets; missing targets (NaN) are ignored in loss and metrics.
-    """
-
-    monitor: ClassVar[str] = "mae"
-    monitor_mode: ClassVar[str] = "min"
-    kept_type: ClassVar[torch.dtype] = torch.float32
-    target_mean: Tensor  # (T,)
-    target_std: Tensor  # (T,)
-
-    def build(self, pool: PoolMode, *, num_prefix: int) -> None:
-        """Creates encoder, pooling and head, and buffers for the targets' mean and deviation."""
-        super().build(pool, num_prefix=num_prefix)
-        self.register_buffer("target_mean", torch.zeros(self.data_spec.num_targets))
-        self.register_buffer("target_std", torch.ones(self.data_spec.num_targets))
-
-    def setup(self, stage: str) -> None:
-        """Reads the targets' mean and deviation from the training set; a checkpoint has its own."""
-        if stage == "fit":
-            mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
-            self.target_mean.copy_(mean)
-            self.target_std.copy_(std)
-
-    def build_metrics(self) -> MetricCollection:
-        """Mean absolute error in the targets' own unit."""
-        return MetricCollection({"mae": KnownMeanAbsoluteError()}, compute_groups=False)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Graphs with nodes (B, N, F) -> (B, T) in the targets' unit."""
-        return super().forward(batch) * self.target_std + self.target_mean
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Mean absolute error of the known targets, in units of their deviation."""
-        known = ~target.isnan()
-        scaled = (output - target) / self.target_std
-        return scaled.where(known, 0.0).abs().sum() / known.sum().clamp_min(1)
-
-    def chance(self, targets: Tensor) -> float:
-        """Mean absolute error of always predicting the mean of these targets."""
-        return float((targets - targets.nanmean(dim=0)).abs().nanmean())
-
-
-class GraphRegression(NumberTask):
-    """Graphormer with any attention that takes a bias. Graphs with nodes (B, N, F) -> numbers (B, T).
+class Graphormer(GraphTask):
+    """Graphormer with any attention that takes a bias. Graphs with nodes (B, N, F) -> numbers or logits (B, T).
 
     `bias=false` omits the pairwise bias, so that any attention fits. `zero_padding=false` repeats the published
     initialisation of padding.

@@ -12,7 +12,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.embed import ImageEmbedding
+from sliceformer_lab.encoder.embed import ImageEmbedding, Stem
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.classification import Classification
@@ -20,11 +20,14 @@ from sliceformer_lab.tasks.classification import Classification
 if TYPE_CHECKING:
     from timm.data.mixup import Mixup
 
+SIDE = 8  # patches per side that patch_size=null aims at
+
 
 class ImageClassification(Classification):
     """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
 
-    Raises ValueError if the patch does not divide the image.
+    `patch_size` null means `patch_for` the image. Raises ValueError if the patch does not divide the
+    image, or for pretrained weights with `stem` conv.
     """
 
     def __init__(
@@ -32,7 +35,8 @@ class ImageClassification(Classification):
         model: ModelNodes | Mapping[str, Any],
         data: DataSpec | Mapping[str, Any],
         *,
-        patch_size: Count,
+        patch_size: Count | None,
+        stem: Stem = "patch",
         pool: PoolMode = "mean",
         head_norm: bool = True,
         label_smoothing: Fraction = 0.0,
@@ -40,20 +44,24 @@ class ImageClassification(Classification):
         cutmix: NonNegative = 0.0,
     ) -> None:
         super().__init__(model, data)
+        spec, nodes = self.data_spec, self.nodes
+        if spec.image_size is None:
+            raise ValueError(f"{spec.name} has no images; choose another task for it")
+        if stem == "conv" and nodes.encoder.options["init"] is not None:
+            raise ValueError("stem=conv: the pretrained weights of encoder.init are of one linear map; set stem=patch")
+        patch_size = patch_size or patch_for(spec.image_size)
         self.keep_options(
             patch_size=patch_size,
+            stem=stem,
             pool=pool,
             head_norm=head_norm,
             label_smoothing=label_smoothing,
             mixup=mixup,
             cutmix=cutmix,
         )
-        spec, nodes = self.data_spec, self.nodes
-        if spec.image_size is None:
-            raise ValueError(f"{spec.name} has no images; choose another task for it")
         dim = int(nodes.encoder.options["dim"])
         self.embedding = ImageEmbedding(
-            spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls", order=spec.token_order
+            spec.image_size, spec.channels, patch_size, dim, cls=pool == "cls", order=spec.token_order, stem=stem
         )
         self.encoder = build_encoder(
             nodes.encoder,
@@ -111,3 +119,9 @@ class ImageClassification(Classification):
         height, width = spec.image_size or (0, 0)
         zero = torch.zeros(1, dtype=torch.long, device=self.device)
         return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), zero, zero)
+
+
+def patch_for(image_size: tuple[int, int]) -> int:
+    """The patch that tiles an image of (height, width) pixels and comes closest to SIDE patches a side."""
+    tiling = [size for size in range(1, min(image_size) + 1) if not any(side % size for side in image_size)]
+    return min(tiling, key=lambda size: abs(min(image_size) / size - SIDE))

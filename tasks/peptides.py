@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MultilabelAveragePrecision
-from torchmetrics.utilities.data import dim_zero_cat
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
@@ -19,31 +14,10 @@ from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.graph_tokens import GraphTokens
 from sliceformer_lab.encoder.pool import PoolMode
-from sliceformer_lab.tasks.graph import GraphTask, NumberTask
-
-UNKNOWN = -1  # a missing label
+from sliceformer_lab.tasks.graph import GraphTask
+from sliceformer_lab.tasks.targets import Labels, Numbers, TargetKind
 
 log = logging.getLogger(__name__)
-
-
-class MeanAveragePrecision(MultilabelAveragePrecision):
-    """Mean over labels of average precision, as the evaluator of the Open Graph Benchmark. (B, T), (B, T) -> scalar.
-
-    Missing targets (NaN) are ignored, as are labels whose known targets are all equal; NaN if no label remains.
-    """
-
-    def __init__(self, num_labels: int) -> None:
-        super().__init__(num_labels, average="none", ignore_index=UNKNOWN)
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Logits and targets. Applies the sigmoid to every batch; torchmetrics would apply it to some batches only."""
-        super().update(preds.sigmoid(), target.nan_to_num(UNKNOWN).long())
-
-    def compute(self) -> Tensor:  # type: ignore[override]
-        target = dim_zero_cat(self.target)
-        scored = (target == 1).any(dim=0) & (target == 0).any(dim=0)
-        precisions: Tensor = super().compute()
-        return precisions[scored].mean()
 
 
 class PeptideTask(GraphTask):
@@ -96,31 +70,19 @@ class PeptideTask(GraphTask):
         return tokens, padding, None
 
 
-class PeptideNumbers(PeptideTask, NumberTask):
+class PeptideNumbers(PeptideTask):
     """Numbers of peptides, by mean absolute error."""
+
+    @property
+    def kind(self) -> TargetKind:
+        """Numbers."""
+        return Numbers()
 
 
 class PeptideLabels(PeptideTask):
-    """Multi-label classification of peptides. Graphs with nodes (B, N, F) -> logits (B, T).
+    """Labels of peptides, by average precision, as the benchmark scores them."""
 
-    The loss is binary cross-entropy over the known targets (not NaN).
-    """
-
-    monitor: ClassVar[str] = "average_precision"
-    kept_type: ClassVar[torch.dtype] = torch.float32  # rounding would tie what the metric ranks
-
-    def build_metrics(self) -> MetricCollection:
-        """The mean of the labels' average precisions."""
-        return MetricCollection(
-            {"average_precision": MeanAveragePrecision(self.data_spec.num_targets)}, compute_groups=False
-        )
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Binary cross-entropy, averaged over the known targets."""
-        known = ~target.isnan()
-        each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none")
-        return each.where(known, 0.0).sum() / known.sum().clamp_min(1)
-
-    def chance(self, targets: Tensor) -> float:
-        """Average precision of equal scores for all peptides: the mean of the labels' frequencies."""
-        return float(targets.nanmean(dim=0).nanmean())
+    @property
+    def kind(self) -> TargetKind:
+        """Labels, ranked by average precision."""
+        return Labels(monitor="average_precision")

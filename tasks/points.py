@@ -97,7 +97,7 @@ class PointSegmentation(Task):
     own category, which is given, as is usual on ShapeNetPart.
     """
 
-    monitor: ClassVar[str] = "instance_iou"
+    monitor = "instance_iou"
     kept_type: ClassVar[torch.dtype] = torch.uint8
 
     def __init__(

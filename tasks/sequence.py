@@ -24,7 +24,8 @@ class SequenceClassification(Classification):
     """A sequence encoder of any attention. Ids (B, N) or numbers (B, N, F) -> logits (B, classes).
 
     head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `mega`, one hidden layer with GELU and no last
-    bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. Two options repeat
+    bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. `token_dropout` is the share
+    of the tokens that training sets to zero, as the word dropout of Iyyer et al. (2015) does. Two options repeat
     Sliceformer's published IMDB code: `double_softmax` passes probabilities to the loss in place of logits, and
     `pool_over_padding` pools over all positions, with zeros at padding.
     """
@@ -38,6 +39,7 @@ class SequenceClassification(Classification):
         head: Head = "linear",
         head_dim: Count | None = None,
         embed_std: Positive | None = 1.0,
+        token_dropout: Fraction = 0.0,
         label_smoothing: Fraction = 0.0,
         double_softmax: bool = False,
         pool_over_padding: bool = False,
@@ -48,6 +50,7 @@ class SequenceClassification(Classification):
             head=head,
             head_dim=head_dim,
             embed_std=embed_std,
+            token_dropout=token_dropout,
             label_smoothing=label_smoothing,
             double_softmax=double_softmax,
             pool_over_padding=pool_over_padding,
@@ -59,7 +62,7 @@ class SequenceClassification(Classification):
         dim = int(nodes.encoder.options["dim"])
         std = dim**-0.5 if embed_std is None else embed_std
         self.embedding = TokenEmbedding(
-            spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged
+            spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged, dropout=token_dropout
         )
         self.encoder = build_encoder(
             nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
@@ -89,6 +92,10 @@ class SequenceClassification(Classification):
         """Ids (B, N) or numbers (B, N, F) -> logits (B, classes)."""
         logits = self.head(self.encoded(batch.inputs, batch.padding))
         return logits.softmax(dim=-1) if self.double_softmax else logits
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Probabilities (n, classes); with `double_softmax` the outputs themselves."""
+        return outputs.float() if self.double_softmax else super().probabilities(outputs)
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""

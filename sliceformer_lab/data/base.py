@@ -3,23 +3,32 @@
 # No `from __future__ import annotations` in data modules: the schema of a configuration is read from annotations
 # that a class inherits from another file, and as strings they would be looked up in the wrong one.
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from pytorch_lightning import LightningDataModule
 from pytorch_lightning.trainer.states import TrainerFn
 
+from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.cache import content_digest
-from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, mixed_seed, return_batch
-from sliceformer_lab.data.spec import DataSpec, LoadPlan
+from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, ignore_signals, mixed_seed, return_batch
+from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import name_of
+
+Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
+
+BATCHES_PER_EPOCH = 30  # that batch_size=null aims at
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -31,10 +40,14 @@ class DataModule(LightningDataModule, ABC):
     """
 
     title: ClassVar[str]
+    content_kind: ClassVar[ContentKind | None] = None  # what `examples` returns as content; None: nothing
+    takes_new: ClassVar[bool] = False  # `encode` makes batches of new contents
     pool_share: ClassVar[float | None] = None  # of the training data: sorted by length at a time; None: no sorting
 
+    batch_sizes: ClassVar[tuple[int, int]] = (16, 64)  # smallest and largest that batch_size=null chooses
+
     plan: LoadPlan = field(default=LoadPlan(), kw_only=False)
-    batch_size: Count = 64
+    batch_size: Count | None = 64
     eval_batch_size: Count = 256
     num_workers: Natural = 0
     val_fraction: Fraction = 0.1
@@ -61,15 +74,38 @@ class DataModule(LightningDataModule, ABC):
         """sha256 of what was read."""
 
     @abstractmethod
-    def is_official(self) -> tuple[bool, str]:
-        """Whether what was read is the published set, and how this was checked."""
+    def is_official(self) -> tuple[bool | None, str]:
+        """Whether what was read is the published set, None if there is none; and how this was checked."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What exactly was read: name, official (bool), sha256 and a note. A changed copy gets a name of its own."""
+        """What exactly was read: name, official (bool or None), sha256 and a note. A changed copy gets its own name."""
         sha256 = self.content_sha256()
         official, note = self.is_official()
-        name = self.spec.name if official else f"{self.spec.name} (unofficial copy {sha256[:8]})"
+        name = f"{self.spec.name} (unofficial copy {sha256[:8]})" if official is False else self.spec.name
         return {"name": name, "official": official, "sha256": sha256, "note": note}
+
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes in the order of their numbers; empty where there are none. Raises DataError."""
+        return tuple(map(str, range(self.spec.num_classes)))
+
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the numbers or labels to predict; empty where a sample has a class instead."""
+        return tuple(map(str, range(self.spec.num_targets)))
+
+    def places(self, stage: Stage, rows: Sequence[int]) -> list[str]:
+        """Where the examples at `rows` of a split come from; the ids in predictions.npz are such rows."""
+        self.setup()
+        split = self.splits[stage]
+        return [split.place(row) for row in rows]
+
+    def examples(self, stage: Stage, rows: Sequence[int]) -> list[Example]:
+        """The examples at `rows` of a split as a person would recognise them. Raises DataError."""
+        places, split = self.places(stage, rows), self.splits[stage]
+        return [Example(place, self.content(split.stored(row))) for place, row in zip(places, rows, strict=True)]
+
+    def content(self, stored: Content | None) -> Content | None:
+        """What a person sees of an example, from the form in which its split keeps it."""
+        return stored
 
     @property
     def test_share(self) -> float:
@@ -80,6 +116,49 @@ class DataModule(LightningDataModule, ABC):
         """Share of the training examples for each split that is not `published`."""
         shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
         return {stage: share for stage, share in shares.items() if stage not in published}
+
+    @property
+    def content_column(self) -> str | None:
+        """The column of a table of new contents; None where a table cannot hold them."""
+        return self.content_kind if self.content_kind in ("text", "smiles") else None
+
+    def encode(self, contents: Sequence[Content]) -> Batch:
+        """New contents as a batch for the model, prepared as in evaluation; targets mean nothing. Raises DataError."""
+        return self.collate([self.encode_one(content) for content in contents])
+
+    def encode_one(self, content: Content) -> Any:
+        """A new content in a form that `collate` takes and that has a length. Raises DataError with a reason."""
+        del content
+        raise DataError(f"a model trained on {self.title} cannot predict new inputs")
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        """A batch of contents that `encode_one` encoded."""
+        raise NotImplementedError(f"{type(self).__name__} encodes no new contents")
+
+    def save_encoder(self, folder: Path) -> None:
+        """Write what `encode` needs besides the options into a run folder."""
+
+    def choices(self) -> list[Choice]:
+        """The options that are null and follow from the data, with their reasons. Prepares the data.
+
+        The data module uses these values anyway; a run prints and records them.
+        """
+        if self.batch_size is not None:
+            return []
+        self.prepare_data()
+        self.setup()
+        size, chosen = len(self.splits["train"]), self.train_batch_size
+        return [Choice("data.batch_size", chosen, f"{size:,} training examples, {size // chosen} batches an epoch")]
+
+    @property
+    def train_batch_size(self) -> int:
+        """`batch_size`, or one that gives BATCHES_PER_EPOCH within `batch_sizes`. Needs the splits if it is null."""
+        if self.batch_size is not None:
+            return self.batch_size
+        smallest, largest = self.batch_sizes
+        wanted = max(1, len(self.splits["train"]) // BATCHES_PER_EPOCH)
+        power: int = 2 ** round(math.log2(wanted))
+        return min(max(power, smallest), largest)
 
     def setup(self, stage: str | None = None) -> None:
         """Make the splits, once for all stages. Raises DataError."""
@@ -103,7 +182,7 @@ class DataModule(LightningDataModule, ABC):
         return {f"num_{stage}": len(split) for stage, split in self.splits.items()}
 
     def train_dataloader(self) -> SeededLoader:
-        return self._loader("train", self.batch_size)
+        return self._loader("train", self.train_batch_size)
 
     @property
     def validation_stages(self) -> list[Stage]:
@@ -136,6 +215,7 @@ class DataModule(LightningDataModule, ABC):
             ),
             num_workers=self.num_workers,
             collate_fn=return_batch,
+            worker_init_fn=ignore_signals,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )
@@ -178,3 +258,23 @@ class CachedData(DataModule):
 
     def content_sha256(self) -> str:
         return content_digest(self.folder())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnData(DataModule):
+    """A user's own data. Their name is `name`, or that of their file or folder. They are no copy of a published set.
+
+    A subclass names this as its last base: a dataclass takes defaults from its first bases.
+    """
+
+    name: Name | None = None
+
+    @property
+    @abstractmethod
+    def origin(self) -> Path:
+        """The file or folder of the data."""
+
+    @property
+    def own_name(self) -> str:
+        """The name of the data in `spec`, in the summary and in reports."""
+        return self.name or name_of(self.origin)

@@ -16,16 +16,20 @@ from sliceformer_lab.runs.files import write_json
 
 CACHE_VERSION = 1  # of the layout of the files; folders of another version are made again
 MANIFEST = "manifest.json"
+IDENTITY = "identity_"  # begins the names of files that say where examples come from
 
 log = logging.getLogger(__name__)
 
 
-def cached(parent: Path, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+def cached(
+    parent: Path, name: str, key: Mapping[str, Any], build: Callable[[Path], None], *, continues: bool = False
+) -> Path:
     """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.
 
-    `key` holds everything that decides the content, as plain values. `build` works in `<folder>.unfinished`, which may
-    hold files of an interrupted build: it continues them or overwrites them. A folder of another version, or with a
-    file missing or of another size, is made again. Raises DataError if `parent` is not writable.
+    `key` holds everything that decides the content, as plain values. `build` works in `<folder>.unfinished`. A build
+    that `continues` finds there the files of one that failed or was stopped; without it, they are deleted. A folder of
+    another version, or with a file missing or of another size, is made again. Raises DataError if `parent` is not
+    writable.
     """
     key = json.loads(json.dumps({"cache_version": CACHE_VERSION, **key}))  # as it reads back from the manifest
     folder = parent / f"{name}-{_key_digest(key)}"
@@ -33,7 +37,7 @@ def cached(parent: Path, name: str, key: Mapping[str, Any], build: Callable[[Pat
         return folder
     with lock_folder(parent):
         if not is_complete(folder, key):  # another process may have made it meanwhile
-            _make(folder, key, build)
+            _make(folder, key, build, continues)
     return folder
 
 
@@ -44,9 +48,10 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def content_digest(folder: Path) -> str:
-    """One sha256 for all files of a cache folder."""
+    """One sha256 for all files of a cache folder, except those that only say where examples come from."""
     files = manifest(folder)["files"]
-    return hashlib.sha256("".join(f"{name} {files[name]['sha256']}\n" for name in sorted(files)).encode()).hexdigest()
+    lines = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if not name.startswith(IDENTITY)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def stamps(paths: Iterable[Path]) -> dict[str, list[int]]:
@@ -64,14 +69,21 @@ def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
         return False
 
 
-def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None]) -> None:
+def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], continues: bool) -> None:
     unfinished = folder.with_name(folder.name + ".unfinished")
+    if not continues:
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process
     if folder.exists():
         log.info(f"{folder} is incomplete or of another version; making it again")
         shutil.rmtree(folder)
     unfinished.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    build(unfinished)
+    try:
+        build(unfinished)
+    except BaseException:
+        if not continues:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
         for file in sorted(unfinished.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.data.spec import Content
+from sliceformer_lab.errors import ConfigError, DataError, DataWorkerError
 
 
 class Split(Dataset[Batch], ABC):
@@ -35,9 +37,22 @@ class Split(Dataset[Batch], ABC):
         """Number of tokens of every example (n,), by which batches are bucketed; None if all have the same."""
         return None
 
+    def place(self, row: int) -> str:
+        """Where an example comes from: its file, or file and line."""
+        return f"example {row}"
+
+    def stored(self, row: int) -> Content | None:
+        """The example without augmentation, in the form in which the split keeps it; None if that says nothing."""
+        del row
+        return None
+
     @abstractmethod
     def batch(self, rows: list[int]) -> Batch:
         """The examples at `rows`; random choices come from the global generators of torch, numpy and Python."""
+
+    def targets_at(self, rows: list[int]) -> Tensor:
+        """The targets (n, ...) of the examples at `rows`."""
+        return self.__getitems__(rows).target
 
     def __getitems__(self, rows: list[int]) -> Batch:
         """`batch`, with random choices that depend only on the pass and the first row, not on workers or resuming."""
@@ -85,7 +100,7 @@ class PassSampler(DistributedSampler[int]):
         unit = world if steps_per_epoch is None and accumulate == 1 else self.per_step
         self.size = len(split) - len(split) % unit if shuffle else len(split)  # over all processes
         if steps_per_epoch is not None and not self.size:
-            raise DataError(
+            raise ConfigError(
                 f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
                 f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"
             )
@@ -160,7 +175,7 @@ class SeededLoader(DataLoader[Batch]):
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
-            raise DataError(
+            raise DataWorkerError(
                 f"a data worker was killed ({str(error).splitlines()[0]}), most often because memory ran out; "
                 f"try fewer than data.num_workers={self.num_workers}, 0 to read in the main process, or smaller batches"
             ) from error
@@ -175,6 +190,13 @@ def rank_and_world_size() -> tuple[int, int]:
 def mixed_seed(*parts: int) -> int:
     """One 32-bit seed from several numbers; neighbouring numbers give unrelated seeds."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
+def ignore_signals(worker: int) -> None:
+    """Leaves it to the main process to end a data worker: a signal to the whole group would end it within a batch."""
+    del worker
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def return_batch(batch: Any) -> Any:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from sliceformer_lab.order import TokenOrder
+
+Content = str | np.ndarray
+ContentKind = Literal["text", "smiles", "picture", "cloud"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example of a data set as a person would recognise it."""
+
+    place: str  # its file, or file and line: "ag.csv, line 13", "cats/12.jpg", "test picture 12"
+    content: Content | None  # text, SMILES, picture (H, W, 3) or (H, W) uint8, cloud (P, 3 or 6) float; None: none kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +31,20 @@ class LoadPlan:
     accumulate: int = 1  # batches per optimizer step
     steps_between_scores: int | None = None  # None: validation after each pass over the training examples
     score_test_each_epoch: bool = False  # also score the test split at each validation, for test curves
+    pairwise: bool = True  # batches of graphs hold distances and paths, which only a pairwise bias reads
+    run_folder: Path | None = None  # of a trained model, whose tokenizer encodes new texts; None: the one in the cache
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The value of an option that the configuration leaves null, chosen from the data."""
+
+    option: str  # its place in the configuration, such as data.batch_size
+    value: int | float | str | bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.value} ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +54,7 @@ class DataSpec:
     name: str  # as the summary shows it
     num_classes: int = 0  # of a sample, or of each token
     num_targets: int = 0  # numbers or labels to predict for a sample, where there are no classes
+    has_labels: bool = False  # the targets are labels, 0 or 1, several at once
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
     token_order: TokenOrder = "raster"  # of the patches of an image in the sequence
     channels: int = 0  # of an image, or features of a token that is not an id
@@ -37,5 +68,17 @@ class DataSpec:
     edge_channels: int = 0  # features of an edge
     edge_values: tuple[int, ...] = ()  # number of values of each edge feature
     position_channels: int = 0  # numbers that encode a node's place in its graph
-    num_hops: int = 0  # a batch holds the features of the first num_hops edges of each shortest path
+    num_hops: int = 0  # a batch holds the first num_hops edges of each shortest path
     needs_bias: bool = False  # batches hold the distances and paths that a pairwise bias needs
+
+    @classmethod
+    def from_json(cls, sizes: Mapping[str, object]) -> DataSpec:
+        """The sizes that `asdict` and JSON made plain: JSON has lists where the sizes have tuples.
+
+        Raises TypeError for names of no size.
+        """
+
+        def fixed(value: object) -> object:
+            return tuple(map(fixed, value)) if isinstance(value, list) else value
+
+        return cls(**{name: fixed(value) for name, value in sizes.items()})  # type: ignore[arg-type]

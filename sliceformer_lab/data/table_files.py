@@ -14,12 +14,15 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import Any, Literal
 
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
+RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -32,19 +35,37 @@ def check_table(path: Path, content: str) -> None:
     """Raises DataError unless `table_rows` can read the file; `content` describes the table for the message."""
     if not path.is_file():
         raise DataError(f"{path} is missing; set data.file to a table of {content}")
-    if _ending(path) not in READERS:
+    if ending_of(path) not in READERS:
         raise DataError(f"{path} ends in none of {', '.join(READERS)}; convert the table to one of these formats")
 
 
-def table_rows(path: Path) -> Rows:
-    """Rows of a CSV, TSV, JSONL or Parquet table; text tables may be gzipped. Raises DataError."""
-    return READERS[_ending(path)](path)
+def table_rows(path: Path, *, header: bool = True, quotes: bool = True) -> Rows:
+    """Rows of a CSV, TSV, JSONL or Parquet table; text tables may be gzipped. Raises DataError.
+
+    For CSV and TSV: without a `header`, columns have the names 1, 2, ...; without `quotes`, a quote is a character as
+    any other.
+    """
+    for place, row in rows_and_errors(path, header=header, quotes=quotes):
+        if isinstance(row, DataError):
+            raise row
+        yield place, row
 
 
-def field_of(place: str, row: Mapping[str, Any], column: str, option: str) -> Any:
-    """A field of a row. Raises DataError with the names of the columns and the option that chooses one."""
+def rows_and_errors(path: Path, *, header: bool = True, quotes: bool = True) -> RowsAndErrors:
+    """As `table_rows`, but with an error in place of a row that cannot be read. Raises DataError where none can."""
+    ending = ending_of(path)
+    if ending in DELIMITERS:
+        return _read_separated(path, DELIMITERS[ending], header, quotes)
+    if not (header and quotes):
+        raise DataError(f"{path}: data.header and data.quotes are for CSV and TSV tables; leave them at true")
+    return READERS[ending](path)
+
+
+def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advice: str = "") -> Any:
+    """A field of a row. Raises DataError with the names of the columns, the option that chooses one, and `advice`."""
     if column not in row:
-        raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {', '.join(row)}")
+        names = ", ".join(shorten(name, 40, placeholder="...") for name in row)
+        raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {names}{advice}")
     return row[column]
 
 
@@ -94,7 +115,7 @@ def decode_text(content: bytes, path: Path) -> str:
         ) from error
 
 
-def _ending(path: Path) -> str:
+def ending_of(path: Path) -> str:
     """The ending that names the format of a table: .csv for table.csv and for table.csv.gz."""
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
 
@@ -108,37 +129,42 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path} is damaged ({error}); replace it") from error
 
 
-def _read_separated(path: Path, delimiter: str) -> Rows:
+def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: bool = True) -> RowsAndErrors:
     csv.field_size_limit(LONGEST_FIELD)
-    rows = csv.reader(io.StringIO(decode_text(_content(path), path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] = []
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    content = io.StringIO(decode_text(_content(path), path), newline="")
+    rows = csv.reader(content, delimiter=delimiter, quoting=quoting, strict=True)
+    names: list[str] = []
     try:
         for fields in filter(None, rows):  # a blank line is no row
             place = f"{path}, line {rows.line_num}"
-            if not header:
-                header = fields
-            elif len(fields) != len(header):
-                raise DataError(f"{place} has {len(fields)} fields, but line 1 names {len(header)} columns")
+            if not names:
+                names = fields if header else [str(number) for number in range(1, len(fields) + 1)]
+                if header:
+                    continue
+            if len(fields) == len(names):
+                yield place, dict(zip(names, fields, strict=True))
             else:
-                yield place, dict(zip(header, fields, strict=True))
+                verb = "names" if header else "has"
+                yield place, DataError(f"{place} has {len(fields)} fields, but line 1 {verb} {len(names)} columns")
     except csv.Error as error:
         raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
 
 
-def _read_json_lines(path: Path) -> Rows:
+def _read_json_lines(path: Path) -> RowsAndErrors:
     for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise DataError(f"{place} is not JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise DataError(f'{place} is not an object such as {{"text": "...", "label": "..."}}')
-            yield place, row
+                yield place, DataError(f"{place} is not JSON ({error})")
+                continue
+            expected = DataError(f'{place} is not an object such as {{"text": "...", "label": "..."}}')
+            yield place, row if isinstance(row, dict) else expected
 
 
-def _read_parquet(path: Path) -> Rows:
+def _read_parquet(path: Path) -> RowsAndErrors:
     import pandas as pd  # slow to import, and only this format needs it
 
     try:
@@ -151,9 +177,8 @@ def _read_parquet(path: Path) -> Rows:
         yield f"{path}, row {number}", {str(column): value for column, value in row.items()}
 
 
-READERS: dict[str, Callable[[Path], Rows]] = {
-    ".csv": partial(_read_separated, delimiter=","),
-    ".tsv": partial(_read_separated, delimiter="\t"),
+READERS: dict[str, Callable[[Path], RowsAndErrors]] = {
+    **{ending: partial(_read_separated, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
     ".jsonl": _read_json_lines,
     ".parquet": _read_parquet,
 }

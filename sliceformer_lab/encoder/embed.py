@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.encoder.hints import without_decay
-from sliceformer_lab.encoder.layers import PatchEmbed
+from sliceformer_lab.encoder.layers import ConvPatchEmbed, PatchEmbed
 from sliceformer_lab.order import TokenOrder, token_order
+
+Stem = Literal["patch", "conv"]
 
 
 class ImageEmbedding(nn.Module):
     """One token per patch, with `cls` a learned CLS token in front. (B, c, H, W) -> (B, N, dim).
 
-    A convolution with the patch as kernel and stride, which is ViT's linear map of the flattened patch (Dosovitskiy et
-    al. 2021, section 3.1). The patches follow the CLS token in the given order. Raises ValueError if the patch does not
-    tile the image.
+    stem: `patch`, a convolution with the patch as kernel and stride, which is ViT's linear map of the flattened patch
+    (Dosovitskiy et al. 2021, section 3.1); `conv`, small convolutions (Xiao et al. 2021). The patches follow the CLS
+    token in the given order. Raises ValueError if the patch does not tile the image.
     """
 
     order: Tensor | None  # (patches,) the patch, counted row by row, of each token; None: row by row
@@ -29,6 +33,7 @@ class ImageEmbedding(nn.Module):
         *,
         cls: bool,
         order: TokenOrder = "raster",
+        stem: Stem = "patch",
     ) -> None:
         super().__init__()
         height, width = image_size
@@ -40,21 +45,22 @@ class ImageEmbedding(nn.Module):
         self.grid = (height // patch_size, width // patch_size)
         self.num_tokens = self.grid[0] * self.grid[1] + cls
         self.register_buffer("order", token_order(order, self.grid), persistent=False)
-        self.patches = PatchEmbed(patch_size, channels, dim)
+        self.patches = (PatchEmbed if stem == "patch" else ConvPatchEmbed)(patch_size, channels, dim)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if cls else None
 
     def forward(self, images: Tensor) -> Tensor:
         x: Tensor = self.patches(images)
         if self.order is not None:
             x = x[:, self.order]
-        return x if self.cls is None else torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
+        return x if self.cls is None else torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1)
 
 
 class TokenEmbedding(nn.Module):
     """One token per id of a vocabulary, or per vector of numbers; with `cls` a learned CLS token in front.
 
     Ids (B, N), or numbers (B, N, F) -> (B, N, dim). With `vocab_size` 0 the inputs are numbers of `channels` features.
-    A table starts from N(0, std^2). If sequences are `padded`, id 0 is padding and its row is not learned.
+    A table starts from N(0, std^2). If sequences are `padded`, id 0 is padding and its row is not learned. `dropout`
+    sets whole tokens to zero and scales the others.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class TokenEmbedding(nn.Module):
         cls: bool = False,
         std: float = 1.0,
         padded: bool = True,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens: nn.Module
@@ -75,9 +82,10 @@ class TokenEmbedding(nn.Module):
             self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=padding_idx)  # type: ignore[no-untyped-call]
         else:
             self.tokens = nn.Linear(channels, dim)
+        self.dropout = nn.Dropout1d(dropout)
         self.num_prefix = int(cls)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if cls else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        x: Tensor = self.tokens(inputs)
-        return x if self.cls is None else torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
+        x: Tensor = self.dropout(self.tokens(inputs))
+        return x if self.cls is None else torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1)

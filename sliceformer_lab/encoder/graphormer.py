@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Graphs, Padding
@@ -63,8 +64,8 @@ class GraphBias(nn.Module):
             real = padding.mask[:, :, None] & padding.mask[:, None, :]
             distances = distances.masked_fill(~real, 0)
         pairs = self.distance(distances)  # (B, N, N, H)
-        if graphs.path_features is not None:
-            pairs = pairs + self._along_paths(graphs.path_features, distances)
+        if graphs.path_edges is not None:
+            pairs = pairs + self._along_paths(graphs.path_edges, graphs.edge_features, distances)
         size = pairs.shape[1] + 1
         bias: Tensor = pairs.new_zeros(len(pairs), pairs.shape[3], size, size)
         bias[:, :, 1:, 1:] = pairs.permute(0, 3, 1, 2)
@@ -72,12 +73,16 @@ class GraphBias(nn.Module):
         bias[:, :, 1:, 0] = self.virtual[:, None]
         return bias
 
-    def _along_paths(self, features: Tensor, distances: Tensor) -> Tensor:
-        """Features (B, N, N, K, G), -1 beyond the end of a path, and distance ids (B, N, N) -> (B, N, N, H)."""
-        hops = features.shape[3]
-        ids = features + 3 + VALUES * torch.arange(features.shape[4], device=features.device)
-        edges = self.edge(ids.masked_fill(features < 0, 0)).mean(dim=4)  # (B, N, N, K, H)
-        summed = torch.einsum("bijkh,khg->bijg", edges, self.hop[:hops])
+    def _along_paths(self, path_edges: Tensor, features: Tensor, distances: Tensor) -> Tensor:
+        """Path edges (B, N, N, K), edge features (E, G) and distance ids (B, N, N) -> (B, N, N, H).
+
+        Every edge is multiplied by the matrix of every hop once, however many paths it lies on.
+        """
+        hops = path_edges.shape[3]
+        ids = features + 3 + VALUES * torch.arange(features.shape[1], device=features.device)
+        edges = self.edge(F.pad(ids, (0, 0, 1, 0))).mean(dim=1)  # (1 + E, H); the first one is beyond the end of a path
+        at_hop = torch.einsum("eh,khg->keg", edges, self.hop[:hops])
+        summed = torch.stack([F.embedding(path_edges[..., k] + 1, at_hop[k]) for k in range(hops)]).sum(0)
         steps = (distances - 1).clamp(1, hops)  # ids start at 1, the node itself
         return summed / steps[..., None]
 

@@ -80,7 +80,7 @@ class PMA(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding | None = None) -> Tensor:
         """(B, N, C) -> (B, num_seeds, C)."""
-        return self.mab(self.seeds.expand(len(x), -1, -1), x, padding)
+        return self.mab(self.seeds.expand(x.shape[0], -1, -1), x, padding)
 
 
 class SetBlock(EncoderBlock):

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 aten = torch.ops.aten
 
 _PRODUCTS = {aten.mv, aten.dot}  # products of vectors, which torch's table does not have
+_FUSED = {aten._scaled_dot_product_flash_attention_for_cpu}  # nor this one, in torch 2.14
 _FOURIER = {aten._fft_c2c, aten._fft_r2c, aten._fft_c2r}
 _EXTREMES = {aten.min, aten.max, aten.amin, aten.amax, aten.argmin, aten.argmax}
 _PAIRS = {aten.minimum, aten.maximum, aten.fmin, aten.fmax, aten.lt, aten.le, aten.gt, aten.ge}
@@ -73,6 +74,9 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _cost_of(operation: Any, args: tuple[Any, ...], options: dict[str, Any], out: Any) -> Cost:
     if operation in flop_registry:
         return Cost(multiply_adds=int(flop_registry[operation](*args, **options, out_val=out)) // 2)
+    if operation in _FUSED:
+        flops = sdpa_flop_count(*(tensor.shape for tensor in args[:3]))  # type: ignore[no-untyped-call]
+        return Cost(multiply_adds=int(flops) // 2)
     if operation in _PRODUCTS:
         return Cost(multiply_adds=args[0].numel())
     if operation in _FOURIER:

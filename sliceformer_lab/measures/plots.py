@@ -68,7 +68,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
     _legend_below(figure, below[0], columns=3)
     kinds = ", ".join(dict.fromkeys(record.attentions.tolist()))
     figure.suptitle(f"{kinds}: token matrices of {len(record.sample_ids)} validation samples, mean over the samples")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
@@ -85,10 +85,12 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
             curve = metrics[["epoch", column]].dropna().groupby("epoch")[column].last()
             axes.plot(curve.index + 1, curve, color=colour, marker=marker, markersize=3, label=column)
         axes.set(title=title, xlabel="epoch")
+        if all("accuracy" in column for column in columns):
+            axes.set_ylim(top=min(1.0, axes.get_ylim()[1]))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
@@ -126,7 +128,7 @@ def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a PNG whole or not at all."""
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=110)

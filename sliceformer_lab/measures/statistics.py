@@ -13,6 +13,7 @@ from scipy import optimize, stats
 
 LEVEL = 0.05  # of tests; intervals cover 1 - LEVEL
 POWER = 0.8  # of the test for which `smallest_difference` is computed
+FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviations to either side
 FEWEST_RUNS = 6  # an exact two-sided paired test needs as many to reach p < LEVEL: 2 / 2**6 = 0.031
 MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
 QUANTILES = 4000  # over which a distribution is averaged
@@ -31,7 +32,7 @@ class Interval:
 
 
 def seed_interval(values: Values, resamples: int, seed: int) -> Interval | None:
-    """The 95 % interval of the mean over seeds (S,); None for fewer than two values.
+    """The 95 % interval of the mean over seeds (S,); None for fewer than three values.
 
     Six or more values are resampled, with percentiles widened for few values (Hesterberg 2015, American Statistician
     69(4), section 4.4). For fewer, the range of the values, which no resample leaves, contains the median of the
@@ -39,7 +40,7 @@ def seed_interval(values: Values, resamples: int, seed: int) -> Interval | None:
     """
     results = np.asarray(values, dtype=np.float64)
     count = len(results)
-    if count < 2:
+    if count < FEWEST_IN_INTERVAL:
         return None
     if count < FEWEST_RUNS:
         half = float(student_half_width(results.std(ddof=1), count))

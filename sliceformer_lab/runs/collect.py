@@ -19,11 +19,10 @@ from sliceformer_lab.config.old_options import without_gone
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_config, read_summary
 from sliceformer_lab.runs.papers import FULL
-from sliceformer_lab.runs.sweep import planned_jobs
+from sliceformer_lab.runs.sweep import SWEEP, planned_jobs
 
 REQUIRED = ("task", "attention", "status")
 REPLICATES = ("seed", "data.split_seed")  # runs of one row differ only in these
-SWEEP = "multirun.yaml"
 
 Unit = tuple[Any, Any]
 
@@ -65,7 +64,7 @@ class RunRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
-        return dict(_flat(without_gone(_mapping(self.summary.get("options")))))
+        return dict(flat_options(without_gone(_mapping(self.summary.get("options")))))
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
@@ -214,10 +213,11 @@ def _without_seeds(overrides: tuple[str, ...]) -> set[str]:
     return {word for word in overrides if word.partition("=")[0] not in REPLICATES}
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_options(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by their path, such as encoder.depth, with their values."""
     for key, value in node.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat_options(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from sliceformer_lab.config.compose import CONF_DIR, option_names
-from sliceformer_lab.config.schema import locate
+from sliceformer_lab.config.compose import conf_folders, option_names, written_option
+from sliceformer_lab.config.schema import ConfigError, locate
 
 
-@cache
 def controls() -> tuple[str, ...]:
-    """The attentions in conf/attention whose class has `source = "control"`."""
-    return tuple(name for name in option_names("attention") if _source(name) == "control")
+    """The options of the group attention whose class has `source = "control"`."""
+    return _controls(conf_folders())
 
 
 def is_control(attention: str) -> bool:
-    """Whether an attention is a control; False for names that are not in conf/attention."""
+    """Whether an attention is a control; False for names that are no options."""
     return attention in controls()
 
 
+@cache
+def _controls(folders: tuple[Path, ...]) -> tuple[str, ...]:
+    del folders  # the names depend on them
+    return tuple(name for name in option_names("attention") if _source(name) == "control")
+
+
 def _source(name: str) -> str | None:
-    node: Any = OmegaConf.load(CONF_DIR / "attention" / f"{name}.yaml")
-    target = node.get("_target_")  # None for a preset, which inherits its target from `defaults`
-    return None if target is None else getattr(locate(str(target)), "source", None)
+    target = written_option("attention", name).get("_target_")  # None for a preset, which inherits it from `defaults`
+    if target is None:
+        return None
+    try:
+        return getattr(locate(str(target)), "source", None)
+    except ConfigError:  # an option of the user, whose code this command does not allow
+        return None

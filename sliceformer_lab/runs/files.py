@@ -26,6 +26,12 @@ def whole_file(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def name_of(path: str | Path) -> str:
+    """The name of a file without its endings, or the name of a folder: `table` of table.csv.gz."""
+    path = Path(path).expanduser()
+    return path.resolve().name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a whole text file or nothing."""
     with whole_file(path) as unfinished:

@@ -42,9 +42,12 @@ def lock_folder(folder: Path) -> Iterator[Path]:
         lock.release()
 
 
-def write_predictions(folder: Path, predictions: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Writes predictions.npz with the arrays {val,test}_{ids,targets,logits}."""
+def write_predictions(
+    folder: Path, predictions: Mapping[str, Mapping[str, Tensor]], words: Mapping[str, np.ndarray[Any, Any]]
+) -> None:
+    """Writes predictions.npz: {val,test}_{ids,targets,logits}, and `words`, arrays of names and places."""
     arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
+    arrays |= words
     with whole_file(folder / PREDICTIONS) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -70,6 +73,22 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
     return content
+
+
+def recorded_choices(folder: Path) -> list[str]:
+    """The options of a run that were chosen from its data, as places such as data.batch_size."""
+    try:
+        return [choice["option"] for choice in read_summary(folder).get("choices", [])]
+    except RunFolderError:
+        return []
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Writes config.yaml, and the copy that the child processes of a distributed run read."""
+    content = OmegaConf.create(dict(config))
+    for file in (folder / CONFIG, folder / ".hydra" / CONFIG):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(content, file)
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CONFIG
 
 
@@ -23,6 +25,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
+    OmegaConf.register_new_resolver("task_folder", _task_folder, replace=True)
     register_choices()
 
 
@@ -37,6 +40,18 @@ def run_folder(resume: str | None, outputs: str, task: str, attention: str, opti
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
     return str(folder)
+
+
+def task_folder(config: Mapping[str, Any]) -> str:
+    """The task's folder name. That of a user's own data contains their name: text_csv-reviews."""
+    task, data = str(config["names"]["task"]), config.get("data") or {}
+    if "name" not in data:
+        return task
+    return f"{task}-{data['name'] or name_of(data['file'] if 'file' in data else data['root'])}"
+
+
+def _task_folder(*, _root_: DictConfig) -> str:
+    return task_folder(_root_)
 
 
 def benchmark_folder(outputs: str, suite: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+SWEEP = "multirun.yaml"  # in the folder of a sweep: Hydra's record of it
 SELECTS_ROWS = ("recipe", "attention")  # on the command line of a study with rows, these keys select among them
 
 

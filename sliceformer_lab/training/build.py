@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.attention.base import Attention
@@ -21,16 +21,24 @@ from sliceformer_lab.training.interfaces import TaskModule
 log = logging.getLogger(__name__)
 
 
-def build_data(config: Mapping[str, Any]) -> DataModule:
-    """The data module of a configuration; nothing is read yet."""
-    optim = config["optim"]
+def build_data(config: Mapping[str, Any], run_folder: Path | None = None) -> DataModule:
+    """The data module of a configuration; nothing is read yet. A `run_folder` gives what encodes new inputs.
+
+    Raises ConfigError.
+    """
+    optim, task = config["optim"], node_at(config, "task")
+    _check_kind(task, TaskModule)
     plan = LoadPlan(
         seed=config["seed"],
         accumulate=optim["accumulate"],
         steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
         score_test_each_epoch=config["selection"] == "best_test",
+        pairwise=task.target.passes_bias(task.options),
+        run_folder=run_folder,
     )
-    data: DataModule = node_at(config, "data").build(plan)
+    node = node_at(config, "data")
+    _check_kind(node, DataModule)
+    data: DataModule = node.build(plan)
     return data
 
 
@@ -49,6 +57,10 @@ def build_task(config: Mapping[str, Any], data: DataSpec) -> TaskModule:
     Raises ConfigError if attention, block, position, task and data do not fit together, before anything is built.
     """
     model, node = model_of(config), node_at(config, "task")
+    _check_kind(node, TaskModule)
+    _check_kind(model.block, EncoderBlock)
+    for layer in model.attention:
+        _check_kind(layer, Attention)
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
     task: TaskModule = node.build(model, data)
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
@@ -79,7 +91,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool)
     for reason, fits in needs:
         for kind in _kinds(model.attention):
             if not fits(kind):
-                able = [name for name in option_names("attention") if all(map(fits, _kinds_of(name)))]
+                able = [name for name in option_names("attention") if _all_fit(name, fits)]
                 raise ConfigError(
                     f"{reason}, which {kind.__name__} cannot take; attentions that can: {', '.join(able)}"
                 )
@@ -90,6 +102,15 @@ def _kinds(layers: Iterable[CheckedNode]) -> list[type[Attention]]:
     return list(dict.fromkeys(layer.target for layer in layers))
 
 
-@cache  # composing every option takes seconds
-def _kinds_of(name: str) -> list[type[Attention]]:
-    return _kinds(attention_nodes(load_option("attention", name)))
+def _all_fit(name: str, fits: Callable[[type[Attention]], bool]) -> bool:
+    """Whether the layers of an option fit. False for an option of the user whose code is not allowed."""
+    try:
+        return all(map(fits, _kinds(attention_nodes(load_option("attention", name)))))
+    except ConfigError:
+        return False
+
+
+def _check_kind(node: CheckedNode, base: type[Any]) -> None:
+    """Raises ConfigError if the target of a node is not a subclass of `base`."""
+    if not (isinstance(node.target, type) and issubclass(node.target, base)):
+        raise ConfigError(f"{node.where}._target_: {node.name} is not a subclass of {base.__module__}.{base.__name__}")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
+from sliceformer_lab.config.compose import conf_folders, search_path
+from sliceformer_lab.config.schema import allowed_too
+
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # set by Lightning's launcher
 
 
@@ -23,8 +26,8 @@ def child_arguments(folder: Path) -> Iterator[None]:
     """Makes Lightning start its child processes with the arguments of this job only.
 
     Lightning starts them with `sys.argv`, which may describe a sweep, a resumed run or an evaluation. Here it names
-    `folder`/.hydra/config.yaml, the resolved configuration of this job. At the end the process group and the
-    environment variables are removed, so that the next job of a sweep starts its own.
+    `folder`/.hydra/config.yaml, the resolved configuration of this job, and what the user's command line allows. At
+    the end the process group and the environment variables are removed, so that the next job of a sweep starts its own.
     """
     import torch.distributed as dist
 
@@ -38,6 +41,8 @@ def child_arguments(folder: Path) -> Iterator[None]:
         f"hydra.run.dir='{quoted}'",
         "hydra.output_subdir=null",
         "hydra/job_logging=none",
+        *search_path(conf_folders()[1:]),
+        f"allow_targets=[{','.join(allowed_too())}]",
     ]
     HydraConfig.instance().cfg = None  # with it, Lightning would append overrides for a folder and a log file
     try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, Literal, Protocol
 
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -31,8 +33,10 @@ class TaskModule(LightningModule, ABC):
     implements it; library code, which cannot import tasks, uses it as the type of a task.
     """
 
-    monitor: ClassVar[str]  # the metric that selects the best epoch
-    monitor_mode: ClassVar[str]  # "max" or "min"
+    monitor: str  # the metric that selects the best epoch
+    monitor_mode: str  # "max" or "min"
+    goal: Literal["classes", "labels", "numbers"] | None = None  # one prediction per sample; None: others
+    data_spec: DataSpec
     encoder: Encoder
     optim: OptimOptions
     num_steps: int | None  # optimizer steps of the training, known when it starts
@@ -49,6 +53,14 @@ class TaskModule(LightningModule, ABC):
         """The output for a batch: logits (B, classes), or (B, T) for regression."""
 
     @abstractmethod
+    def predicted(self, batch: Batch) -> Tensor:
+        """The prediction for a batch as predictions.npz holds it."""
+
+    @abstractmethod
+    def probabilities(self, outputs: Tensor) -> Tensor | None:
+        """The probability of each class or label from saved outputs (n, ...); None where outputs are numbers."""
+
+    @abstractmethod
     def num_tokens(self) -> int:
         """Longest sequence that reaches the encoder, CLS or graph token included."""
 
@@ -58,7 +70,11 @@ class TaskModule(LightningModule, ABC):
 
     @abstractmethod
     def chance(self, targets: Tensor) -> float:
-        """The monitored metric of a model that always predicts the most frequent target."""
+        """The monitored metric of a model that predicts the same for every sample."""
+
+    @abstractmethod
+    def build_metrics(self) -> MetricCollection:
+        """Metrics of one split, updated with (output, target)."""
 
     def initialise(self) -> None:
         """Load pretrained weights into a new model, if the configuration names any."""

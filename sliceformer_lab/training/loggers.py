@@ -1,4 +1,4 @@
-"""Logs metrics to CSV in every run, and to Weights & Biases (W&B) on request."""
+"""Logs metrics to CSV in every run, and to Weights & Biases (W&B), TensorBoard or MLflow on request."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
 
-from sliceformer_lab.runs.collect import SWEEP
+from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.names import task_folder
+from sliceformer_lab.runs.sweep import SWEEP
 from sliceformer_lab.training.context import RunContext
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
@@ -26,6 +29,57 @@ X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": 
 def csv_logger(folder: Path) -> CSVLogger:
     """Writes FOLDER/csv/version_N/metrics.csv; every start of the run, resumed ones included, is a version."""
     return CSVLogger(folder, name="csv")
+
+
+def tensorboard_logger(context: RunContext, config: Mapping[str, Any]) -> Logger:
+    """TensorBoard's event files in the run folder, with the configuration. Raises ConfigError without tensorboard."""
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    with _needs("tensorboard"):
+        logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
+    logger.log_hyperparams(dict(config))
+    return logger
+
+
+def mlflow_logger(
+    context: RunContext,
+    config: Mapping[str, Any],
+    *,
+    experiment: str = "sliceformer_lab",
+    tracking_uri: str | None = None,
+) -> Logger:
+    """An MLflow run with the name of its folder and the configuration.
+
+    Raises ConfigError without mlflow, or if neither `tracking_uri` nor MLFLOW_TRACKING_URI names a server.
+    """
+    from pytorch_lightning.loggers import MLFlowLogger
+
+    folder, uri = context.folder, tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None:
+        raise ConfigError(
+            "logger=mlflow: nothing says where to log; set logger.tracking_uri=http://HOST:PORT or "
+            "logger.tracking_uri=sqlite:///FILE, or the environment variable MLFLOW_TRACKING_URI"
+        )
+    with _needs("mlflow"):
+        logger = MLFlowLogger(
+            experiment_name=experiment,
+            run_name=run_name(config, folder),
+            tracking_uri=uri,
+            tags={name: str(value) for name, value in config["names"].items() if value},
+        )
+    logger.log_hyperparams(dict(config))
+    return logger
+
+
+@contextmanager
+def _needs(package: str) -> Iterator[None]:
+    """Raises ConfigError where the package of a logger is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"logger={package}: {package} is not installed; pip install 'sliceformer-lab[{package}]'"
+        ) from error
 
 
 def wandb_logger(
@@ -45,7 +99,7 @@ def wandb_logger(
     in_sweep = (folder.parent / SWEEP).is_file()
     run = open_run(
         folder,
-        run_name(names, folder),
+        run_name(config, folder),
         job_type="train",
         project=project,
         entity=entity,
@@ -126,9 +180,9 @@ def close_wandb(status: str) -> None:
         wandb.finish(exit_code=int(status != "ok"))
 
 
-def run_name(names: Mapping[str, Any], folder: Path) -> str:
+def run_name(config: Mapping[str, Any], folder: Path) -> str:
     """The name of a run on the dashboard and in tables."""
-    return f"{names['task']}/{names['attention']}/{folder.name}"
+    return f"{task_folder(config)}/{config['names']['attention']}/{folder.name}"
 
 
 def sync_command(folder: Path) -> str | None:

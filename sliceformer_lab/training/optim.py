@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,8 +18,8 @@ from sliceformer_lab.config.option_types import Count, Fraction, Natural, NonNeg
 class OptimOptions:
     """A training recipe: optimizer, schedule and length. conf/optim/adam_cosine.yaml explains each option.
 
-    Set either `epochs` or `steps` (optimizer steps). `max_steps` shortens the run and rescales its schedule.
-    Raises ValueError for options that contradict each other.
+    Set `epochs`, `steps` (optimizer steps) or `target_steps`, which `epochs_for` turns into epochs. `max_steps`
+    shortens the run and rescales its schedule. Raises ValueError for options that contradict each other.
     """
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
@@ -31,11 +32,15 @@ class OptimOptions:
     accumulate: Count = 1
     epochs: Count | None = 100
     steps: Count | None = None
+    target_steps: Count | None = None
+    least_epochs: Count = 1
+    most_epochs: Count | None = None
     val_every: Count | None = None
     max_steps: Count | None = None
     schedule: Literal["constant", "cosine", "linear", "inverse_sqrt", "multistep"] = "cosine"
     interval: Literal["step", "epoch"] = "epoch"
     warmup_steps: Natural | Literal["untuned"] = 0
+    warmup_share: Fraction | None = None
     warmup_lr: NonNegative = 0.0
     warmup_power: Positive = 1.0
     min_lr: NonNegative = 0.0
@@ -45,8 +50,15 @@ class OptimOptions:
     milestones: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if (self.epochs is None) == (self.steps is None):
+        if (self.epochs is None) == (self.steps is None) and not (self.steps is None and self.target_steps):
             raise ValueError(f"epochs={self.epochs} and steps={self.steps}: set one of them and leave the other null")
+        if self.most_epochs is not None and self.most_epochs < self.least_epochs:
+            raise ValueError(f"most_epochs={self.most_epochs} is less than least_epochs={self.least_epochs}")
+        if self.warmup_share is not None and self.warmup_steps != 0:
+            raise ValueError(
+                f"warmup_share={self.warmup_share} and warmup_steps={self.warmup_steps} both set the warm-up; "
+                "set warmup_share=null or warmup_steps=0"
+            )
         if self.steps is None and self.val_every is not None:
             raise ValueError(f"val_every={self.val_every} counts optimizer steps; set steps and epochs=null")
         if self.steps is not None and (self.interval == "epoch" or self.schedule == "multistep"):
@@ -60,6 +72,11 @@ class OptimOptions:
             raise ValueError(f"horizon={self.horizon} must be greater than warmup_steps={self._warmup}")
         if self.warmup_lr > self.lr:
             raise ValueError(f"warmup_lr={self.warmup_lr}, the rate of the first step, exceeds lr={self.lr}")
+
+    def epochs_for(self, steps_per_epoch: int) -> int:
+        """The epochs that make `target_steps` optimizer steps, at least `least_epochs` and at most `most_epochs`."""
+        wanted = math.ceil((self.target_steps or 0) / max(1, steps_per_epoch))
+        return min(max(wanted, self.least_epochs), self.most_epochs or sys.maxsize)
 
     def build_optimizer(self, model: nn.Module) -> optim.Optimizer:
         """The optimizer for the trainable parameters of `model`.
@@ -88,13 +105,17 @@ class OptimOptions:
     def rate_factor(self, total_steps: int) -> Callable[[int], float]:
         """The learning rate divided by `lr`, as a function of the optimizer step (from 0).
 
-        A warm-up of `warmup_steps` comes first, then the schedule over the remaining steps. With warmup_steps=untuned
-        the warm-up multiplies a schedule over all steps (Ma & Yarats 2021, section 5). With interval=epoch all steps
-        of an epoch have the rate of its first step. If `max_steps` is shorter than the run, warm-up takes at most a
-        tenth of it, and decay and milestones come at the same fraction of the run.
+        A warm-up of `warmup_steps`, or of `warmup_share` of all steps, comes first, then the schedule over the
+        remaining steps. With warmup_steps=untuned the warm-up multiplies a schedule over all steps (Ma & Yarats 2021,
+        section 5). With interval=epoch all steps of an epoch have the rate of its first step. If `max_steps` is shorter
+        than the run, warm-up takes at most a tenth of it, and decay and milestones come at the same fraction of the
+        run.
         """
         if self.max_steps is not None and self.max_steps < total_steps:
             return self._rescaled(self.max_steps).rate_factor(self.max_steps)
+        if self.warmup_share is not None:
+            warmup = round(self.warmup_share * total_steps)
+            return replace(self, warmup_share=None, warmup_steps=warmup).rate_factor(total_steps)
         steps_per_epoch = max(1, total_steps // self.epochs) if self.epochs else 1
         first = self.warmup_lr / self.lr
 
@@ -112,6 +133,18 @@ class OptimOptions:
             return self._after_warmup(step, total_steps, steps_per_epoch)
 
         return factor
+
+    def warmup_fault(self, total_steps: int) -> str | None:
+        """A sentence about a warm-up that takes more than a tenth of a run of `total_steps`; None if it is shorter."""
+        if self.max_steps is not None and self.max_steps < total_steps:
+            return None  # a shortened run limits its warm-up
+        if self.warmup_share is not None:
+            steps, option = round(self.warmup_share * total_steps), "optim.warmup_share=0.05"
+        else:
+            steps, option = self._warmup, f"optim.warmup_steps={total_steps // 20}"
+        if steps <= 0.1 * total_steps:
+            return None
+        return f"the warm-up takes {steps:,} of {total_steps:,} steps, more than a tenth; try {option} or a longer run"
 
     @property
     def last_step(self) -> int | None:

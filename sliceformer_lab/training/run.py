@@ -10,33 +10,35 @@ from typing import Any
 
 import pytorch_lightning as pl
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from omegaconf import OmegaConf
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import node_at
-from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
 from sliceformer_lab.errors import DivergedError, InterruptedRunError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import (
-    CONFIG,
     checkpoint_file,
     is_finished,
     load_weights,
     lock_folder,
     read_summary,
     scored_checkpoint,
-    write_predictions,
+    write_config,
 )
 from sliceformer_lab.training.build import build_data, build_task, check_published
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.choices import choose_options
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.distributed import child_arguments, is_first_process
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.loggers import close_wandb, csv_logger, publish, sync_command
+from sliceformer_lab.training.pictures import draw_pictures
+from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
+from sliceformer_lab.training.references import below_reference, references
 from sliceformer_lab.training.scoring import results, score
 from sliceformer_lab.training.signals import signals_as_errors
-from sliceformer_lab.training.summary import Summary, compare_metrics, draw_curves, print_summary
+from sliceformer_lab.training.summary import Summary, compare_metrics, print_summary
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ def _silence_lightning() -> None:
     """Hides Lightning's tips and progress notes; our own log lines replace them. Its warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for message in ("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"):
+    hidden = ("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero")
+    for message in (*hidden, "This DataLoader will create", "The `srun` command is available"):
         warnings.filterwarnings("ignore", f".*{message}")
 
 
@@ -83,11 +86,12 @@ def _run_as_child(config: Config, folder: Path) -> None:
 
 
 def _train_and_record(config: Config, folder: Path) -> float | None:
-    OmegaConf.save(OmegaConf.create(dict(config)), folder / CONFIG)
+    write_config(folder, config)
     summary = Summary(config, folder)
     summary.update()
     log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
     try:
+        config = _with_choices(config, folder, summary)
         with child_arguments(folder):
             return train(config, folder, summary)
     except BaseException as error:
@@ -97,6 +101,18 @@ def _train_and_record(config: Config, folder: Path) -> float | None:
         close_wandb(summary.content["status"])
         if command := sync_command(folder):
             log.info(f"upload to W&B with: {command}")
+
+
+def _with_choices(config: Config, folder: Path, summary: Summary) -> Config:
+    """The configuration with the options that follow from the data; prints and records them."""
+    chosen, choices = choose_options(config)
+    if not choices:
+        return config
+    for choice in choices:
+        log.info(f"chose {choice}")
+    summary.choose(chosen, choices)
+    write_config(folder, chosen)
+    return chosen
 
 
 def train(config: Config, folder: Path, summary: Summary | None) -> float | None:
@@ -109,14 +125,22 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     loggers = build_loggers(config, context) if is_first_process() else []
     trainer = build_trainer(config, context, task, loggers)
     fit(trainer, task, data, checkpoint_file(folder, "last"))
+    trained = trainer.global_step
     scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
     metrics = score(trainer, task, data, scored, config["selection"])
     predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     if summary is not None:
         if scored is not None:
-            write_predictions(folder, predictions)
-            draw_curves(folder)
-        summary.update(status="ok", **results(config, folder, data, task, scored, metrics, predictions))
+            record_predictions(folder, task, data, predictions)
+            save_preprocessing(folder, data)
+            if config.get("pictures", True):
+                draw_pictures(folder, data, predictions)
+        summary.update(steps={"planned": task.num_steps, "trained": trained})
+        facts = results(config, folder, data, task, scored, metrics, predictions)
+        if config.get("reference") == "auto" and scored is not None:
+            facts["references"] = references(config, data, task, predictions, summary.seconds())
+            facts["warnings"] += below_reference(task, metrics, facts["references"])
+        summary.update(status="ok", **facts)
         pictures = summary.pictures()
         publish(loggers, folder, pictures, summary.dashboard_values())
         print_summary(summary.content, folder, pictures)
@@ -132,6 +156,7 @@ def evaluate(config: Config, folder: Path) -> float | None:
     trainer = build_trainer(config, run_context(config, folder, task), task, [])
     metrics = score(trainer, task, data, scored, config["selection"])
     if is_first_process():
+        save_preprocessing(folder, data)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
     return metrics.get(f"val/{task.monitor}")
@@ -163,10 +188,8 @@ def build_loggers(config: Config, context: RunContext) -> list[Logger]:
 
 def build_trainer(config: Config, context: RunContext, task: TaskModule, loggers: list[Logger]) -> pl.Trainer:
     """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
-    callbacks = [
-        node_at(config, f"callbacks.{name}").build(*([context] if _is_ours(node) else []))
-        for name, node in config["callbacks"].items()
-    ]
+    nodes = [node_at(config, f"callbacks.{name}") for name in config["callbacks"]]
+    callbacks = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
     node, optim = node_at(config, "trainer"), task.optim
     try:
         trainer: pl.Trainer = node.target(
@@ -188,5 +211,6 @@ def build_trainer(config: Config, context: RunContext, task: TaskModule, loggers
     return trainer
 
 
-def _is_ours(node: Mapping[str, Any]) -> bool:
-    return str(node.get("_target_", "")).startswith("sliceformer_lab.callbacks.")
+def _takes_context(callback: CheckedNode) -> bool:
+    """Whether a callback has a RunContext as its positional argument, as all of ours; Lightning's own have none."""
+    return RunContext in positional(callback.target).values()

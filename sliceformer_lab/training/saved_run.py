@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sliceformer_lab.config.compose import with_conf_folders
+from sliceformer_lab.config.schema import allowed_targets
+from sliceformer_lab.data.input_files import given_inputs
 from sliceformer_lab.runs.folder import (
     PREDICTIONS,
     load_weights,
@@ -19,6 +24,8 @@ from sliceformer_lab.runs.folder import (
 )
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
+from sliceformer_lab.training.prediction_table import read_preprocessing
+from sliceformer_lab.training.predictor import Predictor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +36,8 @@ class Run:
     """One run folder; each part is read when it is first used."""
 
     folder: Path
+    allow_targets: Sequence[str] = ()  # packages of the user's own that the run's code may come from
+    config_dir: str | Path | None = None  # a folder with options of the user's own
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -47,26 +56,62 @@ class Run:
 
     @cached_property
     def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
-        """val_ids, val_targets, val_logits and the same for test, at the scored checkpoint."""
+        """val_ids, val_targets, val_logits and val_places, the same for test, class_names and target_names.
+
+        They belong to the scored checkpoint. Names and places are missing in runs of earlier versions.
+        """
         with np.load(self.folder / PREDICTIONS) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
     @cached_property
     def data(self) -> DataModule:
         """The data module; call its `prepare_data()` and `setup()` before use."""
-        data: DataModule = build_data(self.config)
+        with self._users_own():
+            data: DataModule = build_data(self.config)
         return data
 
     @cached_property
     def model(self) -> TaskModule:
         """The task with the weights of the scored checkpoint, in evaluation mode."""
-        task: TaskModule = build_task(self.config, self.data.spec)
+        saved = read_preprocessing(self.folder)  # the data may be gone
+        data = self.data.spec if saved is None else saved[0]
+        with self._users_own():
+            task: TaskModule = build_task(self.config, data)
         load_weights(task, scored_checkpoint(self.config, self.folder))
         return task.eval()
 
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Predicts new inputs. Raises LabError if the run cannot."""
+        task = self.model
+        with self._users_own():
+            return Predictor.of_run(self.folder, self.config, task)
 
-def load_run(folder: str | Path) -> Run:
-    """The run in a folder, finished or not. Raises RunFolderError if it is not a run folder."""
+    def predict(self, contents: Sequence[str | Path | np.ndarray[Any, Any]]) -> pd.DataFrame:
+        """Predictions for texts or SMILES, or for pictures or clouds as arrays or paths: a row for each, in order.
+
+        The columns are those of the command `predict`. A content that cannot be predicted has its reason in the column
+        `error` and no prediction. Pictures are (H, W, 3) or (H, W) uint8, clouds (P, 3 or 6).
+        """
+        import pandas as pd
+
+        inputs = given_inputs(contents, self.predictor.kind)
+        return pd.DataFrame(self.predictor.rows(inputs), columns=list(self.predictor.columns))
+
+    @contextmanager
+    def _users_own(self) -> Iterator[None]:
+        folders = [] if self.config_dir is None else [self.config_dir]
+        with allowed_targets(list(self.allow_targets)), with_conf_folders(folders):
+            yield
+
+
+def load_run(folder: str | Path, allow_targets: Sequence[str] = (), config_dir: str | Path | None = None) -> Run:
+    """The run in a folder, finished or not.
+
+    A run of the user's own code is only opened with `allow_targets`, such as ["my_attn."], because a saved
+    configuration must not decide what is loaded. `config_dir` is the folder that the run had as --config-dir; only a
+    hybrid of the user's own attentions needs it. Raises RunFolderError if it is not a run folder.
+    """
     path = Path(folder)
     read_config(path)
-    return Run(path)
+    return Run(path, allow_targets, config_dir)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
+from sliceformer_lab.training.advice import warnings_of
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def results(
     """The facts that a summary gains when its run ends well; `metrics` belong to the checkpoint `scored`."""
     history = read_metrics(folder)
     metric = f"val/{task.monitor}"
+    monitor = {"best_val": metric, "best_test": f"test_curve/{task.monitor}"}.get(config["selection"])
     checkpoint = {} if scored is None else read_checkpoint(scored)
     best = {"epoch": checkpoint.get("epoch"), "step": checkpoint.get("global_step")}
     return {
@@ -52,6 +54,7 @@ def results(
         "best": {**best, "metric": metric, "value": metrics.get(metric)},
         "metrics": dict(metrics),
         "chance": task.chance(predictions["test"]["targets"]) if "test" in predictions else None,
+        "warnings": warnings_of(task, history, monitor, best["step"]),
         "parameters": num_parameters(task),
         "cost_per_sample": cost_per_sample(task),
         "samples_per_second": _last(history, "train/samples_per_second"),

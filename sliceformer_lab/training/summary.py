@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,14 +17,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, read_metrics, read_summary
+from sliceformer_lab.runs.folder import SUMMARY, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.training.loggers import run_name
+from sliceformer_lab.training.pictures import PICTURES
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
-PICTURES = ("curves.png", "spectrum.png")
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +36,10 @@ class Summary:
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._folder = folder
         self._started = time.perf_counter()
-        self._earlier_seconds = _recorded_seconds(folder)  # of earlier starts, if the run was resumed
-        nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
+        earlier = _recorded(folder)  # by earlier starts, if the run was resumed
+        self._earlier_seconds = float(earlier.get("wall_seconds", 0.0))
         self.content: dict[str, Any] = {
-            "name": run_name(config["names"], folder),
+            "name": run_name(config, folder),
             **config["names"],
             "status": "running",
             "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -46,19 +48,27 @@ class Summary:
             "tags": config["tags"],
             "published": config["published"],
             "budget": config.get("budget"),
-            "options": {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes},
+            "options": _options(config),
+            "choices": earlier.get("choices", []),  # options that were chosen from the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": {package: version(package) for package in PACKAGES},
             "git_commit": git_commit(),
             "command": sys.argv[1:],
         }
 
+    def choose(self, config: Mapping[str, Any], choices: Sequence[Choice]) -> None:
+        """Records the options that were chosen from the data."""
+        self.update(options=_options(config), choices=[asdict(choice) for choice in choices])
+
     def update(self, **facts: object) -> None:
         """Adds facts and writes the file."""
         self.content |= facts
-        now = time.perf_counter() - self._started
-        self.content["wall_seconds"] = round(self._earlier_seconds + now, 2)
+        self.content["wall_seconds"] = round(self.seconds(), 2)
         write_json(self._folder / SUMMARY, self.content)
+
+    def seconds(self) -> float:
+        """The run's time so far, with that of earlier starts."""
+        return self._earlier_seconds + time.perf_counter() - self._started
 
     def fail(self, error: BaseException) -> None:
         """Records the error that ended the run."""
@@ -77,14 +87,13 @@ class Summary:
             **self.content["cost_per_sample"],
             **{name: self.content[name] for name in names},
             "best_epoch": self.content["best"]["epoch"],
+            **{f"reference/{name}": value for name, value in self._reference_scores().items()},
         }
 
-
-def draw_curves(folder: Path) -> None:
-    """Draws curves.png from the metrics of a run folder."""
-    from sliceformer_lab.measures.plots import plot_curves
-
-    plot_curves(read_metrics(folder), folder / "curves.png")
+    def _reference_scores(self) -> dict[str, float]:
+        """The metrics of the strongest reference."""
+        scores = [row["metrics"] for row in self.content.get("references", []) if "metrics" in row]
+        return scores[-1] if scores else {}
 
 
 def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
@@ -98,8 +107,9 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
     console.print(table)
     if comparison := compare(summary):
         console.print(comparison)
-    if warning := chance_warning(summary):
-        log.warning(warning)
+    for warning in (chance_warning(summary), *summary["warnings"]):
+        if warning:
+            log.warning(f"WARNING: {warning}")
     for path in (folder, *pictures):  # below the table, whose columns would wrap them
         console.print(str(path), markup=False)
 
@@ -109,17 +119,17 @@ def chance_warning(summary: Mapping[str, Any]) -> str | None:
     if not _is_at_chance(summary):
         return None
     return (
-        f"WARNING: test accuracy is at chance ({summary['chance']:.4f}, the most frequent class): the model has "
+        f"test accuracy is at chance ({summary['chance']:.4f}, the most frequent class): the model has "
         "learned nothing; try a lower optim.lr or a longer optim.warmup_steps first, then more epochs; then check "
         "whether data.max_len truncates the tokens that decide the class, and whether padding is masked"
     )
 
 
 def _is_at_chance(summary: Mapping[str, Any]) -> bool:
-    """Whether test accuracy is below chance plus three standard errors. False where accuracy is not measured."""
+    """Whether test accuracy is below chance plus three standard errors. False where accuracy does not select epochs."""
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
     chance = summary["chance"]
-    if reached is None or chance is None:
+    if reached is None or chance is None or summary["best"]["metric"] != "val/accuracy":
         return False
     return bool(reached <= chance + 3 * (chance * (1 - chance) / summary["protocol"]["num_test"]) ** 0.5)
 
@@ -136,6 +146,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
     rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
+    rows += [("reference", line) for line in _references(summary)]
     if _is_at_chance(summary):
         rows.append(("at chance", f"always predicting the most frequent class gives {summary['chance']:.4f}"))
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
@@ -153,11 +164,30 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _recorded_seconds(folder: Path) -> float:
+def _references(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each reference: its score in the selection metric on the test set, or why it has none."""
+    metric = str(summary["best"]["metric"]).replace("val/", "test/")
+    found = []
+    for row in summary.get("references", []):
+        score = row.get("metrics", {}).get(metric)
+        found.append(
+            f"{row['name']}: " + (row.get("skipped", "not scored") if score is None else f"{metric} {score:.4f}")
+        )
+    return found
+
+
+def _options(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options of each node."""
+    nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
+    return {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes}
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """The summary of an earlier start of this run, or nothing."""
     try:
-        return float(read_summary(folder)["wall_seconds"])
-    except (RunFolderError, KeyError):
-        return 0.0
+        return read_summary(folder)
+    except RunFolderError:
+        return {}
 
 
 def git_commit() -> str | None:

@@ -89,7 +89,7 @@ def test_a_newer_layout_is_made_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(calls) == 2 and new != old
 
 
-def test_an_interrupted_build_leaves_no_folder_and_can_be_continued(tmp_path: Path) -> None:
+def test_a_build_that_continues_finds_what_an_interrupted_one_left(tmp_path: Path) -> None:
     def stops(folder: Path) -> None:
         (folder / "part1").write_text("first")
         raise KeyboardInterrupt
@@ -101,12 +101,31 @@ def test_an_interrupted_build_leaves_no_folder_and_can_be_continued(tmp_path: Pa
         (folder / "part2").write_text("second")
 
     with pytest.raises(KeyboardInterrupt):
-        cached(tmp_path, "set", KEY, stops)
+        cached(tmp_path, "set", KEY, stops, continues=True)
     assert next(p.name for p in tmp_path.iterdir() if p.is_dir()).endswith(".unfinished")
-    folder = cached(tmp_path, "set", KEY, goes_on)
+    folder = cached(tmp_path, "set", KEY, goes_on, continues=True)
     assert seen == [["part1"]]
     assert set(manifest(folder)["files"]) == {"part1", "part2"} and is_complete(folder, manifest(folder)["key"])
     assert not [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")]
+
+
+@pytest.mark.parametrize("error", [DataError("damaged"), RuntimeError("a mistake"), KeyboardInterrupt()])
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    def fails(folder: Path) -> None:
+        (folder / "part1").write_text("first")
+        raise error
+
+    with pytest.raises(type(error)):
+        cached(tmp_path, "set", KEY, fails)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_what_a_killed_build_left_is_not_in_the_next_one(tmp_path: Path) -> None:
+    folder = cached(tmp_path, "set", KEY, builder([]))
+    killed = folder.rename(folder.with_name(folder.name + ".unfinished"))
+    (killed / "half").touch()
+    assert cached(tmp_path, "set", KEY, builder([])) == folder
+    assert set(manifest(folder)["files"]) == {"numbers.bin", "words.txt"}
 
 
 def test_two_processes_at_once_make_a_folder_once(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:
     width = max(map(len, graphs))
     assert_close(batch.target, torch.tensor([[4.0], [0.0], [2.0]]))
     edges = batch.structure
-    assert edges is not None and edges.distances is not None and edges.path_features is not None
+    assert edges is not None and edges.distances is not None and edges.path_edges is not None
     row = edges.edge_index[0] // width
     assert (row == edges.edge_index[1] // width).all()
     for i, graph in enumerate(graphs):
@@ -95,17 +95,22 @@ def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:
         assert_close(edges.edge_features[row == i], torch.from_numpy(graph.edge_features).long())
         assert (edges.distances[i, n:] == -1).all() and (edges.distances[i, :, n:] == -1).all()
         assert_close(edges.distances[i, :n, :n].diagonal(), torch.zeros(n, dtype=torch.long))
-        one_hop = edges.distances[i] == 1
-        assert int(one_hop.sum()) == graph.edges.shape[1]
-        assert (edges.path_features[i][one_hop][:, 0] >= 0).all()
-        assert (edges.path_features[i][one_hop][:, 1:] == -1).all()
+        assert int((edges.distances[i] == 1).sum()) == graph.edges.shape[1]
+        for start, end in np.ndindex(n, n):  # the edges of a path lead from its start to its end
+            distance, path = int(edges.distances[i, start, end]), edges.path_edges[i, start, end]
+            known = path[path >= 0]
+            assert len(known) == max(0, min(distance, len(path))) and (path[len(known) :] == -1).all()
+            nodes = edges.edge_index[:, known] - i * width
+            assert nodes[0].tolist() == [start, *nodes[1, :-1].tolist()][: len(known)]
+            if 0 < distance <= len(path):
+                assert nodes[1, -1] == end
 
 
 def test_unconnected_nodes_are_unreachable(split: GraphSplit) -> None:
     structure = split.batch([3]).structure
-    assert structure is not None and structure.distances is not None and structure.path_features is not None
+    assert structure is not None and structure.distances is not None and structure.path_edges is not None
     assert structure.distances[0].tolist() == [[0, -1], [-1, 0]]
-    assert (structure.path_features == -1).all() and structure.edge_index.shape == (2, 0)
+    assert (structure.path_edges == -1).all() and structure.edge_index.shape == (2, 0)
 
 
 def test_a_single_atom_makes_a_batch(split: GraphSplit) -> None:

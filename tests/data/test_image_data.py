@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from support import official_files
 from support.image_modules import module, node, ready
 
@@ -18,10 +20,12 @@ from sliceformer_lab.config.schema import construct, schema
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.crop_flip import random_crop_flip
+from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.data.splits import hold_out
+from sliceformer_lab.errors import DataError
 
 SETS = ["digits", *official_files.IMAGE_SETS]
 
@@ -115,6 +119,84 @@ def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:
     )
     few = cast(ImageSplit, ready("image_folder", tmp_path, limit_train=20).splits["train"])
     assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
+
+
+def pictures(folder: Path, **options: Any) -> ImageFolder:
+    """Sixty pictures of three classes, 48 x 56, in `folder`, unless others are there."""
+    if not folder.is_dir():
+        official_files.image_folder(folder)
+    return ImageFolder(root=str(folder), **options)
+
+
+def all_inputs(data: ImageData) -> torch.Tensor:
+    data.setup()
+    return torch.cat([batch.inputs for loader in data.val_dataloader() for batch in loader])
+
+
+def test_size_and_mirroring_follow_from_the_pictures(tmp_path: Path) -> None:
+    for name, size, grey in (("grey", 29, True), ("coloured", 50, False), ("large", 300, False)):
+        for i in range(12):
+            square = Image.linear_gradient("L").resize((size, size + 20))
+            path = tmp_path / name / str(i % 2) / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (square if grey else Image.merge("RGB", (square, ImageOps.mirror(square), square.rotate(90)))).save(path)
+    found = {}
+    for name in ("grey", "coloured", "large"):
+        data = pictures(tmp_path / name, val_fraction=0.2, test_fraction=0.2)
+        found[name] = {choice.option: (choice.value, choice.reason) for choice in data.choices()}
+        assert data.spec.image_size == (found[name]["data.image_size"][0],) * 2
+        data.setup()
+        assert data.splits["train"].batch([0]).inputs.shape[2:] == data.spec.image_size  # type: ignore[attr-defined]
+    assert [options["data.image_size"][0] for options in found.values()] == [28, 48, 64]
+    assert [options["data.mirror"][0] for options in found.values()] == [False, True, True]
+    assert "more than 64 take long" in found["large"]["data.image_size"][1]
+    set_by_hand = pictures(tmp_path / "large", image_size=32, mirror=False, val_fraction=0.2, test_fraction=0.2)
+    assert [choice.option for choice in set_by_hand.choices()] == ["data.batch_size"]
+
+
+def test_only_mirroring_mirrors(tmp_path: Path) -> None:
+    for i in range(4):
+        path = tmp_path / "set" / str(i % 2) / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.tile(np.arange(0, 256, 16, dtype=np.uint8), (16, 1))).save(path)  # bright on the right
+    for mirror, kinds in ((True, {True, False}), (False, {True})):
+        data = pictures(tmp_path / "set", mirror=mirror, smallest_crop=1.0, val_fraction=0.0, test_fraction=0.0)
+        data.setup()
+        torch.manual_seed(0)
+        x = torch.cat([data.splits["train"].batch([0, 1, 2, 3]).inputs for _ in range(5)])  # type: ignore[attr-defined]
+        assert set((x[..., -1].mean((1, 2)) > x[..., 0].mean((1, 2))).tolist()) == kinds
+
+
+def test_decoded_pictures_stay_in_memory_and_equal_those_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = pictures(tmp_path / "set", image_size=24, val_fraction=0.5)
+    some = pictures(tmp_path / "set", image_size=24, val_fraction=0.5, memory=10 * 3 * 48 * 56 / 1e9)
+    none = pictures(tmp_path / "set", image_size=24, val_fraction=0.5, memory=0.0)
+    with caplog.at_level("INFO"):
+        from_files, from_some, kept = all_inputs(none), all_inputs(some), all_inputs(data)
+    assert "keeping 60 of 60 images in memory" in caplog.text
+    assert "keeping 10 of 60 images in memory" in caplog.text and "data.num_workers" in caplog.text
+    torch.testing.assert_close(kept, from_files, rtol=0, atol=0)
+    torch.testing.assert_close(from_some, from_files, rtol=0, atol=0)
+    (tmp_path / "set").rename(tmp_path / "elsewhere")
+    data.num_workers = 2
+    torch.testing.assert_close(all_inputs(data), from_files, rtol=0, atol=0)  # workers need no files either
+    with pytest.raises(DataError, match="cannot be read"):
+        all_inputs(some)
+
+
+def test_larger_pictures_are_reduced_to_twice_the_size_of_the_input(tmp_path: Path) -> None:
+    for i in range(6):
+        path = tmp_path / "set" / str(i % 2) / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.radial_gradient("L").resize((200, 120)).convert("RGB").save(path)
+    reduced = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3)
+    whole = pictures(tmp_path / "set", image_size=16, val_fraction=0.3, test_fraction=0.3, memory=0.0)
+    torch.testing.assert_close(all_inputs(reduced), all_inputs(whole), rtol=0, atol=0.1)  # in standard deviations
+    images = cast(FileImages, reduced.sources["train"])
+    assert {image.size for image in images.read(torch.arange(6))} == {(53, 32)}
+    assert images.memory.pixels.numel() == 6 * 3 * 53 * 32
 
 
 def test_crop_is_a_window_of_the_padded_picture_and_flip_its_mirror() -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
+from support.runs import small_config
 from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
@@ -19,8 +21,10 @@ from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.tasks.graph import GraphRegression
+from sliceformer_lab.tasks.graph import Graphormer
 from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.run import run
+from sliceformer_lab.training.saved_run import load_run
 
 
 def table(tmp_path: Path, rows: list[str], header: str = "smiles,target", **options: Any) -> MoleculeTable:
@@ -149,16 +153,85 @@ def test_empty_fields_are_ignored_in_loss_and_metrics(tmp_path: Path) -> None:
     assert task.chance(torch.tensor([[1.0, torch.nan], [3.0, 5.0]])) == pytest.approx(2 / 3)
 
 
+LABELS = ["CCO,0,1", "CC,1,", "C1CC1,0,0", "CCN,1,1"]
+
+
+def labelled(tmp_path: Path, rows: list[str], **options: Any) -> MoleculeTable:
+    return table(tmp_path, rows, "smiles,target,other", targets=("target", "other"), **options)
+
+
+def test_targets_of_zeros_and_ones_are_labels_with_gaps(tmp_path: Path) -> None:
+    data = labelled(tmp_path, LABELS)
+    assert [str(choice) for choice in data.choices()] == [
+        "data.kind=classification (every value of target, other is 0, 1 or empty)"
+    ]
+    data.setup()
+    task = small_task(data)
+    batch = data.splits["train"].batch([0, 1, 2, 3])  # type: ignore[attr-defined]
+    output = task(batch)
+    known = ~batch.target.isnan()
+    wanted = -torch.where(batch.target == 1, output.sigmoid(), 1 - output.sigmoid())[known].log().mean()
+    assert_close(task.loss(output, batch.target), wanted)
+    assert_close(task.probabilities(output), output.sigmoid())
+    assert (task.monitor, task.monitor_mode, task.chance(batch.target)) == ("auc", "max", 0.5)
+    task.test_metrics.update(torch.where(known, batch.target, 9.0) - 0.5, batch.target)
+    assert {name: float(value) for name, value in task.test_metrics.compute().items()} == {
+        "auc": 1.0,
+        "average_precision": 1.0,
+        "accuracy": 1.0,
+    }
+
+
+def test_one_other_value_makes_all_targets_numbers(tmp_path: Path) -> None:
+    data = labelled(tmp_path, ["CCO,0,1", "CC,1,0.5"])
+    assert [str(choice) for choice in data.choices()] == [
+        "data.kind=regression (other has values other than 0 and 1, such as 0.5)"
+    ]
+    task = small_task(data)
+    assert (task.monitor, task.monitor_mode) == ("mae", "min")
+    assert set(task.test_metrics.keys()) == {"mae", "rmse", "r2", "spearman"}
+
+
+def test_the_kind_of_targets_can_be_set(tmp_path: Path) -> None:
+    data = labelled(tmp_path, LABELS, kind="regression")
+    assert not data.spec.has_labels and not data.choices()
+    data = labelled(tmp_path, ["CCO,0,1", "CC,1,0.5"], kind="classification")
+    with pytest.raises(DataError, match=r"other has the value 0.5, but labels are 0, 1 or empty; set data.kind=regres"):
+        data.setup()
+
+
+def test_a_run_learns_labels_and_its_checkpoint_knows_it(tmp_path: Path) -> None:
+    rows = [f"{smiles},{int('N' in smiles)}," for smiles in official_graphs.SMILES * 4]
+    file = labelled(tmp_path, [row if i % 3 else row + row[-2] for i, row in enumerate(rows)]).file
+    config = small_config(
+        *("task=molecule_csv", f"data.file={file}", "data.targets=[target,other]", f"data.root={tmp_path}"),
+        *("encoder.dim=32", "optim.epochs=20", "data.processes=1", "data.val_fraction=0.2", "data.test_fraction=0.2"),
+        *("data.batch_size=8", "selection=last"),
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run(config, folder)
+    found = load_run(folder)
+    assert found.config["data"]["kind"] == "classification"
+    assert found.model.data_spec.has_labels
+    assert set(found.summary["metrics"]) >= {f"test/{name}" for name in ("auc", "average_precision", "accuracy")}
+    assert found.summary["best"]["metric"] == "val/auc"
+    logits, targets = found.predictions["test_logits"], found.predictions["test_targets"]
+    assert logits.shape == targets.shape == (8, 2)
+    assert np.isnan(targets[:, 1]).any()
+    assert roc_auc_score(targets[:, 0], logits[:, 0]) == 1  # whether there is nitrogen
+
+
 def test_a_target_that_no_training_molecule_has_is_named(tmp_path: Path) -> None:
     data = table(tmp_path, ["CCO,1,", "CC,3,"], "smiles,target,other", targets=("target", "other"))
     with pytest.raises(DataError, match="no training graph has other"):
         data.target_statistics()
 
 
-def small_task(data: MoleculeTable, *overrides: str) -> GraphRegression:
+def small_task(data: MoleculeTable, *overrides: str) -> Graphormer:
     config = compose_root(["task=molecule_csv", "encoder=tiny", "attention=mha", *overrides])
     torch.manual_seed(0)
-    task: GraphRegression = build_task(config, data.spec)
+    task: Graphormer = build_task(config, data.spec)
     return task.eval()
 
 
@@ -166,7 +239,7 @@ def small_task(data: MoleculeTable, *overrides: str) -> GraphRegression:
 def test_a_molecule_has_the_same_output_in_any_batch(tmp_path: Path, attention: str) -> None:
     data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES])
     data.setup()
-    task = small_task(data, f"attention={attention}", "encoder.position=none")
+    task = small_task(data, f"attention={attention}", "encoder.position=none", "task.bias=true")
     split = data.splits["train"]
     rows = list(range(len(split)))
     with torch.no_grad():
@@ -181,12 +254,33 @@ def test_bias_false_hides_the_paths_between_atoms(tmp_path: Path) -> None:
     batch = data.splits["train"].batch([0, 1])  # type: ignore[attr-defined]
     structure = batch.structure
     moved = type(structure)(
-        structure.edge_index, structure.edge_features, structure.distances + 1, structure.path_features
+        structure.edge_index, structure.edge_features, structure.distances + 1, structure.path_edges
     )
     other = type(batch)(batch.inputs, batch.target, batch.ids, batch.padding, moved)
     for bias, same in ((True, False), (False, True)):
         task = small_task(data, f"task.bias={str(bias).lower()}")
         assert torch.equal(task(batch), task(other)) == same
+
+
+@pytest.mark.parametrize("bias", ["true", "false"])
+def test_batches_hold_pairs_of_atoms_only_for_a_bias(bias: str, tmp_path: Path) -> None:
+    file = official_graphs.molecules(tmp_path)
+    config = compose_root(["task=molecule_csv", f"task.bias={bias}", f"data.file={file}", f"data.root={tmp_path}"])
+    data = build_data(config)
+    data.setup()
+    structure = next(iter(data.train_dataloader())).structure
+    found = [part is not None for part in (structure.distances, structure.path_edges)]
+    assert found == [bias == "true"] * 2
+
+
+@pytest.mark.parametrize("attention", ["identity", "mean", "random_permutation", "fnet", "performer"])
+def test_any_attention_learns_own_molecules_by_default(attention: str, tmp_path: Path) -> None:
+    data = table(tmp_path, ["CCO,1", "CC,3", "C1CC1,2", "CCN,4"], val_fraction=0.25, test_fraction=0.25)
+    data.setup()
+    task = small_task(data, f"attention={attention}")
+    loss = task.loss(task(batch := data.splits["train"].batch([0, 1])), batch.target)  # type: ignore[attr-defined]
+    loss.backward()
+    assert loss.isfinite()
 
 
 @pytest.mark.parametrize("attention", ["performer", "fnet", "identity"])

@@ -22,7 +22,7 @@ from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return
 from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.tasks.peptides import MeanAveragePrecision
+from sliceformer_lab.tasks.metrics import MeanOverTargets, average_precision
 from sliceformer_lab.training.build import build_task
 
 SPLIT = Path("lrgb", "peptides-functional", "splits_random_stratified_peptide.pickle")
@@ -188,7 +188,7 @@ def official(scores: np.ndarray, answers: np.ndarray) -> float:
 
 
 def test_average_precision_of_a_hand_case() -> None:
-    metric = MeanAveragePrecision(2)
+    metric = MeanOverTargets(average_precision)
     logits = torch.tensor([[3.0, -1], [2, 5], [1, 0], [0, 2]])
     answers = torch.tensor([[1.0, 0], [0, 0], [1, 1], [0, torch.nan]])
     metric.update(logits, answers)
@@ -202,7 +202,7 @@ def test_average_precision_equals_that_of_the_official_evaluator() -> None:
     answers = (random.random((60, 5)) < 0.3).astype(np.float32)
     answers[random.random((60, 5)) < 0.1] = np.nan
     answers[:, 3], answers[:, 4] = 0, 1  # no label to be found, none to be missed
-    metric = MeanAveragePrecision(5)
+    metric = MeanOverTargets(average_precision)
     for part in np.split(np.arange(60), 4):
         metric.update(torch.from_numpy(scores[part]), torch.from_numpy(answers[part]))
     assert float(metric.compute()) == pytest.approx(official(scores, answers), abs=1e-6)
@@ -211,7 +211,7 @@ def test_average_precision_equals_that_of_the_official_evaluator() -> None:
 def test_batches_within_the_unit_interval_are_ranked_like_others() -> None:
     logits = torch.tensor([[0.2, 0.1], [0.4, 0.9], [-2.0, 0.5], [3.0, -1.0]])
     answers = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    metric = MeanAveragePrecision(2)
+    metric = MeanOverTargets(average_precision)
     metric.update(logits[:2], answers[:2])
     metric.update(logits[2:], answers[2:])
     assert float(metric.compute()) == pytest.approx(official(logits.numpy(), answers.numpy()), abs=1e-6)

@@ -153,10 +153,44 @@ def test_meshes_give_points_of_their_surface_and_clouds_their_own(tmp_path: Path
     np.testing.assert_array_equal(read_cloud(tmp_path / "a.ply"), [[0, 0, 0], [1, 2, 3], [-1, 0, 5]])
 
 
-def test_a_folder_of_own_clouds_needs_no_lists(tmp_path: Path) -> None:
-    data = task_modules.ready("point_folder", tmp_path, num_points=16)
+def own_clouds(folder: Path, **options: Any) -> PointFolder:
+    """Twelve flat and twelve round clouds of 60 points in folder/shapes."""
+    if not (folder / "shapes").is_dir():
+        official_points.point_folder(folder / "shapes")
+    return PointFolder(root=str(folder / "shapes"), cache=str(folder / "cache"), processes=1, **options)
+
+
+def test_a_folder_of_own_clouds_needs_no_lists_and_gets_no_files(tmp_path: Path) -> None:
+    data = own_clouds(tmp_path, num_points=16)
+    before = sorted((tmp_path / "shapes").rglob("*"))
+    data.setup()
     assert data.spec.num_classes == 2
     assert sum(len(split) for split in data.splits.values()) == 24
+    assert sorted((tmp_path / "shapes").rglob("*")) == before
+    assert [path.name[:13] for path in (tmp_path / "cache").iterdir() if path.is_dir()] == ["point_folder-"]
+
+
+def test_the_number_of_points_is_the_median_of_the_clouds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = own_clouds(tmp_path)
+    (tmp_path / "shapes" / "flat" / "0.txt").write_text("0 0 0\n1 2 3\n")  # one small cloud changes nothing
+    assert data.spec.max_len == 60
+    size, *_ = data.choices()
+    assert (size.option, size.value) == ("data.num_points", 60) and "median training cloud has 60" in size.reason
+    data.setup()
+    assert data.splits["train"].batch([0]).inputs.shape == (1, 60, 27)  # type: ignore[attr-defined]
+    monkeypatch.setattr("sliceformer_lab.data.points.base.MOST_POINTS", 20)
+    size, *_ = own_clouds(tmp_path).choices()
+    assert size.value == 20 and "more than 20 take long" in size.reason
+    assert "data.num_points" not in {choice.option for choice in own_clouds(tmp_path, num_points=16).choices()}
+
+
+def test_waves_are_features_of_the_scaled_and_augmented_points(tmp_path: Path) -> None:
+    data = own_clouds(tmp_path, num_points=16, frequencies=2, augment="scale_shift", order="hilbert")
+    data.setup()
+    assert data.spec.channels == 15
+    x = data.splits["train"].batch([0, 1]).inputs  # type: ignore[attr-defined]
+    angles = torch.pi * x[..., :3]
+    assert_close(x[..., 3:], torch.cat([angles.sin(), angles.cos(), (2 * angles).sin(), (2 * angles).cos()], dim=2))
 
 
 @pytest.mark.parametrize(
@@ -170,9 +204,10 @@ def test_a_folder_of_own_clouds_needs_no_lists(tmp_path: Path) -> None:
 def test_an_unusable_folder_is_reported_in_one_sentence(
     tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
-    official_points.point_folder(tmp_path)
-    spoil(tmp_path)
-    data = PointFolder(root=str(tmp_path), num_points=16, processes=1)
+    root = tmp_path / "shapes"
+    official_points.point_folder(root)
+    spoil(root)
+    data = PointFolder(root=str(root), cache=str(tmp_path / "cache"), num_points=16, processes=1)
     with pytest.raises(DataError, match=message) as error:
         data.setup()
     assert "\n" not in str(error.value)

@@ -22,12 +22,13 @@ from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
 from sliceformer_lab.data.sequences.text_csv import TextCSV
-from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces
+from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
+PARTS = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
 TEXTS = ["Was für ein Film!", "映画 <br />\n\ttwo  spaces", "[PAD] [CLS] is text", "a" * 50]
 
 
@@ -315,7 +316,46 @@ def test_splits_in_separate_files(tmp_path: Path) -> None:
 
 
 HEADER = "text,label\n"
-GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
+ROWS = "".join(f"text {i},{i % 2}\n" for i in range(40))
+GOOD = HEADER + ROWS
+NUMBERED = {"header": False, "text_column": 1, "label_column": 2}
+
+
+def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> None:
+    named, numbered = table(tmp_path, GOOD, "named.csv"), table(tmp_path, ROWS, "numbered.csv")
+    assert text_csv(numbered, **NUMBERED).facts() == text_csv(named).facts()
+    split = table(tmp_path, "".join(f"{part}\t{i % 2}\ttext {i}\n" for i, part in enumerate(PARTS)), "split.tsv")
+    data = text_csv(split, header=False, text_column=3, label_column=2, split_column=1)
+    assert data.sizes() == {"num_train": 4, "num_val": 2, "num_test": 2}
+
+
+def test_quotes_can_be_ordinary_characters(tmp_path: Path) -> None:
+    texts = [f'"win {i} "now"' for i in range(10)]
+    path = table(
+        tmp_path, "".join(f"{'ham' if i % 2 else 'spam'}\t{text}\n" for i, text in enumerate(texts)), "sms.tsv"
+    )
+    columns = {"header": False, "label_column": 1, "text_column": 2, "test_fraction": 0.4, "val_fraction": 0.4}
+    data = text_csv(path, quotes=False, **columns)
+    read = [text for stage in ("train", "val", "test") for text, _ in members(data, stage)]
+    assert sorted(read) == sorted(texts) and data.facts()["classes"] == ["ham", "spam"]
+    assert "a quote is not closed" in complaint(path, **columns)
+
+
+def test_lines_of_json_have_no_header_to_leave_out(tmp_path: Path) -> None:
+    assert "are for CSV and TSV tables" in complaint(table(tmp_path, "{}", "a.jsonl"), header=False)
+
+
+def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path) -> None:
+    assert [pieces_for(characters) for characters in (0, 358_624, 1_225_100, 10**9)] == [500, 3900, 7200, 16_000]
+    path = table(tmp_path, GOOD)
+    data = text_csv(path, vocab_size=None, batch_size=None)
+    batch, pieces = data.choices()
+    assert (batch.option, batch.value, pieces.option, pieces.value) == ("data.batch_size", 16, "data.vocab_size", 500)
+    training = sum(len(text) for stage in ("train", "val") for text, _ in members(data, stage))
+    assert pieces.reason == f"{training} characters in the training texts"
+    assert data.spec.vocab_size == 500
+    assert text_csv(path, vocab_size=500).folder() == data.folder()  # the run that follows prepares nothing again
+    assert text_csv(path, vocab_size=None, batch_size=8, tokens="bytes").choices() == []
 
 
 @pytest.mark.parametrize(
@@ -323,6 +363,9 @@ GOOD = HEADER + "".join(f"text {i},{i % 2}\n" for i in range(40))
     [
         (GOOD, {"label_column": "class"}, "no column 'class'; data.label_column can be one of text, label"),
         (GOOD, {"text_column": "body"}, "no column 'body'; data.text_column can be one of text, label"),
+        (ROWS, {}, "can be one of text 0, 0; if the first line of this CSV or TSV is a text, set data.header=false"),
+        (GOOD, {"header": False}, "no column 'text'; data.text_column can be one of 1, 2"),
+        (ROWS + "x\n", NUMBERED, "line 41 has 1 fields, but line 1 has 2 columns"),
         (GOOD, {"split_column": "part"}, "no column 'part'; data.split_column can be one of text, label"),
         (GOOD, {"split_column": "label"}, "label is '0'; use one of train"),
         (GOOD + '"x,1\n', {}, "line 42: a quote is not closed"),
@@ -375,9 +418,17 @@ def test_a_missing_table_and_an_unknown_ending_are_reported_with_advice(tmp_path
 def test_one_command_trains_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = official_files.texts(tmp_path)
     monkeypatch.chdir(tmp_path)
-    arguments = [f"data.file={path}", "attention=csp", "encoder=tiny", "optim.epochs=2", "callbacks=minimal"]
+    arguments = [
+        f"data.file={path}",
+        "attention=csp",
+        "encoder=tiny",
+        "optim.epochs=2",
+        "callbacks=minimal",
+        "pictures=false",
+    ]
     assert main(["task=text_csv", *arguments]) == 0
-    folder = next((tmp_path / "outputs" / "text_csv" / "csp").iterdir())
+    folder = next((tmp_path / "outputs" / "text_csv-texts" / "csp").iterdir())
     summary = read_summary(folder)
-    assert summary["status"] == "ok" and summary["protocol"]["data"].startswith("text_csv (unofficial copy ")
+    assert summary["status"] == "ok" and summary["name"] == f"text_csv-texts/csp/{folder.name}"
+    assert (summary["protocol"]["data"], summary["protocol"]["official"]) == ("texts", None)
     assert set(load_run(folder).predictions["test_targets"]) <= {0, 1, 2}

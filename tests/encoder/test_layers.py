@@ -9,7 +9,7 @@ import torch
 from timm.layers import activations, drop, mlp, patch_embed
 from torch import nn
 
-from sliceformer_lab.encoder.layers import DropPath, GELUTanh, Mlp, PatchEmbed
+from sliceformer_lab.encoder.layers import ConvPatchEmbed, DropPath, GELUTanh, Mlp, PatchEmbed, prime_factors
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,20 @@ def test_layer_equals_timm_bit_by_bit(
 def test_drop_path_leaves_evaluation_alone() -> None:
     x = torch.randn(4, 3)
     assert torch.equal(DropPath(0.9).eval()(x), x)
+
+
+@pytest.mark.parametrize(("number", "factors"), [(1, []), (2, [2]), (12, [2, 2, 3]), (49, [7, 7])])
+def test_prime_factors_multiply_to_the_number(number: int, factors: list[int]) -> None:
+    assert prime_factors(number) == factors
+
+
+@pytest.mark.parametrize("patch", [1, 2, 3, 4, 6, 7, 8])
+def test_small_convolutions_give_a_token_per_patch_that_sees_its_surroundings(patch: int) -> None:
+    torch.manual_seed(0)
+    embed = ConvPatchEmbed(patch, 3, 16).eval()
+    images = torch.randn(2, 3, 5 * patch, 4 * patch, requires_grad=True)
+    tokens = embed(images)
+    assert tokens.shape == (2, 20, 16)
+    tokens[0, 5].sum().backward()  # row 1, column 1
+    seen = images.grad[0].abs().sum(0) > 0  # type: ignore[index]
+    assert seen[patch : 2 * patch, patch : 2 * patch].any() and seen[patch - 1].any() and not seen[-patch:].any()

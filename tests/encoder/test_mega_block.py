@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from omegaconf import OmegaConf
-from support.attention_checks import Cost
 from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from sliceformer_lab.attention.contract import Cost
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.compose import CONF_DIR, load_option
 from sliceformer_lab.config.schema import ConfigError, locate, schema

@@ -19,7 +19,7 @@ from sliceformer_lab.measures.probe import MEASURES, PLACES, ProbeRecord
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that would be written."""
     figures: list[Figure] = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: figures.append(figure))
     return figures
 
 
@@ -58,6 +58,8 @@ def test_curves_take_the_last_value_of_an_epoch_and_every_score(drawn: list[Figu
     }
     assert [line.get_label() for line in score.lines] == ["val/accuracy"]
     assert np.atleast_1d(loss.lines[0].get_xdata()).tolist() == [1, 2]
+    plots.plot_curves(table.assign(**{"val/accuracy": [None, 0.3, 1.0, None, None]}), Path("unused"))
+    assert drawn[1].axes[1].get_ylim()[1] == 1.0, "no accuracy is beyond 100 %"
 
 
 def test_curves_without_scores_are_one_panel_and_a_png(tmp_path: Path) -> None:

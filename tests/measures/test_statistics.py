@@ -65,6 +65,7 @@ def test_few_seeds_get_student_s_interval() -> None:
     theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (interval.low, interval.high) == pytest.approx((theirs.low, theirs.high))
     assert seed_interval([0.7], 100, 0) is None
+    assert seed_interval([0.7, 0.8], 100, 0) is None, "nine standard deviations to either side say nothing"
 
 
 def test_six_seeds_are_resampled_and_wider_than_plain_percentiles() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.attention_checks import DIM, MAX_LEN, make_spec, padded, tokens
 from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention
+from sliceformer_lab.attention.contract import DIM, MAX_LEN, make_spec, padded, tokens
 from sliceformer_lab.attention.depthwise_conv import DepthwiseConv
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from omegaconf import OmegaConf
 from support.runs import small_config
@@ -16,7 +17,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.tasks.image import ImageClassification, patch_for
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
@@ -117,9 +118,15 @@ def test_odd_batches_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "names"), [(2, {"accuracy"}), (5, {"accuracy"}), (6, {"accuracy", "accuracy_top5"})]
+    ("classes", "names"),
+    [
+        (2, {"accuracy", "f1", "auc"}),
+        (5, {"accuracy", "f1", "auc"}),
+        (6, {"accuracy", "accuracy_top5", "f1", "auc"}),
+        (101, {"accuracy", "accuracy_top5", "f1"}),
+    ],
 )
-def test_top5_accuracy_needs_more_than_five_classes(classes: int, names: set[str]) -> None:
+def test_top5_accuracy_needs_more_than_five_classes_and_auc_at_most_a_hundred(classes: int, names: set[str]) -> None:
     data = DataSpec(name="digits", num_classes=classes, image_size=(8, 8), channels=1)
     assert set(image_task(data=data).build_metrics().keys()) == names
 
@@ -128,8 +135,10 @@ def test_metrics_are_shares_of_examples() -> None:
     logits = torch.tensor([[9.0, 8, 7, 6, 5, 4], [4.0, 5, 6, 7, 8, 9], [9.0, 8, 7, 6, 5, 4]])
     metrics = image_task(data=DataSpec(name="six", num_classes=6, image_size=(8, 8), channels=1)).build_metrics()
     found = metrics(logits, torch.tensor([0, 4, 5]))
+    # F1 is 2/3, 0, 0 for the classes 0, 4, 5. AUC: the example of class 0 is above one other and ties with the second,
+    # that of class 4 is above both, that of class 5 ties with one.
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
-        {"accuracy": 1 / 3, "accuracy_top5": 2 / 3}
+        {"accuracy": 1 / 3, "accuracy_top5": 2 / 3, "f1": 2 / 9, "auc": (0.75 + 1 + 0.25) / 3}
     )
 
 
@@ -174,3 +183,26 @@ def plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(plain(part) for part in value)
     return value is None or isinstance(value, Tensor | str | int | float | bool)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "patch"), [((28, 28), 4), ((32, 32), 4), ((64, 64), 8), ((8, 8), 1), ((16, 32), 2), ((224, 224), 28)]
+)
+def test_a_patch_left_open_gives_about_eight_patches_a_side(image_size: tuple[int, int], patch: int) -> None:
+    assert patch_for(image_size) == patch
+
+
+def test_pretrained_weights_start_a_task_on_own_images(tmp_path: Path) -> None:
+    name = "vit_tiny_patch16_224"
+    torch.manual_seed(0)
+    trained = timm.create_model(name, img_size=32, embed_dim=64, depth=2, num_heads=4, mlp_ratio=2)
+    torch.save(trained.state_dict(), tmp_path / "weights.pth")
+    words = ["task=image_folder", "block=vit_timm", f"encoder.init=timm:{name}", "task.patch_size=16", "task.pool=cls"]
+    words += [f"encoder.init_file={tmp_path / 'weights.pth'}", "data.image_size=32"]
+    data = DataSpec(name="mine", num_classes=3, image_size=(32, 32), channels=3)
+    model = image_task(*words, "task.stem=patch", data=data)
+    model.initialise()
+    torch.testing.assert_close(model.state_dict()["embedding.patches.proj.weight"], trained.patch_embed.proj.weight)
+    torch.testing.assert_close(model.state_dict()["encoder.blocks.1.mlp.fc1.weight"], trained.blocks[1].mlp.fc1.weight)
+    with pytest.raises(ConfigError, match="set stem=patch"):
+        image_task(*words, "task.stem=conv", data=data)

@@ -297,7 +297,7 @@ def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim
 @pytest.mark.parametrize("name", option_names("optim"))
 def test_every_recipe_can_be_built(name: str) -> None:
     recipe: OptimOptions = construct(load_option("optim", name))
-    total = recipe.steps or 1000 * (recipe.epochs or 0)
+    total = recipe.steps or recipe.target_steps or 1000 * (recipe.epochs or 0)
     rates = [recipe.rate_factor(total)(step) for step in range(0, total, max(1, total // 200))]
     assert all(0 <= rate <= 1 for rate in rates) and max(rates) > 0.6  # Retrieval's warm-up outlasts its run
 

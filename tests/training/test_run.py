@@ -26,7 +26,12 @@ from sliceformer_lab.training.summary import print_summary
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three epochs with all default callbacks, on few examples."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    options = ("callbacks=default", "callbacks.throughput.warmup_batches=1", "trainer.log_every_n_steps=1")
+    options = (
+        "callbacks=default",
+        "pictures=true",
+        "callbacks.throughput.warmup_batches=1",
+        "trainer.log_every_n_steps=1",
+    )
     run(small_config(*options, "optim.epochs=3", "data.split_seed=4", "tags=[a, b]"), folder)
     return folder
 
@@ -36,7 +41,7 @@ def accuracy(predictions: Mapping[str, Any], split: str) -> float:
 
 
 def test_folder_holds_all_files(finished: Path) -> None:
-    pictures = {"curves.png", "spectrum.png"}
+    pictures = {"curves.png", "spectrum.png", "confusion.png", "mistakes.png"}
     files = {"summary.json", "config.yaml", "predictions.npz", "spectrum.npz", *pictures}
     assert files <= {file.name for file in finished.iterdir()}
     assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
@@ -130,7 +135,8 @@ def test_an_epoch_prints_a_line_with_the_remaining_time(
     run(small_config(), tmp_path)
     lines = re.findall(r"epoch [12]/2  [^\x1b\r\n]* left", capsys.readouterr().out)
     number = r"\d+\.\d{4}"
-    metrics = rf"train/loss {number}  val/accuracy {number}  val/accuracy_top5 {number}  val/loss {number}"
+    names = ("train/loss", "val/accuracy", "val/accuracy_top5", "val/auc", "val/f1", "val/loss")
+    metrics = "  ".join(f"{name} {number}" for name in names)
     assert len(lines) == 2
     assert re.fullmatch(rf"epoch 1/2  {metrics}  \d+\.\d s/epoch, 0:\d\d min left", lines[0])
     assert lines[1].endswith("0:00 min left")
@@ -163,7 +169,7 @@ def test_best_test_epoch_is_named_so_and_has_a_curve(tmp_path: Path) -> None:
     assert len(curve) == 3
     assert found.summary["metrics"]["test/accuracy_best_test_epoch"] == pytest.approx(curve.max(), abs=1e-6)
     assert not {"test/accuracy", "val/accuracy"} & found.summary["metrics"].keys()
-    assert set(found.predictions) == {"test_ids", "test_targets", "test_logits"}
+    assert {name.partition("_")[0] for name in found.predictions} == {"test", "class"}
 
 
 def test_best_test_epoch_with_validation(tmp_path: Path) -> None:
@@ -192,7 +198,7 @@ def test_a_run_at_chance_prints_a_warning(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    summary = read_summary(finished)
+    summary = read_summary(finished) | {"warnings": []}
     metrics = {name: value for name, value in summary["metrics"].items() if not name.startswith("test/accuracy")}
     print_summary(
         summary | {"metrics": metrics | ({} if reached is None else {"test/accuracy": reached})}, finished, []

@@ -19,7 +19,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.data.loader import PassSampler, Split
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
@@ -219,5 +219,5 @@ def test_processes_share_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_data_that_do_not_fill_a_step_are_refused() -> None:
-    with pytest.raises(DataError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
+    with pytest.raises(ConfigError, match=r"22 training examples do not fill a step of 24 .*optim.accumulate=6"):
         seen(1, stretch=6, accumulate=6)

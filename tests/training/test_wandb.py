@@ -119,7 +119,14 @@ def _values(items: Any) -> dict[str, Any]:
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
     """A sweep of two jobs, the second one fails, and their comparison. There is a key, but no network."""
     outputs = tmp_path_factory.mktemp("outputs")
-    options = ("logger=wandb", "callbacks=default", "tags=[trial]", "optim.epochs=2", "trainer.log_every_n_steps=1")
+    options = (
+        "logger=wandb",
+        "callbacks=default",
+        "pictures=true",
+        "tags=[trial]",
+        "optim.epochs=2",
+        "trainer.log_every_n_steps=1",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", SECRET)
         patch.setenv("WANDB_DATA_DIR", str(outputs / "staging"))
@@ -213,7 +220,8 @@ def test_pictures_and_summary_values_are_logged(jobs: list[Offline]) -> None:
     assert {"pictures/curves", "pictures/spectrum", "pictures/heatmaps"} <= jobs[0].logged
     images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
     names = [file.name.split("_")[0] for file in images.glob("*.png")]
-    assert sorted(names) == ["curves", "heatmaps", "heatmaps", "spectrum"]  # two layers
+    drawn = ["confusion", "curves", "heatmaps", "heatmaps", "mistakes", "spectrum"]  # two layers
+    assert sorted(names) == drawn
     recorded = read_summary(jobs[0].folder)
     assert jobs[0].summary["test/accuracy"] == recorded["metrics"]["test/accuracy"]
     assert jobs[0].summary["val/accuracy"] == recorded["best"]["value"]

@@ -5,7 +5,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.data.cache import IDENTITY, cached
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, molecule, values_of
-from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
+from sliceformer_lab.data.graphs.store import NO_GRAPHS, Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
+from sliceformer_lab.data.strings import Strings
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_json
 
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CHUNK = 500  # molecules that a process converts at a time
 FACTS = "graphs.json"  # in the cache folder: counts of graphs that were left out, and bytes per graph
+PLACES, SMILES = f"{IDENTITY}places", f"{IDENTITY}smiles"
 TOO_LARGE = "has more nodes than data.max_nodes"
 
 
@@ -80,8 +83,8 @@ class GraphData(CachedData):
         return GraphSplit(store, rows)
 
     def prepare(self) -> Path:
-        key = {"title": self.title, "max_nodes": self.max_nodes, "invalid": self.invalid, **self.source()}
-        return cached(self.path, self.title, key, self._build)
+        key = {"title": self.title, "identity": 1, "max_nodes": self.max_nodes, "invalid": self.invalid}
+        return cached(self.path, self.title, key | self.source(), self._build)
 
     def _build(self, folder: Path) -> None:
         graphs: list[Graph] = []
@@ -101,6 +104,8 @@ class GraphData(CachedData):
         GraphStore.write(folder, graphs, np.array([sample.targets for sample in kept], dtype=np.float32))
         stages = np.array([-1 if sample.stage is None else STAGES.index(sample.stage) for sample in kept])
         np.save(folder / "stages.npy", stages.astype(np.int8))
+        Strings.write(folder, PLACES, (Path(sample.place).name for sample in kept))
+        Strings.write(folder, SMILES, (sample.name for sample in kept))
         size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         facts = {
             "read": len(kept) + left_out.total(),
@@ -113,10 +118,15 @@ class GraphData(CachedData):
             log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
 
     def make_splits(self) -> dict[Stage, Split]:
-        store = GraphStore.open(self.folder())
+        store = self._open()
         shares = self.held_out_shares(())
         rows = split_rows(np.load(self.folder() / "stages.npy"), shares, self.split_seed, self.title)
         return {stage: self.split(store, part) for stage, part in rows.items()}
+
+    def _open(self) -> GraphStore:
+        folder = self.folder()
+        smiles = Strings.open(folder, SMILES) if self.content_kind == "smiles" else None
+        return replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
 
     def target_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation (T,) of the known training targets. Raises DataError if none is known."""
@@ -151,6 +161,9 @@ class GraphData(CachedData):
 class SmilesData(GraphData):
     """Molecules that come as SMILES, which several processes convert to graphs. A subclass reads the samples."""
 
+    content_kind = "smiles"
+    takes_new = True
+
     processes: Count | None = None
 
     @property
@@ -166,6 +179,16 @@ class SmilesData(GraphData):
             edge_channels=len(BOND_FEATURES),
             edge_values=values_of(BOND_FEATURES),
         )
+
+    def encode_one(self, content: Content) -> Graph:
+        """The graph of a SMILES."""
+        found = _make_graph(content, self.annotate, self.max_nodes) if isinstance(content, str) else "is not SMILES"
+        if isinstance(found, str):
+            raise DataError(f"{content!r} {found}")
+        return found
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        return self.split(NO_GRAPHS, np.arange(0)).collate(list(encoded))
 
     @abstractmethod
     def samples(self) -> Iterable[Sample]:

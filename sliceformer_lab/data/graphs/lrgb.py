@@ -156,6 +156,10 @@ class PeptidesFunc(Peptides):
     )
     num_labels: ClassVar[int] = 10
 
+    @property
+    def spec(self) -> DataSpec:
+        return replace(super().spec, has_labels=True)
+
     def target_names(self) -> tuple[str, ...]:
         return tuple(f"label_{number}" for number in range(self.num_labels))
 

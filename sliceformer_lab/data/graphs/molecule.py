@@ -1,24 +1,30 @@
-"""Molecules with numbers to predict, from SMILES: the base of all sets, and your own table."""
+"""Molecules with numbers or labels to predict, from SMILES: the base of all sets, and your own table."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import starmap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from sliceformer_lab.config.option_types import Fraction, Natural
+from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import LARGEST, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.spec import Choice, DataSpec
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
+from sliceformer_lab.errors import DataError
 
 MaxNodes = Annotated[int, Field(ge=1, le=LARGEST)]
+Kind = Literal["regression", "classification"]
 
 
 def with_paths(molecule: Molecule) -> Graph:
@@ -46,14 +52,14 @@ class MoleculeData(SmilesData):
         return replace(super().spec, num_hops=self.num_hops, needs_bias=True)
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        return GraphSplit(store, rows, self.num_hops)
+        return GraphSplit(store, rows, self.num_hops, self.plan.pairwise)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MoleculeTable(MoleculeData):
-    """SMILES and numbers of a table; empty fields are ignored in loss and metrics.
+class MoleculeTable(MoleculeData, OwnData):
+    """SMILES with numbers or labels (0 or 1) of a table; empty fields are ignored in loss and metrics.
 
-    A column or fractions define the splits.
+    A column or fractions define the splits. With `kind=None` the targets are labels if every value is 0, 1 or empty.
     """
 
     title = "molecule_csv"
@@ -61,8 +67,48 @@ class MoleculeTable(MoleculeData):
     file: str
     smiles_column: str = "smiles"
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
+    kind: Kind | None = None
     split_column: str | None = None
     test_fraction: Fraction = 0.1
+
+    @property
+    def content_column(self) -> str:
+        return self.smiles_column
+
+    @property
+    def spec(self) -> DataSpec:
+        """Reads the values of the table unless `kind` says what they are. Raises DataError."""
+        kind = self._chosen_kind.value if self.kind is None else self.kind
+        return replace(super().spec, name=self.own_name, has_labels=kind == "classification")
+
+    @cached_property
+    def _chosen_kind(self) -> Choice:
+        found = self._other_than_labels()
+        if found is None:
+            return Choice("data.kind", "classification", f"every value of {', '.join(self.targets)} is 0, 1 or empty")
+        name, value = found
+        return Choice("data.kind", "regression", f"{name} has values other than 0 and 1, such as {value:g}")
+
+    def _other_than_labels(self) -> tuple[str, float] | None:
+        """Name and value of a target that is no label; None if every value is 0, 1 or missing."""
+        targets = GraphStore.open(self.folder()).targets
+        rows, columns = np.nonzero((targets != 0) & (targets != 1) & ~np.isnan(targets))
+        return (self.targets[columns[0]], float(targets[rows[0], columns[0]])) if len(rows) else None
+
+    def choices(self) -> list[Choice]:
+        return [*super().choices(), *([self._chosen_kind] if self.kind is None else [])]
+
+    def make_splits(self) -> dict[Stage, Split]:
+        if self.kind == "classification" and (found := self._other_than_labels()):
+            raise DataError(
+                f"{self.table}: {found[0]} has the value {found[1]:g}, but labels are 0, 1 or empty; "
+                "set data.kind=regression"
+            )
+        return super().make_splits()
+
+    @property
+    def origin(self) -> Path:
+        return self.table
 
     @property
     def table(self) -> Path:
@@ -76,7 +122,7 @@ class MoleculeTable(MoleculeData):
         return tuple(self.targets)
 
     def source(self) -> dict[str, Any]:
-        check_table(self.table, "SMILES and numbers")
+        check_table(self.table, "SMILES and targets")
         columns = {"smiles": self.smiles_column, "targets": list(self.targets), "split": self.split_column}
         return {"files": stamps([self.table]), "columns": columns}
 
@@ -89,8 +135,8 @@ class MoleculeTable(MoleculeData):
         stage = split_of(place, row, self.split_column) if self.split_column else None
         return Sample(place, smiles, targets, stage)
 
-    def is_official(self) -> tuple[bool, str]:
-        return False, "your own table; sha256 is of its graphs and numbers"
+    def is_official(self) -> tuple[None, str]:
+        return None, "your own table; sha256 is of its graphs and numbers"
 
 
 def compare_counts(source: Path, found: int, published: int) -> tuple[bool, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class GraphStore:
     edge_offsets: np.ndarray  # (n + 1,) int64
     pair_offsets: np.ndarray  # (n + 1,) int64
     targets: np.ndarray  # (n, T) float32 with NaN for missing ones, or (n,) int64 classes
+    places: Places = UNKNOWN
+    smiles: Strings | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -94,13 +97,17 @@ class GraphStore:
         np.save(folder / "targets.npy", targets)
 
 
+NO_GRAPHS = GraphStore({}, np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros((0, 1)))
+
+
 @dataclass
 class GraphSplit(Split):
     """Graphs of a store. Inputs are the features of the nodes (B, N, F) int64, 0 on padding."""
 
     store: GraphStore
     rows: np.ndarray  # (n,) positions in the store
-    num_hops: int = 0  # batches have the features of the first num_hops edges of each shortest path
+    num_hops: int = 0  # batches have the first num_hops edges of each shortest path
+    pairwise: bool = True  # false: no distances and paths, even if the store has them
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -108,29 +115,41 @@ class GraphSplit(Split):
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, rows=self.rows[rows])
 
+    def place(self, row: int) -> str:
+        return self.store.places[self.rows[row]]
+
+    def stored(self, row: int) -> str | None:
+        """The SMILES of a molecule."""
+        return None if self.store.smiles is None else self.store.smiles[self.rows[row]]
+
     def lengths(self) -> np.ndarray:
         sizes: np.ndarray = self.store.sizes[self.rows]
         return sizes
 
+    def targets_at(self, rows: list[int]) -> Tensor:
+        return torch.from_numpy(np.array(self.store.targets[self.rows[rows]]))
+
     def batch(self, rows: list[int]) -> Batch:
         places = self.rows[rows]
-        graphs = [self.store[place] for place in places]
+        target = torch.from_numpy(np.array(self.store.targets[places]))
+        return replace(self.collate([self.store[place] for place in places]), target=target, ids=torch.tensor(rows))
+
+    def collate(self, graphs: Sequence[Graph]) -> Batch:
+        """A batch of graphs without targets."""
         lengths = torch.tensor([len(graph) for graph in graphs])
         width = int(lengths.max())
         inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
-        target = torch.from_numpy(np.array(self.store.targets[places]))
-        structure = self.structure(graphs, width)
-        return Batch(inputs, target, torch.tensor(rows), Padding.from_lengths(lengths, width), structure)
+        return Batch.unlabelled(inputs, Padding.from_lengths(lengths, width), self.structure(graphs, width))
 
     def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
         """Edges, paths and positions of graphs whose nodes are padded to `width`."""
         index = np.concatenate([graph.edges + np.int64(row * width) for row, graph in enumerate(graphs)], axis=1)
         features = np.concatenate([graph.edge_features for graph in graphs])
         edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
-        positions = distances = path_features = None
+        positions = distances = path_edges = None
         if graphs[0].positions is not None:
             positions = torch.from_numpy(_padded([g.positions for g in graphs if g.positions is not None], width))
-        if graphs[0].pairs is not None:
+        if self.pairwise and graphs[0].pairs is not None:
             pairs = np.full((len(graphs), width, width, 2), UNREACHABLE, dtype=np.uint8)
             for row, graph in enumerate(graphs):
                 if graph.pairs is not None:
@@ -138,8 +157,8 @@ class GraphSplit(Split):
             distances = torch.from_numpy(pairs[..., 0].astype(np.int64))
             distances[distances == UNREACHABLE] = -1
             if self.num_hops:
-                path_features = _path_features(pairs, index, features, self.num_hops)
-        return Graphs(edge_index, edge_features, distances, path_features, positions)
+                path_edges = _path_edges(pairs, index, self.num_hops)
+        return Graphs(edge_index, edge_features, distances, path_edges, positions)
 
 
 def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
@@ -150,14 +169,14 @@ def _padded(parts: Sequence[np.ndarray], width: int) -> np.ndarray:
     return padded
 
 
-def _path_features(pairs: np.ndarray, index: np.ndarray, features: np.ndarray, num_hops: int) -> Tensor:
-    """Features of the first K edges of each shortest path: (B, N, N, 2) -> (B, N, N, K, G) int64, -1 beyond its end."""
+def _path_edges(pairs: np.ndarray, index: np.ndarray, num_hops: int) -> Tensor:
+    """The first K edges of each shortest path: (B, N, N, 2), (2, E) -> (B, N, N, K) int64, -1 beyond its end."""
     size = pairs.shape[1]
-    dense = np.full((*pairs.shape[:3], features.shape[1]), -1, dtype=np.int64)
+    numbers = np.full(pairs.shape[:3], -1, dtype=np.int64)
     graph, source = np.divmod(index[0], size)
-    dense[graph, source, index[1] % size] = features
+    numbers[graph, source, index[1] % size] = np.arange(index.shape[1])
     nodes = path_nodes(pairs[..., 0], pairs[..., 1], num_hops)  # (B, N, N, K + 1)
     start, end = nodes[..., :-1], nodes[..., 1:]
-    along: Any = dense[np.arange(len(pairs))[:, None, None, None], start, end]
+    along = numbers[np.arange(len(pairs))[:, None, None, None], start, end]
     along[end < 0] = -1
     return torch.from_numpy(along)

@@ -54,7 +54,7 @@ class ZINC(GraphData):
         )
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        return GraphSplit(store, rows, self.num_hops)
+        return GraphSplit(store, rows, self.num_hops, self.plan.pairwise)
 
     def source(self) -> dict[str, Any]:
         return {"subset": self.subset}

@@ -25,13 +25,26 @@ class EachImage:
         return torch.stack([self.transform(image) for image in images])
 
 
-def training_transform(image_size: int, augment: ImageAugment, auto_augment: str, erase: float) -> EachImage:
-    """Random resized crop and flip ('crop'), with RandAugment and random erasing ('timm')."""
+def training_transform(
+    image_size: int,
+    augment: ImageAugment,
+    auto_augment: str,
+    erase: float,
+    *,
+    smallest_crop: float = 0.08,
+    mirror: bool = True,
+) -> EachImage:
+    """Random resized crop and mirroring ('crop'), with RandAugment and random erasing ('timm').
+
+    A crop takes between `smallest_crop` and all of the image's area.
+    """
     full = augment == "timm"
     return EachImage(
         create_transform(
             image_size,
             is_training=True,
+            scale=(smallest_crop, 1.0),
+            hflip=0.5 if mirror else 0.0,
             interpolation="bicubic",
             color_jitter=0.0,  # RandAugment has its own
             auto_augment=auto_augment if full else None,
@@ -39,6 +52,14 @@ def training_transform(image_size: int, augment: ImageAugment, auto_augment: str
             re_mode="pixel",
         )
     )
+
+
+def check_policy(policy: str) -> None:
+    """Raises ValueError for a name that is no policy of timm."""
+    try:
+        training_transform(32, "timm", policy, 0.0)
+    except AssertionError as error:
+        raise ValueError(f"auto_augment={policy} is not a policy of timm ({error})") from error
 
 
 def eval_transform(image_size: int, crop_pct: float) -> EachImage:

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -13,10 +13,13 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import Stage, split_by_class
+from sliceformer_lab.data.strings import Numbered
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
 
+NAMES: dict[Stage, str] = {"train": "training", "val": "validation", "test": "test"}
 Transform = Callable[[Any], Tensor]  # of what `Images.read` returns to (B, c, H, W)
 
 
@@ -30,6 +33,12 @@ class Images(Protocol):
     def read(self, positions: Tensor) -> Any:
         """The images at `positions` (B,), in the form that the set's transforms take."""
 
+    def place(self, position: int, source: str) -> str:
+        """The file of an image, or its number among the pictures of a `source` such as "test"."""
+
+    def picture(self, position: int) -> np.ndarray:
+        """An image without augmentation: (H, W, 3) uint8, or (H, W) if it is grey."""
+
     def update(self, digest: Any) -> None:
         """Add the content to a hash."""
 
@@ -40,13 +49,28 @@ class ArrayImages:
 
     pixels: Tensor  # (n, c, H, W) uint8
     targets: Tensor  # (n,) int64
+    white: int = 255  # the largest pixel value
 
     def read(self, positions: Tensor) -> Tensor:
         return self.pixels[positions]
 
+    def place(self, position: int, source: str) -> str:
+        return f"{source} picture {position}".lstrip()
+
+    def picture(self, position: int) -> np.ndarray:
+        """Pixels in 0..255, whatever `white` is."""
+        pixels = self.pixels[position].permute(1, 2, 0).numpy()  # (H, W, c)
+        scaled = np.round(pixels * (255 / self.white)).astype(np.uint8)
+        return scaled[..., 0] if scaled.shape[2] == 1 else scaled
+
     def update(self, digest: Any) -> None:
         digest.update(self.pixels.contiguous().numpy())
         digest.update(self.targets.contiguous().numpy())
+
+
+def picture_places(stage: Stage) -> Numbered:
+    """Places of pictures that are not files."""
+    return Numbered(f"{NAMES[stage]} picture")
 
 
 @dataclass(eq=False)
@@ -56,12 +80,22 @@ class ImageSplit(Split):
     images: Images
     positions: Tensor  # (n,) int64, of the split's examples in the source
     transform: Transform
+    source: str = ""  # which of the set's own splits the images are; empty if it has one only
 
     def __len__(self) -> int:
         return len(self.positions)
 
+    def place(self, row: int) -> str:
+        return self.images.place(int(self.positions[row]), self.source)
+
+    def stored(self, row: int) -> np.ndarray:
+        return self.images.picture(int(self.positions[row]))
+
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, positions=self.positions[torch.from_numpy(rows)])
+
+    def targets_at(self, rows: list[int]) -> Tensor:
+        return self.images.targets[self.positions[torch.tensor(rows)]]
 
     def batch(self, rows: list[int]) -> Batch:
         ids = torch.tensor(rows)
@@ -75,13 +109,34 @@ class ImageData(DataModule, ABC):
     """Labelled images. A subclass defines how they are read and transformed."""
 
     num_classes: ClassVar[int]
+    classes: ClassVar[tuple[str, ...]] = ()  # their names; empty: their numbers
+    content_kind = "picture"
+    takes_new = True
+
     token_order: TokenOrder = "raster"
 
     sources: dict[Stage, Images] = field(init=False, default_factory=dict)
 
+    def class_names(self) -> tuple[str, ...]:
+        return self.classes or super().class_names()
+
     @abstractmethod
     def read(self) -> dict[Stage, Images]:
         """The splits that the set comes with: 'train', and 'val' and 'test' if they exist. Raises DataError."""
+
+    @abstractmethod
+    def source_of(self, picture: np.ndarray) -> Any:
+        """One new picture (H, W, 3) or (H, W) uint8, in the form that the set's transforms take."""
+
+    def encode_one(self, content: Content) -> Tensor:
+        """A picture as the model takes it, (c, H, W)."""
+        if not isinstance(content, np.ndarray) or content.dtype != np.uint8 or content.shape[2:] not in ((), (3,)):
+            found = f"{content.dtype} {content.shape}" if isinstance(content, np.ndarray) else type(content).__name__
+            raise DataError(f"it is {found}, not a picture (H, W, 3) or (H, W) of uint8")
+        return self.transforms()[1](self.source_of(content))[0]
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        return Batch.unlabelled(torch.stack(list(encoded)))
 
     @abstractmethod
     def transforms(self) -> tuple[Transform, Transform]:
@@ -90,14 +145,14 @@ class ImageData(DataModule, ABC):
     def make_splits(self) -> dict[Stage, Split]:
         self.sources = self.read()
         training, evaluation = self.transforms()
-        source = self.sources["train"]
+        source, name = self.sources["train"], NAMES["train"] if len(self.sources) > 1 else ""
         rows = split_by_class(source.targets, self.held_out_shares(self.sources), self.split_seed, self.title)
         splits: dict[Stage, Split] = {
-            stage: ImageSplit(images, torch.arange(len(images.targets)), evaluation)
+            stage: ImageSplit(images, torch.arange(len(images.targets)), evaluation, NAMES[stage])
             for stage, images in self.sources.items()
         }
-        held_out = {stage: ImageSplit(source, positions, evaluation) for stage, positions in rows.items()}
-        return splits | held_out | {"train": ImageSplit(source, rows["train"], training)}
+        held_out = {stage: ImageSplit(source, positions, evaluation, name) for stage, positions in rows.items()}
+        return splits | held_out | {"train": ImageSplit(source, rows["train"], training, name)}
 
     def content_sha256(self) -> str:
         self.setup()

@@ -13,6 +13,16 @@ from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
+LABELS = "airplane automobile bird cat deer dog frog horse ship truck"
+FINE_LABELS = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
+forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
+mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
+wolf woman worm
+"""
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
 
 
@@ -22,6 +32,7 @@ class CIFAR10(OfficialImages):
 
     title = "cifar10"
     num_classes = 10
+    classes: ClassVar[tuple[str, ...]] = tuple(LABELS.split())
     image_size = 32
     mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
     archive: ClassVar[OfficialFile] = OfficialFile(
@@ -64,6 +75,7 @@ class CIFAR100(CIFAR10):
 
     title = "cifar100"
     num_classes = 100
+    classes = tuple(FINE_LABELS.split())
     mean, std = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
     archive = OfficialFile(_TORONTO + "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437)
     inner = "cifar-100-python"

@@ -1,51 +1,96 @@
 """Sets of images in files, and your own folder of class folders."""
 
+import logging
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field
 from torch import Tensor
 
-from sliceformer_lab.config.option_types import Count, Fraction, Natural
-from sliceformer_lab.data.images.augment import ImageAugment, eval_transform, training_transform
-from sliceformer_lab.data.images.base import ImageData, Images, Transform
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.config.option_types import Count, Fraction, Natural, NonNegative
+from sliceformer_lab.data.base import OwnData
+from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
+from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
+from sliceformer_lab.data.images.image_memory import ImageMemory
+from sliceformer_lab.data.loader import SeededLoader
+from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
+LOOKED_AT = 100  # training images that decide options left null
+GREY = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255
 
+log = logging.getLogger(__name__)
 
 CropPercent = Annotated[float, Field(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
 class FileImages:
-    """Images in files, decoded when they are read."""
+    """Images in files, decoded when they are read, except those in `memory`."""
 
     root: Path
     files: list[str]  # relative to root
     targets: Tensor  # (n,) int64
+    shorter_side: int | None = None  # pixels to which larger images are reduced
+    memory: ImageMemory = field(default_factory=ImageMemory)
 
     def read(self, positions: Tensor) -> Iterator[Image.Image]:
         """The images in RGB. Raises DataError naming a file that cannot be decoded."""
         for position in positions.tolist():
-            path = self.root / self.files[position]
-            try:
-                with Image.open(path) as image:
-                    yield image.convert("RGB")
-            except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
-                raise DataError(f"{path} cannot be read as an image ({error}); replace or delete it") from error
+            known = self.memory.image(position)
+            yield self.decoded(position) if known is None else known
+
+    def decoded(self, position: int) -> Image.Image:
+        """One image from its file, in RGB. Raises DataError."""
+        with self._opened(position) as image:
+            reduce(image, self.shorter_side)
+            return image.convert("RGB")
+
+    def size(self, position: int) -> tuple[int, int]:
+        """Width and height of an image in pixels, from the head of its file. Raises DataError."""
+        with self._opened(position) as image:
+            return image.size
+
+    @contextmanager
+    def _opened(self, position: int) -> Iterator[Image.Image]:
+        path = self.root / self.files[position]
+        try:
+            with Image.open(path) as image:
+                yield image
+        except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
+            raise DataError(f"{path} cannot be read as an image ({error}); replace or delete it") from error
+
+    def place(self, position: int, source: str) -> str:
+        """The path in the data folder."""
+        del source
+        return self.files[position]
+
+    def picture(self, position: int) -> np.ndarray:
+        """The whole decoded image (H, W, 3). Raises DataError."""
+        return np.asarray(next(self.read(torch.tensor([position]))))
 
     def update(self, digest: Any) -> None:
         """Add paths, sizes and labels to a hash: reading every image would take hours on the large sets."""
         for file, target in zip(self.files, self.targets.tolist(), strict=True):
             digest.update(f"{file} {(self.root / file).stat().st_size} {target}\n".encode())
+
+
+def reduce(image: Image.Image, shorter_side: int | None) -> None:
+    """Makes an image smaller, in place, if its shorter side has more than `shorter_side` pixels."""
+    if shorter_side is not None and (ratio := shorter_side / min(image.size)) < 1:
+        image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
 
 
 def class_names(folder: Path) -> list[str]:
@@ -81,7 +126,7 @@ class FileImageData(ImageData):
     published_sizes: ClassVar[dict[Stage, int]]
 
     root: str
-    batch_size: Count = 256
+    batch_size: Count | None = 256
     num_workers: Natural = 4
     image_size: Count = 224
 
@@ -93,11 +138,14 @@ class FileImageData(ImageData):
     def path(self) -> Path:
         return Path(self.root).expanduser()
 
+    def source_of(self, picture: np.ndarray) -> list[Image.Image]:
+        return [Image.fromarray(picture).convert("RGB")]
+
     @abstractmethod
     def prepare_data(self) -> None:
         """Check that the set is there. Raises DataError with the files that are missing."""
 
-    def is_official(self) -> tuple[bool, str]:
+    def is_official(self) -> tuple[bool | None, str]:
         sizes = {stage: len(images.targets) for stage, images in self.sources.items()}
         note = "images counted, not checksummed: no sums are published; sha256 is of names, sizes and labels"
         return sizes == self.published_sizes, note
@@ -114,10 +162,7 @@ class ImageNetLike(FileImageData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            self.transforms()
-        except AssertionError as error:  # raised by timm for an unknown policy
-            raise ValueError(f"auto_augment={self.auto_augment} is not a policy of timm ({error})") from error
+        check_policy(self.auto_augment)
 
     def transforms(self) -> tuple[Transform, Transform]:
         evaluation = eval_transform(self.image_size, self.crop_pct)
@@ -127,25 +172,47 @@ class ImageNetLike(FileImageData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageFolder(ImageNetLike):
+class ImageFolder(ImageData, OwnData):
     """Your own images: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
-    For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out.
+    For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out. Up to
+    `memory` GB of decoded images stay in memory; they and all others are reduced to a shorter side of twice
+    `image_size`. With `memory` 0 the files are decoded whenever they are read, and nothing is reduced first.
     """
 
     title = "image_folder"
     num_classes = 0  # as many as there are folders
+    batch_sizes = (16, 32)
 
-    batch_size: Count = 64
-    image_size: Count = 64
+    root: str
+    image_size: Count | None = None
+    batch_size: Count | None = None
+    memory: NonNegative = 1.0
     test_fraction: Fraction = 0.1
     augment: ImageAugment = "crop"
+    smallest_crop: CropPercent = 0.5
+    mirror: bool | None = None
+    auto_augment: str = "rand-m9-mstd0.5-inc1"
+    erase: Fraction = 0.25
     crop_pct: CropPercent = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_policy(self.auto_augment)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.root).expanduser()
 
     @property
     def spec(self) -> DataSpec:
-        """Lists the class folders. Raises DataError if there are none."""
-        return replace(self._spec(size=self.image_size, channels=3), num_classes=len(self._classes()))
+        """Lists the class folders, and looks at some images if `image_size` is null. Raises DataError."""
+        sizes = self._spec(size=self._side, channels=3)
+        return replace(sizes, name=self.own_name, num_classes=len(self._classes()))
+
+    @property
+    def origin(self) -> Path:
+        return self.path
 
     @property
     def test_share(self) -> float:
@@ -154,16 +221,109 @@ class ImageFolder(ImageNetLike):
     def prepare_data(self) -> None:
         self._classes()
 
+    def choices(self) -> list[Choice]:
+        chosen = []
+        if self.image_size is None:
+            reason = f"the median training image has a shorter side of {self._median_side} pixels"
+            if self._median_side > LARGEST_SIDE:
+                reason += f"; more than {LARGEST_SIDE} take long on a CPU"
+            chosen.append(Choice("data.image_size", self._side, reason))
+        if self.mirror is None:
+            reason = "grey images may be letters or digits" if self._are_grey else "the images are coloured"
+            chosen.append(Choice("data.mirror", self._mirrors, reason))
+        return [*chosen, *super().choices()]
+
+    @cached_property
+    def _training_images(self) -> FileImages:
+        return list_images(self.path, self._train_folder(), self._classes())
+
+    @cached_property
+    def _looked_at(self) -> Tensor:
+        """Positions of up to LOOKED_AT training images, spread over the classes."""
+        count = len(self._training_images.files)
+        return torch.arange(0, count, math.ceil(count / LOOKED_AT))
+
+    @cached_property
+    def _median_side(self) -> int:
+        return int(np.median([min(self._training_images.size(i)) for i in self._looked_at.tolist()]))
+
+    @cached_property
+    def _are_grey(self) -> bool:
+        images = replace(self._training_images, shorter_side=LARGEST_SIDE).read(self._looked_at)
+        return all(np.ptp(np.asarray(image), axis=2).mean() < GREY for image in images)
+
+    @property
+    def _side(self) -> int:
+        """`image_size`, or the median of the shorter sides, rounded down so that patches of about an eighth tile it."""
+        if self.image_size is not None:
+            return self.image_size
+        side = min(self._median_side, LARGEST_SIDE)
+        return max(8, side - side % (8 if side >= 32 else 4))
+
+    @property
+    def _mirrors(self) -> bool:
+        return not self._are_grey if self.mirror is None else self.mirror
+
+    def transforms(self) -> tuple[Transform, Transform]:
+        evaluation = eval_transform(self._side, self.crop_pct)
+        if self.augment == "none":
+            return evaluation, evaluation
+        training = training_transform(
+            self._side,
+            self.augment,
+            self.auto_augment,
+            self.erase,
+            smallest_crop=self.smallest_crop,
+            mirror=self._mirrors,
+        )
+        return training, evaluation
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self._classes())
+
     def read(self) -> dict[Stage, Images]:
         classes, train = self._classes(), self._train_folder()
-        parts: dict[Stage, Images] = {"train": list_images(self.path, train, classes)}
-        for stage in ("val", "test"):
+        parts: dict[Stage, FileImages] = {"train": self._training_images}
+        others: tuple[Stage, ...] = ("val", "test")
+        for stage in others:
             if train and (self.path / stage).is_dir():
                 parts[stage] = list_images(self.path, stage, classes)
-        return parts
+        return {stage: replace(images, shorter_side=self._shorter_side) for stage, images in parts.items()}
 
-    def is_official(self) -> tuple[bool, str]:
-        return False, "your own images; sha256 is of names, sizes and labels"
+    @property
+    def _shorter_side(self) -> int | None:
+        """Pixels to which larger images are reduced."""
+        return 2 * self._side if self.memory else None
+
+    def source_of(self, picture: np.ndarray) -> Any:
+        image = Image.fromarray(picture).convert("RGB")
+        reduce(image, self._shorter_side)
+        return [image]
+
+    def _loader(self, stage: Stage, batch_size: int) -> SeededLoader:
+        if self.memory:
+            _ = self._bytes_in_memory  # not in `setup`, which only counts the images when options are chosen
+        return super()._loader(stage, batch_size)
+
+    @cached_property
+    def _bytes_in_memory(self) -> int:
+        """Decodes the images that the splits use, as many as fit into `memory`. Raises DataError."""
+        limit, used, kept, total = int(self.memory * 1e9), 0, 0, 0
+        splits = [split for split in self.splits.values() if isinstance(split, ImageSplit)]
+        for images in (images for images in self.sources.values() if isinstance(images, FileImages)):
+            positions = torch.cat([split.positions for split in splits if split.images is images]).sort().values
+            used += images.memory.fill(positions.tolist(), images.decoded, limit - used)
+            kept, total = kept + len(images.memory.places), total + len(positions)
+        note = f"keeping {kept:,} of {total:,} images in memory ({used / 1e6:,.0f} MB)"
+        if kept < total:
+            note += (
+                f", data.memory={self.memory} GB; the others are decoded in every epoch, by data.num_workers processes"
+            )
+        log.info(f"{self.own_name}: {note}")
+        return used
+
+    def is_official(self) -> tuple[None, str]:
+        return None, "your own images; sha256 is of names, sizes and labels"
 
     def _train_folder(self) -> str:
         return "train" if (self.path / "train").is_dir() else ""

@@ -35,6 +35,10 @@ class TinyImageNet(ImageNetLike):
     def prepare_data(self) -> None:
         fetch_unpacked(self.archive, self.path, "tiny-imagenet-200", download=self.download, check=self.verify)
 
+    def class_names(self) -> tuple[str, ...]:
+        """The WordNet numbers of the classes."""
+        return tuple(class_names(self.path / "tiny-imagenet-200" / "train"))
+
     def read(self) -> dict[Stage, Images]:
         root = self.path / "tiny-imagenet-200"
         classes = class_names(root / "train")
@@ -72,6 +76,10 @@ class ImageNet1k(ImageNetLike):
                     f"{self.path / part} is missing; get ILSVRC2012 from image-net.org and put its images there, "
                     "one folder for each class (n01440764, ...)"
                 )
+
+    def class_names(self) -> tuple[str, ...]:
+        """The WordNet numbers of the classes."""
+        return tuple(class_names(self.path / "train"))
 
     def read(self) -> dict[Stage, Images]:
         classes = class_names(self.path / "train")

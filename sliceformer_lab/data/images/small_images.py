@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Fraction
@@ -41,6 +42,13 @@ class SmallImages(ImageData):
         training = ArrayTransform(self.mean, self.std, self.white, pad, flip)
         return training, ArrayTransform(self.mean, self.std, self.white)
 
+    def source_of(self, picture: np.ndarray) -> Tensor:
+        """Pixels (1, c, H, W) in 0..`white` of a picture that is resized to the set's size."""
+        image = Image.fromarray(picture).convert("L" if len(self.mean) == 1 else "RGB")
+        pixels = np.asarray(image.resize((self.image_size, self.image_size), Image.Resampling.BICUBIC))
+        scaled = np.round(pixels * (self.white / 255)).astype(np.uint8)
+        return torch.from_numpy(scaled).reshape(1, self.image_size, self.image_size, -1).permute(0, 3, 1, 2)
+
     def labelled(self, pixels: Tensor, targets: Tensor, path: Path) -> ArrayImages:
         """Images from pixels (n, c, H, W) and labels (n,) of `path`. Raises DataError if they do not fit this set."""
         shape = (len(targets), len(self.mean), self.image_size, self.image_size)
@@ -48,7 +56,7 @@ class SmallImages(ImageData):
             raise DataError(f"{path} holds {pixels.dtype} {tuple(pixels.shape)}, expected torch.uint8 {shape}")
         if not 0 <= int(targets.min()) <= int(targets.max()) < self.num_classes:
             raise DataError(f"{path} holds labels outside 0..{self.num_classes - 1}")
-        return ArrayImages(pixels, targets)
+        return ArrayImages(pixels, targets, self.white)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -2,12 +2,13 @@
 
 import json
 import logging
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -16,12 +17,13 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import cached
+from sliceformer_lab.data.cache import IDENTITY, cached
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.points.clouds import Order, curve_order, read_cloud, subsample
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
+from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 from sliceformer_lab.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -29,25 +31,36 @@ log = logging.getLogger(__name__)
 Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
 FACTS = "clouds.json"  # in the cache folder: classes, and the number of clouds with too few points
+MOST_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
+COUNTED = 100  # training clouds, spread over the set, that num_points=null reads
 Clouds = Sequence[Path] | Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
 class CloudOptions:
-    """How the points of a cloud are scaled, augmented and ordered."""
+    """How the points of a cloud are scaled, augmented, ordered and described."""
 
     scale: Scale
     augment: Augment
     order: Order
+    frequencies: int = 0
+
+    @property
+    def num_waves(self) -> int:
+        """Features that `frequencies` adds to a point."""
+        return 6 * self.frequencies
 
     def features(self, points: Tensor, *, training: bool) -> tuple[Tensor, Tensor]:
-        """Scaled and ordered clouds (B, N, 3 or 6), augmented in training, and the position of each point before."""
+        """Scaled and ordered clouds, augmented in training, and the position of each point before.
+
+        (B, N, 3 or 6) -> (B, N, 3 or 6 + num_waves) float and (B, N) int64.
+        """
         xyz, normals = points[..., :3], points[..., 3:]
         xyz = _scaled(xyz, self.scale)
         if training and self.augment != "none":
             xyz, normals = _augmented(xyz, normals, self.augment)
         order = curve_order(xyz, self.order)
-        features = torch.cat([xyz, normals], dim=2)
+        features = torch.cat([xyz, normals, *waves(xyz, self.frequencies)], dim=2)
         return features.take_along_dim(order[..., None], dim=1), order
 
 
@@ -61,12 +74,20 @@ class PointSplit(Split):
     options: CloudOptions
     training: bool = False
     context: np.ndarray | None = None  # (n, F) float32
+    places: Places = UNKNOWN
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, rows=self.rows[rows])
+
+    def place(self, row: int) -> str:
+        return self.places[self.rows[row]]
+
+    def stored(self, row: int) -> np.ndarray:
+        """The points (N, 3 or 6) as they were read and subsampled."""
+        return np.array(self.points[self.rows[row]])
 
     def batch(self, rows: list[int]) -> Batch:
         places = self.rows[rows]
@@ -84,17 +105,19 @@ class PointData(CachedData):
     """Labelled clouds, subsampled to `num_points` by farthest-point sampling.
 
     Clouds with fewer points are counted, and repeat random points, which depend on the cloud's place in the set.
+    `num_points` null means the median of the training clouds, at most MOST_POINTS.
     """
 
-    cache: ClassVar[str] = "."  # folder of the cache in the root
+    content_kind = "cloud"
+    takes_new = True
 
-    num_points: Count = 1024
+    num_points: Count | None = 1024
     normals: bool = False
     scale: Scale = "unit_sphere"
     augment: Augment = "none"
     order: Order = "none"
     processes: Count | None = None
-    batch_size: Count = 32
+    batch_size: Count | None = 32
     eval_batch_size: Count = 64
 
     @abstractmethod
@@ -113,8 +136,8 @@ class PointData(CachedData):
         return DataSpec(
             name=self.title,
             num_classes=num_classes,
-            channels=6 if self.normals else 3,
-            max_len=self.num_points,
+            channels=(6 if self.normals else 3) + self.options.num_waves,
+            max_len=self.cloud_size,
             unordered=self.order == "none",
         )
 
@@ -122,15 +145,39 @@ class PointData(CachedData):
     def options(self) -> CloudOptions:
         return CloudOptions(self.scale, self.augment, self.order)
 
+    @cached_property
+    def _median_size(self) -> int:
+        """Median number of points of COUNTED training clouds. Raises DataError if one cannot be read."""
+        clouds, _ = self.parts()["train"]
+        counted = clouds[:: math.ceil(len(clouds) / COUNTED)]
+        return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in counted]))
+
+    @property
+    def cloud_size(self) -> int:
+        """Points of every cloud after subsampling. Raises DataError."""
+        return min(self._median_size, MOST_POINTS) if self.num_points is None else self.num_points
+
+    def choices(self) -> list[Choice]:
+        if self.num_points is not None:
+            return super().choices()
+        reason = f"the median training cloud has {self._median_size:,} points"
+        if self._median_size > MOST_POINTS:
+            reason += f"; more than {MOST_POINTS} take long on a CPU"
+        return [Choice("data.num_points", self.cloud_size, reason), *super().choices()]
+
+    def cache_folder(self) -> Path:
+        """Where cache folders are made."""
+        return self.path
+
     def prepare(self) -> Path:
-        key = {"title": self.title, "num_points": self.num_points, **self.source()}
-        return cached(self.path / self.cache, self.title, key, self._build)
+        key = {"title": self.title, "identity": 1, "num_points": self.cloud_size, **self.source()}
+        return cached(self.cache_folder(), self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         few = 0
         for stage, (clouds, targets) in self.parts().items():
             pace = Pace(f"{stage} clouds", len(clouds))
-            made = in_order(partial(prepare_cloud, num_points=self.num_points), enumerate(clouds), self.processes)
+            made = in_order(partial(prepare_cloud, num_points=self.cloud_size), enumerate(clouds), self.processes)
             kept: list[np.ndarray] = []
             for points, repeated in made:
                 if kept and points.shape != kept[0].shape:
@@ -142,24 +189,47 @@ class PointData(CachedData):
                 pace.update(len(kept))
             np.save(folder / f"{stage}_points.npy", np.stack(kept))
             np.save(folder / f"{stage}_targets.npy", targets)
+            Strings.write(folder, f"{IDENTITY}{stage}", self._places(stage, clouds))
         (folder / FACTS).write_text(json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8")
         if few:
-            log.info(f"{self.title}: {few:,} clouds have fewer than {self.num_points} points and repeat some")
+            log.info(f"{self.title}: {few:,} clouds have fewer than {self.cloud_size} points and repeat some")
+
+    def _places(self, stage: Stage, clouds: Clouds) -> Iterator[str]:
+        """The path of each cloud in the data folder, or its number in its split."""
+        for number, cloud in enumerate(clouds):
+            yield cloud.relative_to(self.path).as_posix() if isinstance(cloud, Path) else f"{stage} cloud {number}"
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.classes())
+
+    def encode_one(self, content: Content) -> Tensor:
+        """The subsampled points (N, 3 or 6) of a cloud."""
+        if not isinstance(content, np.ndarray) or content.ndim != 2 or content.shape[1] not in (3, 6):
+            raise DataError("it is not a cloud: an array with rows of x y z, or x y z nx ny nz")
+        if not len(content) or not np.isfinite(content).all():
+            raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
+        return torch.from_numpy(
+            self._features(subsample(content.astype(np.float32), self.cloud_size, seed=0)[0][None])[0]
+        )
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        return Batch.unlabelled(self.options.features(torch.stack(list(encoded)), training=False)[0])
 
     def make_splits(self) -> dict[Stage, Split]:
         folder = self.folder()
         stages = [stage for stage in STAGES if (folder / f"{stage}_points.npy").is_file()]
         points = {s: self._features(np.load(folder / f"{s}_points.npy", mmap_mode="r")) for s in stages}
+        places = {s: Strings.open(folder, f"{IDENTITY}{s}") for s in stages}
         targets = {s: np.load(folder / f"{s}_targets.npy") for s in stages}
         shares = self.held_out_shares(stages)
         rows = split_by_class(torch.from_numpy(targets["train"]), shares, self.split_seed, self.title)
-        splits: dict[Stage, Split] = {
-            s: PointSplit(points[s], targets[s], np.arange(len(targets[s])), self.options) for s in stages
+        splits = {
+            s: PointSplit(points[s], targets[s], np.arange(len(targets[s])), self.options, places=places[s])
+            for s in stages
         }
-        for stage, positions in rows.items():
-            training = stage == "train"
-            splits[stage] = PointSplit(points["train"], targets["train"], positions.numpy(), self.options, training)
-        return splits
+        train = splits["train"]
+        held_out = {s: replace(train, rows=part.numpy(), training=s == "train") for s, part in rows.items()}
+        return {**splits, **held_out}
 
     def _features(self, points: np.ndarray) -> np.ndarray:
         """The columns of the stored points that the model uses. Raises DataError if normals are missing."""
@@ -179,6 +249,15 @@ def prepare_cloud(item: tuple[int, Path | np.ndarray], num_points: int) -> tuple
     """`subsample` of (place in the set, file or points). Raises DataError if the file cannot be read."""
     place, cloud = item
     return subsample(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points, seed=place)
+
+
+def waves(xyz: Tensor, frequencies: int) -> list[Tensor]:
+    """Sine and cosine of coordinates (B, N, 3) at 1, 2, 4, ... half waves per unit: tensors (B, N, 3).
+
+    Source: Tancik et al. 2020, Fourier features let networks learn high frequency functions in low dimensional domains.
+    """
+    angles = [xyz * (torch.pi * 2**octave) for octave in range(frequencies)]
+    return [wave for angle in angles for wave in (angle.sin(), angle.cos())]
 
 
 def _scaled(xyz: Tensor, scale: Scale) -> Tensor:

@@ -1,23 +1,24 @@
 """Your own point clouds in class folders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.config.option_types import Count, Fraction, Natural
+from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.images.folders import class_names
-from sliceformer_lab.data.points.base import Clouds, PointData
-from sliceformer_lab.data.points.clouds import ENDINGS
+from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
+from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PointFolder(PointData):
+class PointFolder(PointData, OwnData):
     """Your own clouds: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
     Files are .txt, .pts, .xyz, .csv, .npy, .off or .ply; points are sampled from the surface of meshes. For a missing
@@ -25,14 +26,30 @@ class PointFolder(PointData):
     """
 
     title = "point_folder"
-    cache = ".cache"  # its folders are classes
 
+    cache: str
+    batch_size: Count | None = None
+    num_points: Count | None = None
+    frequencies: Natural = 4
+    augment: Augment = "scale_shift"
+    order: Order = "hilbert"
     test_fraction: Fraction = 0.1
 
     @property
     def spec(self) -> DataSpec:
         """Lists the class folders. Raises DataError if there are none."""
-        return self._spec(num_classes=len(self.classes()))
+        return replace(self._spec(num_classes=len(self.classes())), name=self.own_name)
+
+    @property
+    def origin(self) -> Path:
+        return self.path
+
+    @property
+    def options(self) -> CloudOptions:
+        return CloudOptions(self.scale, self.augment, self.order, self.frequencies)
+
+    def cache_folder(self) -> Path:
+        return Path(self.cache).expanduser()
 
     @property
     def test_share(self) -> float:
@@ -41,8 +58,8 @@ class PointFolder(PointData):
     def classes(self) -> list[str]:
         return class_names(self.path / "train" if (self.path / "train").is_dir() else self.path)
 
-    def is_official(self) -> tuple[bool, str]:
-        return False, "your own clouds; sha256 is of their points and classes"
+    def is_official(self) -> tuple[None, str]:
+        return None, "your own clouds; sha256 is of their points and classes"
 
     @cached_property
     def _files(self) -> dict[Stage, list[tuple[Path, int]]]:
@@ -68,7 +85,7 @@ class PointFolder(PointData):
             for files in self._files.values()
             for path, _ in files
         }
-        return {"files": stamps}
+        return {"root": str(self.path.resolve()), "files": stamps}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         return {

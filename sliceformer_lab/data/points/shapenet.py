@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import cached, stamps
+from sliceformer_lab.data.cache import IDENTITY, cached, stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -18,6 +18,7 @@ from sliceformer_lab.data.points.base import FACTS, Augment, CloudOptions, Point
 from sliceformer_lab.data.points.clouds import Order, read_rows
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.strings import Strings
 from sliceformer_lab.errors import DataError
 
 # Parts of each category, numbered as in the files; no part belongs to two categories.
@@ -53,6 +54,7 @@ class ShapeNetPart(CachedData):
     """
 
     title = "shapenet_part"
+    content_kind = "cloud"
     published: ClassVar[OfficialFile] = OfficialFile(
         "https://shapenet.cs.stanford.edu/media/shapenetcore_partanno_segmentation_benchmark_v0_normal.zip",
         "",
@@ -81,6 +83,10 @@ class ShapeNetPart(CachedData):
             parts=tuple((parts.start, parts.stop) for parts in PARTS.values()),
         )
 
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the parts."""
+        return tuple(f"{name} part {part - parts.start}" for name, parts in PARTS.items() for part in parts)
+
     @cached_property
     def _shapes(self) -> Path:
         name = "shapenetcore_partanno_segmentation_benchmark_v0_normal"
@@ -99,7 +105,7 @@ class ShapeNetPart(CachedData):
         lists = [self._shapes / name for name in (*_LISTS.values(), "synsetoffset2category.txt")]
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
-        key = {"title": self.title, "num_points": self.num_points, "files": stamps(lists)}
+        key = {"title": self.title, "identity": 1, "num_points": self.num_points, "files": stamps(lists)}
         return cached(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
@@ -123,6 +129,7 @@ class ShapeNetPart(CachedData):
                     )
             np.save(folder / f"{stage}_points.npy", points)
             np.save(folder / f"{stage}_targets.npy", parts)
+            Strings.write(folder, f"{IDENTITY}{stage}", (f"{name}.txt" for name in names))
             np.save(folder / f"{stage}_context.npy", np.eye(len(PARTS), dtype=np.float32)[categories])
         (folder / FACTS).write_text(json.dumps({"with_too_few_points": few}), encoding="utf-8")
 
@@ -145,7 +152,13 @@ class ShapeNetPart(CachedData):
         )
         options = CloudOptions(self.scale, self.augment, self.order)
         return PointSplit(
-            points[..., : 6 if self.normals else 3], targets, rows, options, training=stage == "train", context=context
+            points[..., : 6 if self.normals else 3],
+            targets,
+            rows,
+            options,
+            training=stage == "train",
+            context=context,
+            places=Strings.open(self.folder(), f"{IDENTITY}{stage}"),
         )
 
     def is_official(self) -> tuple[bool, str]:

@@ -14,7 +14,9 @@ from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.loader import Split, rank_and_world_size
+from sliceformer_lab.data.spec import Content
 from sliceformer_lab.data.splits import Stage, hold_out
+from sliceformer_lab.data.strings import UNKNOWN, Numbered, Places
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class SequenceStore:
     tokens: np.ndarray  # (total, ...) of all sequences, concatenated
     offsets: np.ndarray  # (n + 1,) int64, start of each sequence in `tokens`, and their total length
     targets: np.ndarray  # (n, ...)
+    places: Places = UNKNOWN
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -53,7 +56,8 @@ class SequenceStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling maps the files again; otherwise a worker that is not forked would get a copy of them."""
-        return _store, tuple(getattr(part, "filename", part) for part in (self.tokens, self.offsets, self.targets))
+        arrays = (self.tokens, self.offsets, self.targets)
+        return _store, (self.places, *(getattr(part, "filename", part) for part in arrays))
 
     @staticmethod
     def write(folder: Path, stage: str, sequences: Iterable[np.ndarray], targets: Sequence[Any] | np.ndarray) -> None:
@@ -67,13 +71,17 @@ class SequenceStore:
         np.save(folder / f"{stage}_targets.npy", np.asarray(targets))
 
 
-def _store(*parts: Path | str | np.ndarray) -> SequenceStore:
-    return SequenceStore(*(part if isinstance(part, np.ndarray) else _mapped(part) for part in parts))
+def _store(places: Places, *parts: Path | str | np.ndarray) -> SequenceStore:
+    tokens, offsets, targets = (part if isinstance(part, np.ndarray) else _mapped(part) for part in parts)
+    return SequenceStore(tokens, offsets, targets, places)
 
 
 def _mapped(file: Path | str) -> np.ndarray:
     array: np.ndarray = np.load(file, mmap_mode="r")
     return array
+
+
+NOTHING = SequenceStore(np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass
@@ -102,9 +110,19 @@ class SequenceSplit(Split):
         lengths: np.ndarray = np.minimum(self.store.lengths[self.rows], self.max_len) + (self.end is not None)
         return lengths
 
+    def place(self, row: int) -> str:
+        return self.store.places[self.rows[row]]
+
+    def stored(self, row: int) -> np.ndarray:
+        """All tokens (n, ...), also those beyond max_len."""
+        return self.store[self.rows[row]]
+
     def num_truncated(self) -> int:
         """Number of sequences that are longer than max_len."""
         return int((self.store.lengths[self.rows] > self.max_len).sum())
+
+    def targets_at(self, rows: list[int]) -> Tensor:
+        return torch.from_numpy(np.array(self.store.targets[self.rows[rows]]))
 
     def batch(self, rows: list[int]) -> Batch:
         places = self.rows[rows]
@@ -148,12 +166,29 @@ class SequenceData(CachedData):
         """A split with some rows of a store."""
         return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len)
 
+    def source_places(self, stage: Stage) -> Places:
+        """Where the sequences of a split that the set comes with come from."""
+        return Numbered(f"{stage} example")
+
+    def content(self, stored: Content | None) -> Content | None:
+        """What a person sees of the tokens (n, ...) of a sequence; None where a subclass does not say."""
+        del stored
+        return None
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        """A batch of tokens (n_i, ...)."""
+        inputs, padding = self.split(NOTHING, np.arange(0)).padded(list(encoded))
+        return Batch.unlabelled(inputs, padding)
+
     def stages(self) -> tuple[Stage, ...]:
         """The splits that the set comes with; without "val", validation examples are held out from training."""
         return ("train", "test")
 
     def make_splits(self) -> dict[Stage, Split]:
-        stores = {stage: SequenceStore.open(self.folder(), stage) for stage in self.stages()}
+        stores = {
+            stage: replace(SequenceStore.open(self.folder(), stage), places=self.source_places(stage))
+            for stage in self.stages()
+        }
         rows = {stage: np.arange(len(store)) for stage, store in stores.items()}
         share = self.held_out_shares(stores).get("val", 0.0)
         targets = torch.from_numpy(np.array(stores["train"].targets))

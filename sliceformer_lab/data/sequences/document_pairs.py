@@ -13,8 +13,9 @@ from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
 
@@ -70,6 +71,7 @@ class LRARetrieval(SequenceData):
     """
 
     title = "lra_retrieval"
+    content_kind = "text"
 
     max_len: Count = 4000
     batch_size: Count = 32
@@ -92,6 +94,19 @@ class LRARetrieval(SequenceData):
 
     def stages(self) -> tuple[Stage, ...]:
         return tuple(FILES)
+
+    def class_names(self) -> tuple[str, ...]:
+        return ("no citation", "citation")
+
+    def source_places(self, stage: Stage) -> Numbered:
+        return Numbered(f"{FILES[stage]}, line", first=1)
+
+    def content(self, stored: Content | None) -> Content | None:
+        """Both documents, with an empty line between them."""
+        if not isinstance(stored, np.ndarray):
+            return None
+        documents = SequenceStore.open(self.folder(), DOCUMENTS)
+        return "\n\n".join(ByteTokenizer().decode(documents[place], self.folder()) for place in stored)
 
     def prepare(self) -> Path:
         for path in self.files.values():

@@ -5,7 +5,7 @@ Source: Nangia & Bowman 2018; Tay et al. 2021, section 2.2. The constants are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import count
@@ -45,6 +45,11 @@ def ids_of(source: str) -> bytes:
     if unknown := [symbol for symbol in symbols if symbol not in _IDS]:
         raise ValueError(f"has {unknown[0]!r}, which is not a symbol of ListOps")
     return bytes(_IDS[symbol] for symbol in symbols)
+
+
+def source_of(ids: Iterable[int]) -> str:
+    """The expression of some ids, '[MAX 3 7 ]'; `ids_of` reads it back."""
+    return " ".join("]" if symbol == END else VOCABULARY[symbol] for symbol in ids)
 
 
 def value_of(ids: bytes) -> int:

@@ -70,6 +70,10 @@ class Reviews(TextData):
             )
         return parts if self.partition == "official" else {"train": every}
 
+    def short_place(self, place: str) -> str:
+        """The place of a review: "train/neg/0_3.txt"."""
+        return Path(*Path(place).parts[-3:]).as_posix()
+
     def is_official(self) -> tuple[bool, str]:
         official = self.facts()["sha256"] == self.published_sha256
         verb = "agrees" if official else "disagrees"

@@ -12,9 +12,10 @@ from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
-from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, value_of
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, source_of, value_of
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
 
@@ -32,6 +33,8 @@ class ListOps(SequenceData):
     """
 
     title = "lra_listops"
+    content_kind = "text"
+    takes_new = True
 
     source: Literal["generated", "official"] = "generated"
     min_len: Natural = 500
@@ -69,6 +72,24 @@ class ListOps(SequenceData):
 
     def stages(self) -> tuple[Stage, ...]:
         return STAGES
+
+    def source_places(self, stage: Stage) -> Numbered:
+        if self.source == "generated":
+            return Numbered(f"{stage} expression")
+        return Numbered(f"{self.official_files[stage].name}, line", first=2)
+
+    def content(self, stored: Content | None) -> Content | None:
+        """The expression in the notation of the published files, without parentheses."""
+        return source_of(stored) if isinstance(stored, np.ndarray) else None
+
+    def encode_one(self, content: Content) -> np.ndarray:
+        """The ids (n,) of an expression, in the notation of the published files."""
+        try:
+            ids = ids_of(str(content))
+            value_of(ids)
+        except ValueError as error:
+            raise DataError(f"the expression {error}") from None
+        return np.frombuffer(ids, np.uint8)
 
     def prepare(self) -> Path:
         if self.source == "generated":

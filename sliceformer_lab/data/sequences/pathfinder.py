@@ -10,13 +10,15 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import cached, stamps
+from sliceformer_lab.data.images.base import picture_places
 from sliceformer_lab.data.images.contact_sheet import contact_sheet
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.pathfinder_files import generate, read_images, split_sizes
 from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
 from sliceformer_lab.data.sequences.snakes import GENERATOR_VERSION
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder, token_order
 
@@ -40,6 +42,7 @@ class LRAPathfinder(SequenceData):
     """
 
     title = "lra_pathfinder"
+    content_kind = "picture"
     size: ClassVar[Literal[32, 128]] = 32
 
     source: Literal["generated", "official"] = "generated"
@@ -73,13 +76,23 @@ class LRAPathfinder(SequenceData):
     def stages(self) -> tuple[Stage, ...]:
         return STAGES
 
+    def class_names(self) -> tuple[str, ...]:
+        return ("not connected", "connected")
+
+    def source_places(self, stage: Stage) -> Numbered:
+        return picture_places(stage)
+
+    def content(self, stored: Content | None) -> Content | None:
+        """The grey picture (size, size)."""
+        return np.array(stored).reshape(self.size, self.size)
+
     def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
             return cached(self.path, f"{name}-official", {"files": stamps(self._metadata_files())}, self._read)
         options = {name: getattr(self, name) for name in ("difficulty", "num_examples", "num_distractors")}
         key = {"generator": GENERATOR_VERSION, "size": self.size, "seed": self.generator_seed, **options}
-        return cached(self.path, name, key, self._generate)
+        return cached(self.path, name, key, self._generate, continues=True)
 
     @property
     def snake_options(self) -> SnakeOptions:

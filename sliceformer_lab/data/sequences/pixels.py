@@ -10,10 +10,12 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import cached, stamps
-from sliceformer_lab.data.images.base import ArrayImages
+from sliceformer_lab.data.images.base import ArrayImages, picture_places
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.order import TokenOrder, token_order
 
 WEIGHTS = (2989, 5870, 1140)  # of red, green and blue, in units of 1/10,000, as in tf.image.rgb_to_grayscale
@@ -34,6 +36,7 @@ class LRAImage(SequenceData):
     """
 
     title = "lra_image"
+    content_kind = "picture"
 
     download: bool = True
     verify: bool = True
@@ -58,6 +61,16 @@ class LRAImage(SequenceData):
     def photographs(self) -> CIFAR10:
         """The images from which the sequences are made."""
         return CIFAR10(root=self.root, download=self.download, verify=self.verify)
+
+    def class_names(self) -> tuple[str, ...]:
+        return CIFAR10.classes
+
+    def source_places(self, stage: Stage) -> Numbered:
+        return picture_places(stage)
+
+    def content(self, stored: Content | None) -> Content | None:
+        """The grey picture (32, 32)."""
+        return np.array(stored).reshape(CIFAR10.image_size, CIFAR10.image_size)
 
     def prepare_data(self) -> None:
         """Download and verify CIFAR-10, and fill the cache folder. Raises DataError."""

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import cached, manifest
+from sliceformer_lab.data.cache import IDENTITY, cached, manifest
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, hold_out
+from sliceformer_lab.data.strings import Strings
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,9 @@ Texts = Mapping[Stage, list[Text]]
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextData(SequenceData):
     """Texts with one class each. A subclass reads the texts and chooses the tokenizer."""
+
+    content_kind = "text"
+    takes_new = True
 
     max_len: Count = 512
 
@@ -71,6 +77,33 @@ class TextData(SequenceData):
     def stages(self) -> tuple[Stage, ...]:
         return tuple(stage for stage in STAGES if SequenceStore.is_in(self.folder(), stage))
 
+    def source_places(self, stage: Stage) -> Strings:
+        return Strings.open(self.folder(), f"{IDENTITY}{stage}")
+
+    def content(self, stored: Content | None) -> str:
+        """The whole text."""
+        if not isinstance(stored, np.ndarray):
+            raise TypeError(f"{self.title} keeps {type(stored).__name__}, expected tokens")
+        return self.tokenizer.decode(stored, self.folder())
+
+    def encode_one(self, content: Content) -> np.ndarray:
+        """The tokens (n,) of a text."""
+        if not isinstance(content, str):
+            raise DataError(f"it is {type(content).__name__}, not a text")
+        if not content.strip():
+            raise DataError("the text is empty")
+        if any("\ud800" <= letter <= "\udfff" for letter in content):
+            raise DataError("the text has a character that UTF-8 cannot write")
+        return next(iter(self.tokenizer.encode([content], self.plan.run_folder or self.folder())))
+
+    def save_encoder(self, folder: Path) -> None:
+        """Copies the tokenizer, if it was learned."""
+        if (learned := self.folder() / TOKENIZER_FILE).is_file():
+            write_text(folder / TOKENIZER_FILE, learned.read_text(encoding="utf-8"))
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.facts()["classes"])
+
     def facts(self) -> dict[str, Any]:
         """`classes`, the names of the classes in the order of their numbers, and `sha256` of texts and labels."""
         facts: dict[str, Any] = json.loads((self.folder() / TEXTS_FILE).read_text(encoding="utf-8"))
@@ -96,7 +129,7 @@ class TextData(SequenceData):
 
     def prepare(self) -> Path:
         held_out = {"test_share": self.test_share, "split_seed": self.split_seed} if self.test_share else {}
-        key = {"title": self.title, **self.source(), **self.tokenizer.key(), **held_out}
+        key = {"title": self.title, "identity": 1, **self.source(), **self.tokenizer.key(), **held_out}
         return cached(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
@@ -105,16 +138,24 @@ class TextData(SequenceData):
         for text in every:
             if not text.content.strip():
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
-        if "test" not in parts:
-            parts = {**parts, **self._split_test(parts["train"])}
+        parts = self.with_test(parts)
         classes = _class_names(parts)
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind})")
         self.tokenizer.train([text.content for text in parts["train"]], folder)
         for stage, part in parts.items():
             tokens = self.tokenizer.encode([text.content for text in part], folder)
             SequenceStore.write(folder, stage, tokens, [classes.index(text.label) for text in part])
+            Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {"classes": classes, "sha256": digest(every)}
         (folder / TEXTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def with_test(self, parts: Texts) -> Texts:
+        """The splits with a test split, held out from the training texts if there is none. Raises DataError."""
+        return parts if "test" in parts else {**parts, **self._split_test(parts["train"])}
+
+    def short_place(self, place: str) -> str:
+        """The place of a text without the folder of the data: "texts.csv, line 7"."""
+        return Path(place).name
 
     def _split_test(self, training: list[Text]) -> dict[Stage, list[Text]]:
         """Training texts and held-out test texts, both in their order."""

@@ -1,22 +1,33 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.config.option_types import Count, Fraction, Share
+from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
-from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, TokenKind, VocabSize
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.sequences.tokenizer import (
+    ByteTokenizer,
+    PieceTokenizer,
+    Tokenizer,
+    TokenKind,
+    VocabSize,
+    pieces_for,
+)
+from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
+Column = str | Count  # its name, or its number from 1 in a table without a header
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TextCSV(TextData):
+class TextCSV(TextData, OwnData):
     """Texts of a table with one class each, named by words or numbers.
 
     A column, separate files, or fractions of every class define the splits. Raises ValueError if both a column and
@@ -24,16 +35,21 @@ class TextCSV(TextData):
     """
 
     title = "text_csv"
+    batch_sizes: ClassVar[tuple[int, int]] = (16, 32)
 
     file: str
-    text_column: str = "text"
-    label_column: str = "label"
-    split_column: str | None = None
+    text_column: Column = "text"
+    label_column: Column = "label"
+    split_column: Column | None = None
+    header: bool = True
+    quotes: bool = True
     val_file: str | None = None
     test_file: str | None = None
     test_fraction: Fraction = 0.1
+    batch_size: Count | None = None
+    bucket_share: Share = 0.05
     tokens: TokenKind = "bpe"
-    vocab_size: VocabSize = 16_000
+    vocab_size: VocabSize | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +58,24 @@ class TextCSV(TextData):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return ByteTokenizer() if self.tokens == "bytes" else PieceTokenizer(self.vocab_size)
+        if self.tokens == "bytes":
+            return ByteTokenizer()
+        return PieceTokenizer(self.vocab_size or pieces_for(self._num_characters))
+
+    @cached_property
+    def _num_characters(self) -> int:
+        """Of the training texts."""
+        return sum(len(text.content) for text in self.with_test(self.read())["train"])
+
+    def choices(self) -> list[Choice]:
+        if self.vocab_size is not None or self.tokens == "bytes":
+            return super().choices()
+        pieces, texts = self.tokenizer.vocab_size, f"{self._num_characters:,} characters in the training texts"
+        return [*super().choices(), Choice("data.vocab_size", pieces, texts)]
+
+    @property
+    def content_column(self) -> str:
+        return str(self.text_column)
 
     @property
     def test_share(self) -> float:
@@ -51,7 +84,11 @@ class TextCSV(TextData):
     @property
     def spec(self) -> DataSpec:
         """Reads the classes from the table. Raises DataError."""
-        return self._spec(num_classes=len(self.facts()["classes"]))
+        return replace(self._spec(num_classes=len(self.facts()["classes"])), name=self.own_name)
+
+    @property
+    def origin(self) -> Path:
+        return self.files["train"]
 
     @property
     def files(self) -> dict[Stage, Path]:
@@ -63,29 +100,34 @@ class TextCSV(TextData):
         for path in self.files.values():
             check_table(path, "texts and labels")
         columns = {"text": self.text_column, "label": self.label_column, "split": self.split_column}
+        columns |= {"header": self.header, "quotes": self.quotes}
         return {"files": {stage: stamps([path]) for stage, path in self.files.items()}, "columns": columns}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {}
         for stage, path in self.files.items():
-            for place, row in table_rows(path):
-                part = split_of(place, row, self.split_column) if self.split_column else stage
+            for place, row in table_rows(path, header=self.header, quotes=self.quotes):
+                part = split_of(place, row, str(self.split_column)) if self.split_column else stage
                 parts.setdefault(part, []).append(Text(self._text(place, row), self._label(place, row), place))
             if stage not in parts:
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
         return parts
 
-    def is_official(self) -> tuple[bool, str]:
-        return False, "your own texts; sha256 is of their tokens and labels"
+    def is_official(self) -> tuple[None, str]:
+        return None, "your own texts; sha256 is of their tokens and labels"
+
+    def _field(self, place: str, row: Mapping[str, Any], column: Column, option: str) -> Any:
+        advice = "; if the first line of this CSV or TSV is a text, set data.header=false" if self.header else ""
+        return field_of(place, row, str(column), option, advice)
 
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
-        text = field_of(place, row, self.text_column, "text_column")
+        text = self._field(place, row, self.text_column, "text_column")
         if not isinstance(text, str):
             raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; choose another data.text_column")
         return text
 
     def _label(self, place: str, row: Mapping[str, Any]) -> str:
-        label = field_of(place, row, self.label_column, "label_column")
+        label = self._field(place, row, self.label_column, "label_column")
         if not isinstance(label, str | int) or label == "":
             raise DataError(f"{place}: {self.label_column} is {label!r}, expected a word or a whole number")
         return str(label)

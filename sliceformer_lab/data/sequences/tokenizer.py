@@ -1,9 +1,11 @@
 """Tokenizers: one id per UTF-8 byte, or pieces of words learned from the training texts."""
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -42,6 +44,19 @@ class Tokenizer(ABC):
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
         """The ids (n,) uint16 of each text."""
 
+    @abstractmethod
+    def decode(self, ids: np.ndarray, folder: Path) -> str:
+        """The text that `encode` made ids (n,) from, exactly."""
+
+
+def pieces_for(num_characters: int) -> int:
+    """A size of vocabulary for texts of this total length: hundreds of pieces, 500 to 16,000.
+
+    The number of different words grows with the square root of a text's length (Heaps 1978). The factor gives 7,200
+    pieces to 6,400 news items of 190 characters.
+    """
+    return min(max(100 * round(0.065 * math.sqrt(num_characters)), 500), 16_000)
+
 
 @dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
@@ -57,6 +72,10 @@ class ByteTokenizer(Tokenizer):
         del folder
         for text in texts:
             yield np.frombuffer(text.encode(), np.uint8).astype(np.uint16) + 1
+
+    def decode(self, ids: np.ndarray, folder: Path) -> str:
+        del folder
+        return (ids - 1).astype(np.uint8).tobytes().decode()
 
 
 @dataclass(frozen=True)
@@ -92,11 +111,22 @@ class PieceTokenizer(Tokenizer):
             for encoding in model.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=np.uint16)
 
+    def decode(self, ids: np.ndarray, folder: Path) -> str:
+        text: str = load_pieces(folder).decode(ids.tolist(), skip_special_tokens=False)
+        return text
+
 
 def load_pieces(folder: Path) -> "tokenizers.Tokenizer":
-    """The tokenizer that `PieceTokenizer.train` wrote into a folder."""
+    """The tokenizer that `PieceTokenizer.train` wrote into a folder, read once."""
+    file = folder / TOKENIZER_FILE
+    return _read_pieces(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _read_pieces(file: Path, changed: int) -> "tokenizers.Tokenizer":
     import tokenizers
 
-    model = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    del changed  # a file that was written again is another one
+    model = tokenizers.Tokenizer.from_file(str(file))
     model.encode_special_tokens = True  # "[PAD]" in a text is five characters, not padding
     return model

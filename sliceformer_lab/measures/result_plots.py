@@ -1,0 +1,266 @@
+"""Pictures of a run's test results: confusion matrix, ROC curves, predicted against true values, worst mistakes."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from numpy.typing import NDArray
+
+from sliceformer_lab.measures.plots import COLOURS, save_figure
+
+MOST_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
+WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
+MOST_PANELS, MOST_CURVES, MOST_POINTS = 6, 12, 5000
+MOST_MISTAKES = 12
+TRUE, ANSWERED, MUTED = "#0072B2", "#D55E00", "#59636e"  # colours of the truth, the model's answer, and places
+LONGEST_NAME, LONGEST_TEXT = 24, 500  # characters
+WRAP, SIDE = 136, 160  # characters of a line of text, pixels of a picture
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer of a model: the example as a person knows it, the truth, and the answer."""
+
+    place: str
+    content: str | NDArray[Any] | None
+    truth: str
+    answer: str
+
+
+def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
+    """Draw the confusion matrix of classes (n,) and logits (n, K), in shares of each true class.
+
+    Of more than 40 classes only those in the most errors are shown.
+    """
+    answers, count = outputs.argmax(axis=1), outputs.shape[1]
+    table = np.zeros((count, count), dtype=np.int64)
+    np.add.at(table, (targets, answers), 1)
+    errors = table - np.diag(table.diagonal())
+    chosen = np.arange(count)
+    if count > MOST_CLASSES:
+        chosen = np.sort(np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_CLASSES])
+        title += f"; the {MOST_CLASSES} of {count} classes in the most errors"
+    shown = table[np.ix_(chosen, chosen)]
+    share = shown / np.maximum(table[chosen].sum(axis=1, keepdims=True), 1)
+    labels = [_short(names[int(i)]) for i in chosen]
+    side = 2.2 + (0.42 if len(chosen) <= WITH_NUMBERS else 0.24) * len(chosen) + 0.06 * max(map(len, labels))
+    figure = Figure(figsize=(max(side + 1.2, 4.6), max(side, 4.0)), layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    small = 9 if len(chosen) <= WITH_NUMBERS else 7
+    turn = 0 if max(map(len, labels)) <= 2 else 90
+    axes.set_xticks(range(len(chosen)), labels, rotation=turn, fontsize=small, parse_math=False)
+    axes.set_yticks(range(len(chosen)), labels, fontsize=small, parse_math=False)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    if len(chosen) <= WITH_NUMBERS:
+        for (row, column), number in np.ndenumerate(shown):
+            if number:
+                ink = "white" if share[row, column] > 0.55 else "black"
+                axes.text(column, row, f"{number:,}", ha="center", va="center", color=ink, fontsize=8)
+    bar = figure.colorbar(drawn, ax=axes, format=PercentFormatter(1), shrink=0.8)
+    bar.set_label("share of the true class")
+    _titled(figure, title)
+    save_figure(figure, path)
+
+
+def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
+    """Draw a ROC curve with its area for each label of targets (n, T) in 0, 1 or NaN and scores (n, T).
+
+    Labels whose known targets are all equal have none; of more than 12 the others are left out.
+    """
+    figure = Figure(figsize=(8.2, 4.8), layout="compressed")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+    areas = []
+    for label, name in enumerate(names):
+        known = np.isfinite(targets[:, label])
+        truth, scores = targets[known, label] > 0.5, outputs[known, label]
+        if not truth.any() or truth.all():
+            continue
+        false, true = _roc(truth, scores)
+        areas.append(float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2)))
+        if len(areas) <= MOST_CURVES:
+            place = len(areas) - 1
+            dashes = "-" if place < len(COLOURS) else "--"
+            legend = f"{_short(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
+            axes.plot(false, true, dashes, color=COLOURS[place % len(COLOURS)], linewidth=1.4, label=legend)
+    axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.3)
+    if areas:
+        left_out = f", {MOST_CURVES} of {len(areas)} labels" if len(areas) > MOST_CURVES else ""
+        head = f"area under the curve{left_out}\n(positives of known)"
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), title=head, frameon=False, fontsize=9)
+    mean = f"; mean area {np.mean(areas):.3f}" if areas else ""
+    axes.set_title(f"{title}{mean}", fontsize=11)
+    save_figure(figure, path)
+
+
+def _roc(truth: NDArray[np.bool_], scores: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """False and true positive rates at every threshold, from 0 to 1; equal scores share a threshold."""
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    true, false = np.cumsum(truth[order])[ends], np.cumsum(~truth[order])[ends]
+    return np.append(0, false / false[-1]), np.append(0, true / true[-1])
+
+
+def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
+    """Draw predicted against true numbers (n, T), a panel for each of the first six targets; NaN is unknown."""
+    count = min(targets.shape[1], MOST_PANELS)
+    columns = min(count, 3)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(4.4 * columns, 4.3 * rows + 0.3), layout="compressed")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    for axes, target in zip(grid, range(count), strict=False):
+        known = np.isfinite(targets[:, target])
+        _predicted(axes, targets[known, target].astype(float), outputs[known, target].astype(float), names[target])
+    left_out = f"; {count} of {targets.shape[1]} targets" if count < targets.shape[1] else ""
+    _titled(figure, f"{title}{left_out}")
+    save_figure(figure, path)
+
+
+def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.float64], name: str) -> None:
+    if not len(true):
+        axes.set_title(f"{_short(name)}: no known value", parse_math=False, fontsize=10)
+        return
+    spread = float(((true - true.mean()) ** 2).sum())
+    r2 = 1 - float(((true - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
+    mae = float(np.abs(true - predicted).mean())
+    some = np.random.default_rng(0).permutation(len(true))[:MOST_POINTS]
+    ends = np.array([min(true.min(), predicted.min()), max(true.max(), predicted.max())])
+    ends += np.array([-0.04, 0.04]) * (np.ptp(ends) or 1.0)
+    axes.plot(ends, ends, color="0.55", linewidth=1, linestyle="--", label="predicted = true")
+    size, alpha = (18, 0.7) if len(some) <= 500 else (6, 0.35)
+    axes.scatter(true[some], predicted[some], s=size, alpha=alpha, color=COLOURS[0], linewidths=0)
+    axes.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted")
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.grid(alpha=0.3)
+    shown = f" ({len(some):,} of {len(true):,} points)" if len(some) < len(true) else ""
+    axes.set_title(f"{_short(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
+
+
+def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
+    """Draw the worst mistakes, at most twelve: pictures, molecules and clouds as a grid, texts one below the other.
+
+    `kind` says what the contents are: picture, smiles, cloud, text, or None if the examples have none.
+    """
+    shown = mistakes[:MOST_MISTAKES]
+    ways: dict[str, Callable[[Any, Any], None]] = {"picture": _picture, "smiles": _molecule, "cloud": _cloud}
+    draw = ways.get(kind or "")
+    if draw is None or any(mistake.content is None for mistake in shown):
+        figure = _as_lines(shown, title)
+    else:
+        figure = _as_grid(shown, draw, title, flat=kind != "cloud")
+    save_figure(figure, path)
+
+
+def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], title: str, *, flat: bool) -> Figure:
+    columns = min(4, len(mistakes))
+    rows = -(-len(mistakes) // columns)
+    figure = Figure(figsize=(max(3.0 * columns, 6.0), 3.1 * rows + 0.5), layout="constrained")
+    for number, mistake in enumerate(mistakes, start=1):
+        axes: Any = figure.add_subplot(rows, columns, number, projection=None if flat else "3d")
+        draw(axes, mistake.content)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_color("0.8")
+        axes.set_title(_tail(mistake.place), fontsize=8, color=MUTED, parse_math=False)
+        for height, words, colour in ((-0.04, f"true: {mistake.truth}", TRUE), (-0.13, mistake.answer, ANSWERED)):
+            place: dict[str, Any] = {
+                "transform": axes.transAxes,
+                "ha": "center",
+                "va": "top",
+                "fontsize": 9,
+                "parse_math": False,
+            }
+            write = axes.text if flat else axes.text2D
+            write(0.5, height, _short(words, 34), color=colour, **place)
+    _titled(figure, title)
+    return figure
+
+
+def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
+    texts = [_wrapped(mistake.content) for mistake in mistakes]
+    lines = sum(text.count("\n") + 1 if text else 0 for text in texts) + 1.9 * len(texts) + 2
+    inches = 0.19 * lines
+    figure = Figure(figsize=(11, inches))
+    step, top = 1 / lines, 1 - 1.8 / lines
+    for mistake, text in zip(mistakes, texts, strict=True):
+        style: dict[str, Any] = {"fontsize": 9, "va": "top", "parse_math": False}
+        figure.text(0.02, top, f"true: {_short(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
+        figure.text(0.30, top, _short(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
+        figure.text(0.98, top, _tail(mistake.place, 50), color=MUTED, ha="right", **style)
+        figure.text(0.02, top - 1.15 * step, text, linespacing=1.25, **style)
+        top -= (1.9 + (text.count("\n") + 1 if text else 0)) * step
+    figure.text(0.02, 1 - 0.3 * step, title, fontsize=11, va="top", parse_math=False)
+    return figure
+
+
+def _wrapped(content: object) -> str:
+    """A text on at most four lines, without control characters."""
+    if not isinstance(content, str):
+        return ""
+    words = "".join(letter if letter.isprintable() else " " for letter in content[:LONGEST_TEXT])
+    return "\n".join(textwrap.wrap(words + " …" * (len(content) > LONGEST_TEXT), WRAP, max_lines=4, placeholder=" …"))
+
+
+def _picture(axes: Axes, pixels: NDArray[Any]) -> None:
+    step = max(1, -(-max(pixels.shape[:2]) // (2 * SIDE)))
+    axes.imshow(pixels[::step, ::step], cmap="gray", interpolation="nearest", vmin=0, vmax=255)
+
+
+def _molecule(axes: Axes, smiles: str) -> None:
+    """The drawn molecule with rdkit; without it, or for SMILES that it refuses, the SMILES as text."""
+    try:
+        from PIL import Image
+        from rdkit import Chem, rdBase
+        from rdkit.Chem.Draw import rdMolDraw2D
+
+        with rdBase.BlockLogs():
+            molecule = Chem.MolFromSmiles(smiles)
+        if molecule is None:
+            raise ValueError(smiles)
+        canvas = rdMolDraw2D.MolDraw2DCairo(360, 300)
+        rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule)
+        canvas.FinishDrawing()
+        with Image.open(io.BytesIO(canvas.GetDrawingText())) as drawing:
+            axes.imshow(np.asarray(drawing.convert("RGB")))
+    except (ImportError, ValueError, RuntimeError):
+        written = "\n".join(textwrap.wrap(_short(smiles, 160), 28))
+        axes.text(0.5, 0.5, written, ha="center", va="center", fontsize=8, parse_math=False, transform=axes.transAxes)
+
+
+def _cloud(axes: Any, points: NDArray[Any]) -> None:
+    x, y, z = points[:, :3].T
+    axes.scatter(x, y, z, c=y, cmap="viridis", s=5, linewidths=0)
+    axes.set_zticks([])
+    axes.set_box_aspect([max(float(np.ptp(axis)), 1e-6) for axis in (x, y, z)])
+
+
+def _short(text: str, longest: int = LONGEST_NAME) -> str:
+    """The text, or its beginning and its end, which distinguishes numbered names."""
+    end = min(longest // 3, 12)
+    return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"
+
+
+def _tail(text: str, longest: int = 36) -> str:
+    """The end of a path, which names the example."""
+    return text if len(text) <= longest else f"…{text[1 - longest :]}"
+
+
+def _titled(figure: Figure, title: str) -> None:
+    width = int(9.5 * figure.get_figwidth())
+    figure.suptitle("\n".join(textwrap.wrap(title, width)), fontsize=11, parse_math=False)

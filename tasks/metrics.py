@@ -1,0 +1,111 @@
+"""Metrics of tasks with several targets, some of them missing, and scores of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torchmetrics import MeanAbsoluteError, Metric
+from torchmetrics.classification import BinaryAccuracy
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+from torchmetrics.functional.regression import spearman_corrcoef
+from torchmetrics.utilities.data import dim_zero_cat
+
+Score = Callable[[Tensor, Tensor], Tensor]  # outputs (n,), targets (n,) -> scalar, NaN if these have no score
+
+
+class KnownMeanAbsoluteError(MeanAbsoluteError):
+    """Mean absolute error over the targets that are known (not NaN). (B, T), (B, T) -> scalar."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Scores some outputs."""
+        known = ~target.isnan()
+        super().update(preds[known], target[known])
+
+
+class KnownAccuracy(BinaryAccuracy):
+    """Share of the known labels (not NaN) that the signs of the logits predict. (B, T), (B, T) -> scalar."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Scores some logits."""
+        known = ~target.isnan()
+        super().update((preds[known] > 0).long(), target[known].long())
+
+
+class MeanOverTargets(Metric):
+    """Mean over targets of a score of each target's known values (not NaN). (B, T), (B, T) -> scalar.
+
+    Targets whose score is NaN are left out, as in the evaluator of the Open Graph Benchmark; NaN if none remains.
+    """
+
+    full_state_update = False
+    outputs: list[Tensor]
+    targets: list[Tensor]
+
+    def __init__(self, score: Score) -> None:
+        super().__init__()
+        self.score = score
+        self.add_state("outputs", [], dist_reduce_fx="cat")
+        self.add_state("targets", [], dist_reduce_fx="cat")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Adds outputs and targets."""
+        self.outputs.append(preds)
+        self.targets.append(target)
+
+    def compute(self) -> Tensor:
+        """The mean score over targets."""
+        columns = zip(dim_zero_cat(self.outputs).T, dim_zero_cat(self.targets).T, strict=True)
+        scores = [self.score(output[~target.isnan()], target[~target.isnan()]) for output, target in columns]
+        return torch.stack(scores).nanmean()
+
+
+class OneVsRestAUC(MeanOverTargets):
+    """Mean over classes of the area under the ROC curve of each class's probability. (B, classes), (B,) -> scalar."""
+
+    def __init__(self) -> None:
+        super().__init__(auc)
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Adds logits and classes."""
+        super().update(preds.softmax(dim=1), torch.nn.functional.one_hot(target, preds.shape[1]).float())
+
+
+def auc(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Area under the ROC curve of labels 0 and 1; NaN if all are equal."""
+    return _ranked(binary_auroc, outputs, labels)
+
+
+def average_precision(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Average precision of labels 0 and 1; NaN if all are equal."""
+    return _ranked(binary_average_precision, outputs, labels)
+
+
+def _ranked(score: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: Tensor) -> Tensor:
+    if not (labels == 0).any() or not (labels == 1).any():
+        return outputs.new_tensor(torch.nan)
+    # ranks between 0 and 1, because torchmetrics applies a sigmoid, which rounds, to any other number
+    ranks = torch.searchsorted(outputs.sort().values, outputs).double() / len(outputs)
+    return score(ranks, labels.long()).to(outputs.dtype)
+
+
+def rmse(outputs: Tensor, numbers: Tensor) -> Tensor:
+    """Root mean squared error; NaN without numbers."""
+    return (outputs - numbers).square().mean().sqrt()
+
+
+def r2(outputs: Tensor, numbers: Tensor) -> Tensor:
+    """Coefficient of determination: 1 - squared error / squared deviation from the mean; NaN if all are equal.
+
+    torchmetrics takes squared errors below 1e-4 for zero, which small units have.
+    """
+    deviation = (numbers - numbers.mean()).square().sum()
+    return torch.where(deviation > 0, 1 - (outputs - numbers).square().sum() / deviation, torch.nan)
+
+
+def spearman(outputs: Tensor, numbers: Tensor) -> Tensor:
+    """Spearman's rank correlation; 0 for equal outputs, NaN for fewer than two numbers or equal ones."""
+    if not (numbers != numbers[:1]).any():
+        return outputs.new_tensor(torch.nan)
+    return spearman_corrcoef(outputs, numbers)

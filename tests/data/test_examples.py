@@ -1,0 +1,213 @@
+"""Every data module says where its examples come from, what they are, and what classes and targets are called."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support import official_files, official_points, task_modules
+from support.image_modules import ready as ready_images
+from torch.testing import assert_close
+
+from sliceformer_lab.data.base import CachedData, DataModule
+from sliceformer_lab.data.cache import IDENTITY, cached, content_digest, manifest
+from sliceformer_lab.data.images.cifar import CIFAR100
+from sliceformer_lab.data.sequences.expressions import ids_of
+from sliceformer_lab.data.sequences.listops import ListOps
+from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.strings import Strings
+from sliceformer_lab.errors import DataError
+
+TASKS = ["digits", *official_files.IMAGE_SETS, *task_modules.SMALL]
+TEXTS = [
+    "Was für ein Film!",
+    "映画 <br />\n\ttwo  spaces ",
+    "[PAD] [CLS] is text",
+    "  a\r\n",
+    "\x00 e\u0301 🙂",
+    "a" * 50,
+]
+
+
+def everything(data: DataModule) -> dict[str, Any]:
+    """The content of every example of all splits by its place."""
+    found = [e for stage in STAGES for e in data.examples(stage, range(len(data.splits[stage])))]
+    by_place = {example.place: example.content for example in found}
+    assert len(by_place) == len(found), "two examples have one place"
+    return by_place
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_example_has_a_place_of_its_own_and_names_fit_the_sizes(task: str, tmp_path: Path) -> None:
+    data = task_modules.ready(task, tmp_path)
+    found = everything(data)
+    assert all(str(tmp_path) not in place for place in found)
+    spec = data.spec
+    names = set(data.class_names())
+    assert len(names) == spec.num_classes or (len(names) < spec.num_classes and "imagenet" in task)
+    assert len(set(data.target_names())) == spec.num_targets
+    content = next(iter(found.values()))
+    match data.content_kind:
+        case "text" | "smiles":
+            assert isinstance(content, str) and content
+        case "picture":
+            assert content.dtype == np.uint8 and content.shape[2:] in ((), (3,))
+        case "cloud":
+            assert content.ndim == 2 and content.shape[1] in (3, 6)
+        case None:
+            assert content is None and task == "zinc"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_new_content_is_encoded_as_the_same_example_is_in_evaluation(task: str, tmp_path: Path) -> None:
+    data = task_modules.ready(task, tmp_path)
+    stage: Stage = "test" if len(data.splits["test"]) else "val"
+    rows = list(range(min(4, len(data.splits[stage]))))
+    contents = [example.content for example in data.examples(stage, rows)]
+    if not data.takes_new:
+        assert task in ("lra_image", "lra_pathfinder", "lra_pathx", "lra_retrieval", "zinc", "shapenet_part")
+        with pytest.raises(DataError, match="cannot predict new inputs"):
+            data.encode(contents)  # type: ignore[arg-type]
+        return
+    expected, found = data.splits[stage].batch(rows), data.encode(contents)  # type: ignore[arg-type]
+    assert len(found) == len(rows)
+    assert_close(found.inputs, expected.inputs)
+    for part in ("padding", "structure"):
+        given, wanted = getattr(found, part), getattr(expected, part)
+        assert_close(None if given is None else vars(given), None if wanted is None else vars(wanted))
+
+
+def test_texts_of_a_table_are_whole_and_named_by_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    quoted = (text.replace('"', '""').replace("\x00", "") for text in TEXTS * 4)
+    path.write_text("text,label\n" + "".join(f'"{text}",{"ab"[i % 2]}\n' for i, text in enumerate(quoted)), "utf-8")
+    for tokens in ("bpe", "bytes"):
+        data = task_modules.ready("text_csv", tmp_path, tokens=tokens, max_len=3)
+        found = everything(data)
+        assert found["texts.csv, line 2"] == TEXTS[0]  # and not its first three tokens
+        assert sorted(found.values()) == sorted(text.replace("\x00", "") for text in TEXTS * 4)
+        assert data.class_names() == ("a", "b")
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PieceTokenizer(300)])
+def test_tokens_are_read_back_exactly(tokenizer: Any, tmp_path: Path) -> None:
+    tokenizer.train(TEXTS[:1], tmp_path)
+    assert [tokenizer.decode(ids, tmp_path) for ids in tokenizer.encode(TEXTS, tmp_path)] == TEXTS
+
+
+def test_a_tokenizer_that_was_trained_again_is_read_again(tmp_path: Path) -> None:
+    tokenizer = PieceTokenizer(300)
+    tokenizer.train(["a a a aa aaa"] * 9, tmp_path)
+    first = next(tokenizer.encode(["aaa bbb"], tmp_path))
+    (tmp_path / "tokenizer.json").unlink()
+    tokenizer.train(["b b b bb bbb"] * 9, tmp_path)
+    assert len(first) != len(next(tokenizer.encode(["aaa bbb"], tmp_path))) or not np.array_equal(
+        first, next(tokenizer.encode(["aaa bbb"], tmp_path))
+    )
+
+
+def test_reviews_are_named_by_their_files(tmp_path: Path) -> None:
+    data = task_modules.ready("imdb", tmp_path)
+    found = everything(data)
+    for place, text in found.items():
+        assert (tmp_path / "aclImdb" / place).read_text(encoding="utf-8") == text
+    assert data.class_names() == ("neg", "pos")
+
+
+def test_molecules_have_their_smiles_and_line(tmp_path: Path) -> None:
+    data = task_modules.ready("molecule_csv", tmp_path)
+    lines = (tmp_path / "molecules.csv").read_text().splitlines()
+    for place, smiles in everything(data).items():
+        assert smiles in lines[int(place.removeprefix("molecules.csv, line ")) - 1]
+
+
+def test_pictures_in_files_are_named_by_them(tmp_path: Path) -> None:
+    data = task_modules.ready("image_folder", tmp_path)
+    for place, picture in everything(data).items():
+        np.testing.assert_array_equal(picture, np.asarray(Image.open(tmp_path / place).convert("RGB")))
+
+
+def test_pictures_in_arrays_are_numbered_in_their_published_split(tmp_path: Path) -> None:
+    data = task_modules.ready("cifar10", tmp_path)
+    assert data.places("test", [3])[0] == "test picture 3"
+    assert all(place.startswith("training picture ") for place in data.places("val", range(len(data.splits["val"]))))
+    (example,) = data.examples("test", [3])
+    assert isinstance(example.content, np.ndarray)
+    np.testing.assert_array_equal(example.content, data.sources["test"].pixels[3].permute(1, 2, 0))  # type: ignore[attr-defined]
+
+
+def test_digits_are_shown_from_black_to_white(tmp_path: Path) -> None:
+    data = ready_images("digits", tmp_path)
+    contents = [e.content for e in data.examples("test", range(20))]
+    assert max(c.max() for c in contents if isinstance(c, np.ndarray)) == 255
+    assert data.places("test", [0])[0].startswith("picture ")
+
+
+def test_clouds_are_named_by_their_files(tmp_path: Path) -> None:
+    data = task_modules.ready("point_folder", tmp_path)
+    assert all((tmp_path / place).is_file() for place in everything(data))
+    assert data.class_names() == tuple(sorted({place.split("/")[-2] for place in everything(data)}))
+
+
+def test_clouds_in_arrays_are_numbered(tmp_path: Path) -> None:
+    official_points.modelnet40_hdf5(tmp_path)
+    data = task_modules.ready("modelnet40", tmp_path, form="hdf5", val_fraction=0.0)
+    assert data.places("test", [1]) == ["test cloud 1"]
+
+
+def test_expressions_are_shown_as_published(tmp_path: Path) -> None:
+    official_files.listops(tmp_path)
+    lines = (tmp_path / "basic_test.tsv").read_text().splitlines()
+    data = ListOps(source="official", root=str(tmp_path))
+    data.setup()
+    for place, source in everything(data).items():
+        if place.startswith("basic_test.tsv, line "):
+            published = lines[int(place.rpartition(" ")[2]) - 1].split("\t")[0]
+            assert isinstance(source, str) and ids_of(source) == ids_of(published)
+
+
+def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -> None:
+    limited = ready_images("cifar10", tmp_path, limit_eval=3)
+    whole = ready_images("cifar10", tmp_path)
+    for row, place in enumerate(limited.places("test", range(3))):
+        batch = limited.splits["test"].batch([row])
+        number = int(place.removeprefix("test picture "))
+        assert batch.inputs.equal(whole.splits["test"].batch([number]).inputs)
+
+
+def test_names_of_cifar100_are_the_published_ones() -> None:
+    assert len(CIFAR100.classes) == 100 and list(CIFAR100.classes) == sorted(CIFAR100.classes)
+
+
+@pytest.mark.parametrize("task", ["imdb", "qm9_gap", "modelnet40", "shapenet_part"])
+def test_the_fingerprint_of_published_data_ignores_where_examples_come_from(task: str, tmp_path: Path) -> None:
+    data = task_modules.ready(task, tmp_path)
+    assert isinstance(data, CachedData)
+    before = data.content_sha256()
+    identity = [file for file in data.folder().iterdir() if file.name.startswith(IDENTITY)]
+    assert identity
+    known = manifest(data.folder())
+    for file in identity:
+        del known["files"][file.name]
+
+    def without(folder: Path) -> None:
+        for name in known["files"]:
+            (folder / name).write_bytes((data.folder() / name).read_bytes())
+
+    assert content_digest(cached(tmp_path / "bare", "set", {}, without)) == before
+
+
+def test_strings_are_read_back_and_not_copied_to_workers(tmp_path: Path) -> None:
+    Strings.write(tmp_path, "words", [*TEXTS, "", "last"])
+    found = Strings.open(tmp_path, "words")
+    assert [found[i] for i in range(len(found))] == [*TEXTS, "", "last"]
+    sent = pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)
+    assert len(sent) < 300
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(Strings.__getitem__, (found, 1)) == TEXTS[1]

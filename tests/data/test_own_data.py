@@ -1,0 +1,59 @@
+"""A user's own data have a name in summaries, reports and folder names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import task_modules
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.schema import construct
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.names import task_folder
+
+OWN = {"text_csv": "texts", "molecule_csv": "molecules", "image_folder": "mine.v2", "point_folder": "mine.v2"}
+
+
+def own_data(task: str, folder: Path, **options: Any) -> DataModule:
+    """The small data of a task in the folder mine.v2."""
+    root = folder / "mine.v2"
+    root.mkdir(exist_ok=True)
+    return task_modules.ready(task, root, **options)
+
+
+@pytest.mark.parametrize(("task", "name"), OWN.items())
+def test_own_data_have_the_name_of_their_file_or_folder_and_are_no_copy_of_a_published_set(
+    task: str, name: str, tmp_path: Path
+) -> None:
+    data = own_data(task, tmp_path)
+    found = data.fingerprint()
+    assert data.spec.name == found["name"] == name and found["official"] is None
+    assert len(found["sha256"]) == 64 and found["note"].startswith("your own ")
+
+
+@pytest.mark.parametrize("task", OWN)
+def test_a_name_of_ones_own_replaces_it(task: str, tmp_path: Path) -> None:
+    data = own_data(task, tmp_path, name="trial 3")
+    assert data.spec.name == data.fingerprint()["name"] == "trial 3"
+
+
+def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) -> None:
+    node = compose_root(["task=text_csv"])["data"]
+    for name in ("", "a/b", "a\\b", " a", "a\nb"):
+        with pytest.raises(ConfigError, match=r"data\.name"):
+            construct(node | {"name": name}, where="data")
+
+
+def test_the_folder_of_runs_contains_the_name_of_own_data_only(tmp_path: Path) -> None:
+    def folder(task: str, *overrides: str) -> str:
+        return task_folder(compose_root([f"task={task}", *overrides]) | {"names": {"task": task}})
+
+    assert folder("digits") == "digits"
+    assert folder("imdb", "data.root=/texts") == "imdb"
+    assert folder("text_csv", "data.file=texts/a.b.csv.gz") == "text_csv-a.b"
+    assert folder("text_csv", "data.file=a.csv", "data.name=b") == "text_csv-b"
+    (tmp_path / "cats.v2").mkdir()
+    assert folder("image_folder", f"data.root={tmp_path / 'cats.v2'}") == "image_folder-cats.v2"

@@ -1,0 +1,98 @@
+"""Metrics equal those of scikit-learn and scipy, target by target, without the missing values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score, r2_score, roc_auc_score, root_mean_squared_error
+
+from sliceformer_lab.tasks.metrics import (
+    KnownAccuracy,
+    MeanOverTargets,
+    OneVsRestAUC,
+    Score,
+    auc,
+    average_precision,
+    r2,
+    rmse,
+    spearman,
+)
+
+
+def with_gaps(targets: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    found = targets.astype(np.float32)
+    found[random.random(targets.shape) < 0.2] = np.nan
+    return found
+
+
+def in_parts(score: Score, outputs: np.ndarray, targets: np.ndarray) -> float:
+    """The metric of a split that comes in four batches."""
+    metric = MeanOverTargets(score)
+    for rows in np.array_split(np.arange(len(outputs)), 4):
+        metric.update(torch.from_numpy(outputs[rows]), torch.from_numpy(targets[rows]))
+    return float(metric.compute())
+
+
+def each_known(score: Callable[..., float], outputs: np.ndarray, targets: np.ndarray) -> float:
+    """The mean over targets of another library's score of (targets, outputs)."""
+    known = ~np.isnan(targets)
+    return float(np.mean([score(targets[k, i], outputs[k, i]) for i, k in enumerate(known.T)]))
+
+
+@pytest.mark.parametrize(
+    ("score", "wanted"),
+    [
+        (rmse, root_mean_squared_error),
+        (r2, r2_score),
+        (spearman, lambda targets, outputs: spearmanr(targets, outputs).statistic),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1e-4])
+def test_scores_of_numbers(score: Score, wanted: Callable[..., float], unit: float) -> None:
+    random = np.random.default_rng(0)
+    targets = with_gaps(random.normal(size=(70, 3)), random)
+    outputs = (np.nan_to_num(targets) + random.normal(size=(70, 3))).round(1).astype(np.float32)  # with ties
+    targets, outputs = np.float32(unit) * targets, np.float32(unit) * outputs
+    assert in_parts(score, outputs, targets) == pytest.approx(each_known(wanted, outputs, targets), rel=1e-4)
+
+
+@pytest.mark.parametrize(("score", "wanted"), [(auc, roc_auc_score), (average_precision, average_precision_score)])
+@pytest.mark.parametrize("scale", [1.0, 0.01, 40.0])  # torchmetrics treats numbers between 0 and 1 as probabilities
+def test_scores_of_labels(score: Score, wanted: Callable[..., float], scale: float) -> None:
+    random = np.random.default_rng(0)
+    targets = with_gaps(random.random((70, 3)) < 0.3, random)
+    outputs = np.float32(scale) * (np.nan_to_num(targets) + random.normal(size=(70, 3))).round(1).astype(np.float32)
+    found = in_parts(score, outputs, targets)
+    assert found == pytest.approx(each_known(wanted, outputs, targets), abs=1e-6)
+    one_sided = np.concatenate([targets, np.zeros((70, 1), np.float32), np.full((70, 1), np.nan, np.float32)], axis=1)
+    assert in_parts(score, np.pad(outputs, ((0, 0), (0, 2))), one_sided) == pytest.approx(found)
+
+
+def test_numbers_that_are_all_equal_have_no_score() -> None:
+    equal = torch.ones(5)
+    assert r2(torch.randn(5), equal).isnan() and spearman(torch.randn(5), equal).isnan()
+    assert r2(equal[:0], equal[:0]).isnan() and spearman(equal[:0], equal[:0]).isnan()
+
+
+def test_accuracy_of_labels_counts_the_known_ones() -> None:
+    metric = KnownAccuracy()
+    metric.update(torch.tensor([[3.0, -1.0], [0.2, 0.2]]), torch.tensor([[1.0, 1.0], [0.0, torch.nan]]))
+    assert float(metric.compute()) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_auc_of_classes(classes: int) -> None:
+    random = np.random.default_rng(0)
+    target = random.integers(classes, size=90)
+    logits = random.normal(size=(90, classes)).astype(np.float32)
+    logits[np.arange(90), target] += 1
+    metric = OneVsRestAUC()
+    for rows in np.array_split(np.arange(90), 4):
+        metric.update(torch.from_numpy(logits[rows]), torch.from_numpy(target[rows]))
+    shares = torch.from_numpy(logits).softmax(1).numpy()
+    ranked = shares if classes > 2 else shares[:, 1]
+    assert float(metric.compute()) == pytest.approx(roc_auc_score(target, ranked, multi_class="ovr"), abs=1e-6)

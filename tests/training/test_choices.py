@@ -1,0 +1,92 @@
+"""Options that follow from the data: batch size, epochs and warm-up, chosen once and recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.runs import SMALL, small_config
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.runs.folder import read_config, read_summary
+from sliceformer_lab.training.build import build_data
+from sliceformer_lab.training.choices import choose_options
+from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.run import run
+
+AUTO = (
+    "optim=auto",
+    "optim.epochs=null",
+    "data.batch_size=null",
+    "optim.least_epochs=2",
+    "optim.target_steps=20",
+    "callbacks=early_stop",
+)
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "options", "expected"),
+    [
+        (28, {"target_steps": 1000}, 36),  # 36 * 28 = 1008
+        (28, {"target_steps": 1000, "most_epochs": 20}, 20),
+        (5000, {"target_steps": 1000, "least_epochs": 3}, 3),
+        (0, {"target_steps": 10}, 10),  # fewer examples than a batch
+    ],
+)
+def test_epochs_make_the_target_steps_within_their_limits(
+    steps_per_epoch: int, options: dict[str, int], expected: int
+) -> None:
+    assert OptimOptions(epochs=None, **options).epochs_for(steps_per_epoch) == expected
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(64, 16), (1000, 32), (1350, 32), (1400, 64), (100_000, 64)])
+def test_batch_size_gives_about_thirty_batches_within_its_limits(examples: int, batch_size: int) -> None:
+    config = small_config(*AUTO, "task=digits", f"data.limit_train={min(examples, 1294)}")
+    data = build_data(config)
+    data.setup()
+    data.splits["train"] = data.splits["train"].subset(np.arange(examples) % len(data.splits["train"]))
+    assert data.train_batch_size == batch_size
+
+
+def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
+    chosen, choices = choose_options(small_config(*AUTO, "data.limit_train=200"))
+    assert [choice.option for choice in choices] == ["data.batch_size", "optim.epochs"]
+    assert chosen["data"]["batch_size"] == 16 and chosen["optim"]["epochs"] == 2  # 12 batches an epoch
+    assert "200 training examples" in choices[0].reason and "optim.target_steps=20" in choices[1].reason
+    assert choose_options(small_config(*AUTO, "data.batch_size=8", "optim.epochs=3"))[1] == []
+
+
+def test_run_records_its_choices_and_resumes_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SMALL, *AUTO, "data.limit_train=100", f"paths.outputs={tmp_path}", "optim.epochs=null"]
+    words = [word for word in words if not word.startswith("data.batch_size=6")]
+    folder = tmp_path / "sweep"
+    sweep = ["-m", *words, f"hydra.sweep.dir={folder}", "hydra.sweep.subdir=job"]
+    assert main(sweep) == 0
+    recorded = read_summary(folder / "job")
+    assert [choice["option"] for choice in recorded["choices"]] == ["data.batch_size", "optim.epochs"]
+    assert read_config(folder / "job")["optim"]["epochs"] == recorded["options"]["optim"]["epochs"] == 4
+    assert "chose data.batch_size=16 (100 training examples" in capsys.readouterr().out
+    assert main(sweep) == 0  # the same command again finds its own, finished run
+    assert main([*sweep, "data.limit_train=90"]) != 0  # another run is refused
+
+
+def test_warmup_share_is_a_share_of_all_steps() -> None:
+    factor = OptimOptions(interval="step", schedule="constant", warmup_share=0.1).rate_factor(200)
+    assert factor(0) == pytest.approx(1 / 20) and factor(18) < 1 and factor(19) == 1
+
+
+@pytest.mark.parametrize("options", [{"warmup_share": 0.1, "warmup_steps": 5}, {"least_epochs": 5, "most_epochs": 4}])
+def test_contradicting_lengths_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"warmup_share=null|less than least_epochs"):
+        OptimOptions(**options)  # type: ignore[arg-type]
+
+
+def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    stopping = ("callbacks=early_stop", "callbacks.early_stop.patience_share=0.2", "optim.epochs=20", "optim.lr=1e-9")
+    run(small_config(*stopping, "optim.warmup_steps=0"), tmp_path / "run")
+    summary = read_summary(tmp_path / "run")
+    assert summary["status"] == "ok" and summary["best"]["epoch"] == 0
+    assert "stopped after" in caplog.text and "val/accuracy has not improved" in caplog.text
+    assert summary["steps"]["trained"] < summary["steps"]["planned"]

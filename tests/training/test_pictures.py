@@ -1,0 +1,97 @@
+"""A run's pictures suit what its task predicts, and one that cannot be drawn is a warning."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support import task_modules
+from torch import Tensor
+
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.spec import Example
+from sliceformer_lab.training.pictures import PICTURES, draw_pictures
+
+CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
+EXPECTED = {
+    **dict.fromkeys(("digits", "text_csv", "point_folder", "lra_retrieval", "lra_listops", "modelnet40"), CLASSES),
+    **dict.fromkeys(("molecule_csv", "peptides_struct"), NUMBERS),
+    "peptides_func": {"roc.png"},
+    "shapenet_part": set(),
+}
+
+
+def predictions(data: DataModule) -> dict[str, dict[str, Tensor]]:
+    """Predictions of the test split as a task keeps them: random, so most classes are wrong."""
+    generator = torch.Generator().manual_seed(0)
+    (loader,) = data.test_dataloader()
+    targets = torch.cat([batch.target for batch in loader])
+    kept = torch.randint(2, targets.shape, generator=generator, dtype=torch.uint8)  # parts of points
+    if targets.is_floating_point():
+        kept = torch.randn(targets.shape, generator=generator)
+    elif targets.ndim == 1:
+        kept = torch.randn(len(targets), data.spec.num_classes, generator=generator)
+    return {"test": {"ids": torch.arange(len(targets)), "targets": targets, "logits": kept}}
+
+
+@pytest.mark.parametrize("task", EXPECTED)
+def test_every_kind_of_task_gets_the_pictures_that_make_sense(
+    task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    data = task_modules.ready(task, tmp_path / "data")
+    write_log(tmp_path)
+    draw_pictures(tmp_path, data, predictions(data))
+    assert {file.name for file in tmp_path.glob("*.png")} == {"curves.png", *EXPECTED[task]} <= set(PICTURES)
+    assert caplog.messages == []
+
+
+def test_a_model_without_mistakes_has_no_picture_of_them(tmp_path: Path) -> None:
+    data = task_modules.ready("digits", tmp_path)
+    write_log(tmp_path)
+    (tmp_path / "mistakes.png").write_bytes(b"of an earlier scoring")
+    targets = predictions(data)["test"]["targets"]
+    right = {"ids": torch.arange(len(targets)), "targets": targets, "logits": torch.eye(10)[targets]}
+    draw_pictures(tmp_path, data, {"val": right})
+    assert not (tmp_path / "mistakes.png").exists() and (tmp_path / "confusion.png").is_file()
+
+
+def test_examples_that_cannot_be_read_cost_one_picture_and_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = task_modules.ready("digits", tmp_path)
+    write_log(tmp_path)
+
+    def vanished(stage: str, rows: list[int]) -> list[Example]:
+        raise FileNotFoundError("the disk is gone")
+
+    monkeypatch.setattr(data, "examples", vanished)
+    with caplog.at_level(logging.WARNING):
+        draw_pictures(tmp_path, data, predictions(data))
+    assert [file.name for file in sorted(tmp_path.glob("*.png"))] == ["confusion.png", "curves.png"]
+    assert caplog.messages == ["mistakes.png was not drawn (FileNotFoundError: the disk is gone)"]
+
+
+def test_the_mistakes_are_the_surest_wrong_answers_and_their_own_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = task_modules.ready("digits", tmp_path)
+    write_log(tmp_path)
+    found = predictions(data)
+    found["test"]["ids"] = torch.arange(len(found["test"]["ids"])).flip(0)  # not the order of the split
+    asked: list[int] = []
+    whole = data.examples
+    monkeypatch.setattr(data, "examples", lambda stage, rows: (asked.extend(rows), whole(stage, rows))[1])
+    draw_pictures(tmp_path, data, found)
+    chances, answers = found["test"]["logits"].softmax(dim=1).max(dim=1)
+    wrong = np.flatnonzero((answers != found["test"]["targets"]).numpy())
+    surest = wrong[np.argsort(-chances.numpy()[wrong])][:12]
+    assert asked == found["test"]["ids"][surest].tolist()
+
+
+def write_log(folder: Path) -> None:
+    (folder / "csv" / "version_0").mkdir(parents=True)
+    (folder / "csv" / "version_0" / "metrics.csv").write_text("epoch,step,train/loss\n0,1,2.0\n1,2,1.0\n")

@@ -1,0 +1,134 @@
+"""References of a run: simple models on the same split, within a tenth of its time, and once per data and split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.runs import small_config
+
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training import references as module
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.references import below_reference, references
+from sliceformer_lab.training.run import run
+
+LONG = 1e4  # seconds of a run whose tenth is enough for any model here
+
+
+def digits(folder: Path, *words: str) -> tuple[dict[str, Any], Any, Any, dict[str, dict[str, torch.Tensor]]]:
+    """Configuration, data and task of a digits run, and predictions with the ids and targets that references read."""
+    config = small_config("task=digits", "data.limit_train=600", f"paths.data={folder}", *words)
+    data = build_data(config)
+    task = build_task(config, data.spec)
+    data.setup()
+    rows = {split: torch.arange(len(data.splits[split])) for split in ("val", "test")}
+    predictions = {
+        split: {"ids": ids, "targets": data.splits[split].targets_at(ids.tolist())} for split, ids in rows.items()
+    }
+    return config, data, task, predictions
+
+
+def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = digits(tmp_path)
+    constant, simple = references(*arguments, LONG)
+    targets = arguments[3]["test"]["targets"]
+    train = arguments[1].splits["train"]
+    commonest = int(train.targets_at(list(range(len(train)))).bincount().argmax())
+    assert constant["name"] == "commonest class"
+    assert constant["metrics"]["test/accuracy"] == pytest.approx(float((targets == commonest).float().mean()))
+    assert simple["name"] == "HOG + support vectors" and simple["metrics"]["test/accuracy"] > 0.95
+    assert simple["metrics"].keys() == constant["metrics"].keys() and simple["num_train"] == 600
+    monkeypatch.setattr(module, "_fitted", None)  # a second fit would fail
+    assert references(*digits(tmp_path), LONG)[1] == simple
+    assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
+
+
+def test_reference_never_takes_longer_than_a_tenth_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = digits(tmp_path)
+    (_, short) = references(*arguments, 10.0)
+    assert short["skipped"] == "a tenth of the run is less than 3 s"
+    monkeypatch.setattr(module, "LEAST_SECONDS", 0.0)
+    (_, late) = references(*arguments, 1.0)
+    assert late["skipped"] == "it takes longer than a tenth of the run"
+    assert not (tmp_path / "references").exists()  # an unfinished fit is not kept
+
+
+def test_failing_reference_is_a_line_and_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, data, task, predictions = digits(tmp_path)
+    monkeypatch.setattr(type(data), "examples", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
+    assert references(config, data, task, predictions, LONG)[1]["skipped"] == "OSError: disk gone"
+
+
+def test_signal_during_a_reference_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = digits(tmp_path)
+
+    def stop(*_: object) -> None:
+        raise InterruptedRunError("stopped", 15)
+
+    monkeypatch.setattr(module, "_fitted", stop)
+    with pytest.raises(InterruptedRunError):
+        references(*arguments, LONG)
+
+
+def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:
+    task = digits(tmp_path)[2]
+    rows = [{"name": "forest", "metrics": {"test/accuracy": 0.9}}, {"name": "late", "skipped": "why"}]
+    (warning,) = below_reference(task, {"test/accuracy": 0.85}, rows)
+    assert "0.8500" in warning and "forest 0.9000" in warning
+    assert below_reference(task, {"test/accuracy": 0.95}, rows) == []
+
+
+def test_reference_can_be_switched_off(tmp_path: Path) -> None:
+    run(small_config("reference=null"), tmp_path / "off")
+    assert "references" not in read_summary(tmp_path / "off")
+    run(small_config(f"paths.data={tmp_path}"), tmp_path / "on")
+    assert read_summary(tmp_path / "on")["references"][0]["name"] == "commonest class"
+
+
+def test_words_decide_texts_and_characters_decide_names() -> None:
+    rng = np.random.default_rng(0)
+    fill = ["alpha", "beta", "gamma", "delta", "rho", "chi"]
+    texts = [" ".join([*rng.choice(fill, 5), word]) for word in ("good", "bad") * 30]
+    names = ["".join(rng.choice(list("bcdfg"), 4)) + end for end in ("ina", "ort") * 30]
+    targets = np.array([0, 1] * 30)
+    for contents in (texts, names):
+        (model,) = simple_models("text", 40)
+        found = fit_and_predict(model, contents[:40], targets[:40], {"test": contents[40:]}, "classes", 2)["test"]
+        np.testing.assert_array_equal(found.argmax(axis=1), targets[40:])
+
+
+def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
+    smiles = ["C" * n for n in range(1, 25)] + ["C" * n + "O" for n in range(1, 25)]
+    alcohol = np.array([0.0] * 24 + [1.0] * 24)
+    gaps = np.where(np.arange(48) % 5 == 0, np.nan, alcohol)
+    targets = np.stack([gaps, np.full(48, np.nan)], axis=1)  # nothing is known of the second label
+    model = simple_models("smiles", 48)[0]
+    logits = fit_and_predict(model, smiles, targets, {"test": smiles}, "labels", 0)["test"]
+    np.testing.assert_array_equal(logits[:, 0] > 0, alcohol > 0)
+    assert logits.shape == (48, 2) and np.isfinite(logits).all()
+    sizes = np.array([[float(len(text))] for text in smiles])
+    numbers = fit_and_predict(simple_models("smiles", 48)[1], smiles, sizes, {"test": smiles}, "numbers", 0)["test"]
+    assert np.abs(numbers - sizes).mean() < 2
+
+
+def test_class_without_training_examples_is_never_predicted() -> None:
+    pictures = [np.full((8, 8), 250 * (n % 2), dtype=np.uint8) for n in range(20)]
+    (model,) = simple_models("picture", 20)
+    targets = np.array([0, 2] * 10)
+    logits = fit_and_predict(model, pictures, targets, {"test": pictures}, "classes", 4)["test"]
+    np.testing.assert_array_equal(logits.argmax(axis=1), targets)
+    assert logits.shape == (20, 4)
+
+
+def test_histogram_of_a_cloud_ignores_order_place_and_scale() -> None:
+    rng = np.random.default_rng(0)
+    cloud = rng.normal(size=(50, 3))
+    (model,) = simple_models("cloud", 2)
+    first, second = model.features([cloud], [[rng.permutation(cloud) * 1.0 + 3]])
+    np.testing.assert_allclose(first, second, atol=1e-6)
