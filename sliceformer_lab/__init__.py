@@ -1,7 +1,7 @@
 """Train and compare replacements of multi-head attention on one shared encoder.
 
-For use outside the command line: `build_attention`, `build_encoder`, `load_run`, `swap_attention`. They are imported
-on first use, so that `import sliceformer_lab` does not import torch.
+For use outside the command line: `build_attention`, `build_encoder`, `load_export`, `load_run`, `swap_attention`. They
+are imported on first use, so that `import sliceformer_lab` does not import torch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sliceformer_lab.encoder.factory import build_encoder
     from sliceformer_lab.encoder.library import build_attention, swap_attention
+    from sliceformer_lab.training.exported_model import load_export
     from sliceformer_lab.training.saved_run import load_run
 
-__all__ = ["build_attention", "build_encoder", "load_run", "swap_attention"]
+__all__ = ["build_attention", "build_encoder", "load_export", "load_run", "swap_attention"]
 
 _MODULE_OF = {
     "build_attention": "sliceformer_lab.encoder.library",
     "build_encoder": "sliceformer_lab.encoder.factory",
+    "load_export": "sliceformer_lab.training.exported_model",
     "load_run": "sliceformer_lab.training.saved_run",
     "swap_attention": "sliceformer_lab.encoder.library",
 }

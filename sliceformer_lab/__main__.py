@@ -14,8 +14,11 @@ from sliceformer_lab.commands.report.after_sweep import report_sweep
 
 COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py of each is the command of that name
     "report",
+    "predict",
     "inspect",
     "benchmark",
+    "check",
+    "export",
     "wandb",
 )
 

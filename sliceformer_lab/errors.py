@@ -18,6 +18,10 @@ class DataError(LabError):
     """Data that is missing, damaged, or not the data set that was asked for."""
 
 
+class DataWorkerError(DataError):
+    """A data worker that ended early; the data themselves may be fine."""
+
+
 class RunFolderError(LabError):
     """A run folder that cannot be used: locked by another process, incomplete, or of another model."""
 

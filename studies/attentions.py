@@ -162,9 +162,12 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
         composed = compose_root([*overrides, "encoder.depth=1"])
         if "root" in composed["data"]:
             composed["data"]["root"] = f"{empty}/image_folder"
+        for size in ("image_size", "num_points"):  # of own data, where the files would decide them
+            if size in composed["data"]:
+                composed["data"][size] = composed["data"][size] or 64
         if "file" in composed["data"]:
-            composed["data"]["file"] = f"{empty}/texts.csv"
-            (Path(empty) / "texts.csv").write_text("text,label\n" + "a,0\nb,1\n" * 10)
+            composed["data"]["file"] = f"{empty}/table.csv"
+            (Path(empty) / "table.csv").write_text("text,label,smiles,target\n" + "a,0,C,1\nb,1,CC,2\n" * 10)
         data = build_data(composed).spec
     refused = {}
     for name in presets():

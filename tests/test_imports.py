@@ -24,7 +24,10 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "conf": (),
     "permute": ("torch", "numpy", "triton"),
     "config": ("conf", "hydra", "omegaconf", "pydantic"),
-    "measures": ("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
+    "measures": (
+        *("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
+        *("sklearn", "skimage", "rdkit", "PIL"),
+    ),
     "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
     "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
@@ -34,7 +37,16 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "training": (
         *("measures", "runs", "config", "attention", "encoder", "data", "torch", "numpy", "pandas", "pydantic"),
-        *("pytorch_lightning", "lightning_fabric", "omegaconf", "hydra", "rich", "wandb"),
+        *(
+            "pytorch_lightning",
+            "lightning_fabric",
+            "torchmetrics",
+            "omegaconf",
+            "hydra",
+            "rich",
+            "wandb",
+            "safetensors",
+        ),
     ),
     "tasks": (
         *("encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
@@ -44,9 +56,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "cli": ("config", "runs", "training", "hydra", "omegaconf", "rich"),
 }
 COMMAND = (
-    *("cli", "config", "runs", "training", "measures", "encoder", "attention", "permute"),
+    *("cli", "config", "runs", "training", "measures", "encoder", "attention", "permute", "data.spec"),
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
-    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL"),
+    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
 )
 SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may have
 

@@ -43,6 +43,6 @@ class StatefulAttention(Attention):
     ) -> Tensor:
         """(B, N, dim) -> (B, N, dim); reads the state, or the initial one, and stores the next one in `state`."""
         state = LayerState() if state is None else state
-        start = self.init_state(len(x)) if state.value is None else state.value
+        start = self.init_state(x.shape[0]) if state.value is None else state.value
         y, state.value = self.step(x, start, padding, bias)
         return y

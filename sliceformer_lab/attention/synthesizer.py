@@ -85,7 +85,7 @@ class Synthesizer(Attention):
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The weights (B, H, N, N), without dropout."""
         del bias
-        return self._weights(*self.project(x), padding).expand(len(x), -1, -1, -1)
+        return self._weights(*self.project(x), padding).expand(x.shape[0], -1, -1, -1)
 
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
         """The weights (B or 1, H, N, N), zero on padding."""

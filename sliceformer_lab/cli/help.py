@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sliceformer_lab.config.compose import CONF_DIR, option_names
+from sliceformer_lab.config.compose import CONF_DIR, option_file, option_names
 
 PROGRAM = "sliceformer-lab"
 
@@ -29,7 +29,7 @@ def root_options(config_name: str) -> dict[str, str]:
 
 def first_comments(group: str) -> dict[str, str]:
     """The options of a group, each with the first comment of its file."""
-    return {name: _first_comment(CONF_DIR / group / f"{name}.yaml") for name in option_names(group)}
+    return {name: _first_comment(option_file(group, name)) for name in option_names(group)}
 
 
 def _first_comment(file: Path) -> str:

@@ -18,11 +18,11 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
-from sliceformer_lab.config.schema import ConfigError, allow_targets, construct
-from sliceformer_lab.errors import InterruptedRunError, LabError
-from sliceformer_lab.runs.folder import CONFIG, read_config
+from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.errors import DataError, DataWorkerError, InterruptedRunError, LabError
+from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
 from sliceformer_lab.runs.papers import repeated_cell
-from sliceformer_lab.runs.resume import resumed_config, what_differs
+from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
 from sliceformer_lab.training.distributed import is_first_process
 from sliceformer_lab.training.signals import interrupted
 
@@ -52,19 +52,27 @@ def recorded_in(
     """The function that Hydra calls: it runs a job in its folder and appends the outcome to `jobs`.
 
     Errors do not reach Hydra, which would print its own text and end a sweep. A signal ends a sweep by SystemExit.
+    A data set that one job could not read is not tried again by later jobs.
     """
+    unreadable: list[tuple[Any, DataError]] = []  # options of data sets, each with its error
 
     def job(cfg: DictConfig) -> float | None:
         hydra = HydraConfig.get()
         folder, of_sweep = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
         study = hydra.runtime.choices.get("study")
+        data = OmegaConf.to_container(OmegaConf.masked_copy(cfg, ["data", "paths"]), resolve=False)
         try:
+            for options, fault in unreadable:
+                if options == data:
+                    raise DataError(f"not tried again after an earlier job of this sweep: {fault}")
             value = run(cfg, folder)
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
                 raise  # by this, Lightning leaves the other processes of a distributed run alone
             error = as_lab_error(raised)
             jobs.append(Job(folder, of_sweep, study, error=error))
+            if isinstance(error, DataError) and not isinstance(error, DataWorkerError):
+                unreadable.append((data, error))
             if of_sweep:
                 log.error(f"this job {error.status}: {error}")
                 if isinstance(error, InterruptedRunError):
@@ -95,8 +103,6 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     overrides = list(HydraConfig.get().overrides.task)
     config = resolved(cfg)
     first = is_first_process()  # the others of a distributed run read the file written below
-    trusted = not first or any(o.lstrip("+").startswith("allow_targets=") for o in overrides)
-    allow_targets(config["allow_targets"] if trusted else [])
     if first:
         config = _config_to_run(config, overrides)
     checked = check_config(config)
@@ -146,7 +152,7 @@ def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
     """Let a restarted sweep continue its own runs. Raises ConfigError if the folder holds any other run."""
     if HydraConfig.get().mode != RunMode.MULTIRUN:
         raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
-    saved = read_config(folder)
+    saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
     if changed := what_differs(saved, config):
         raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another hydra.sweep.dir")
 
@@ -168,11 +174,11 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 
 
 def command_options(cfg: DictConfig, kind: type[Options], where: str, except_node: str | None = None) -> Options:
-    """The root of the configuration, without `paths` and `except_node`, as options of class `kind`.
+    """The root of the configuration, without `paths`, `allow_targets` and `except_node`, as options of class `kind`.
 
     Raises ConfigError if they do not fit.
     """
-    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", except_node)}
+    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", "allow_targets", except_node)}
     options: Options = construct({"_target_": f"{kind.__module__}.{kind.__name__}", **config}, where=where)
     return options
 

@@ -17,7 +17,7 @@ from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.schema import ConfigError, locate
 
-TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "altair", "pytorch_lightning", "timm")
 
@@ -91,7 +91,7 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention=[mha,csp]": "attention=[mha,csp]: name one option of attention",
         "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
         "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
-        "attention": "attention is neither a command nor KEY=VALUE; there are benchmark, inspect, report, wandb",
+        "attention": "attention is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, ",
         "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
         "seed=1 attention": "attention: not understood; write KEY=VALUE",
         "--foo": "unrecognized arguments: --foo; see --help",

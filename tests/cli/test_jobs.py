@@ -16,7 +16,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.training import run
 
-TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
 Lab = Callable[..., int]
 
 
@@ -108,9 +108,10 @@ def test_failures_in_building_and_in_data_are_printed_and_summarised(
     assert lab("-m", *TINY, "task=digits,image_folder", "encoder.num_heads=3,4") == 1
     out = capsys.readouterr().out
     assert "failed  encoder: num_heads=3 does not divide dim=64" in out
-    assert "3-image_folder-mha-" in out and "holds no class folders" in out
-    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)]
-    assert [summary["status"] for summary in summaries] == ["failed", "ok", "failed", "failed"]
+    assert "2-image_folder-image_folder-mha-" in out and "holds no class folders" in out
+    assert "3-image_folder-image_folder-mha-" in out and "not tried again after an earlier job of this sweep" in out
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in jobs_of(tmp_path)[:3]]
+    assert [summary["status"] for summary in summaries] == ["failed", "ok", "failed"]
     assert "num_heads=3 does not divide" in summaries[0]["error"]
 
 
@@ -120,7 +121,9 @@ def test_signal_ends_a_sweep(
 ) -> None:
     fail_in_turn(monkeypatch, None, error)
     assert lab("-m", *TINY, "seed=0,1,2") == code
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert printed.err == "sliceformer-lab: 2 of 3 jobs did not finish\n"  # one was stopped, one not started
     assert [line.split("  ")[2] for line in lines if re.match(r"  \d-digits", line)] == ["ok", "interrupted"]
 
 
@@ -168,7 +171,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
 @pytest.mark.parametrize("name", ["fast", "overfit", "profile"])
 def test_debug_runs(lab: Lab, capsys: pytest.CaptureFixture[str], name: str) -> None:
     short = () if name == "fast" else ("optim.epochs=1",)
-    assert lab(f"debug={name}", "encoder=tiny", "callbacks=minimal", *short) == 0
+    assert lab(f"debug={name}", "encoder=tiny", "callbacks=minimal", "pictures=false", *short) == 0
     out = capsys.readouterr().out
     assert ("run_training_batch" in out) == (name == "profile")
 

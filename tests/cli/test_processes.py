@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 MODULE = (sys.executable, "-m", "sliceformer_lab")
 SCRIPT = (str(Path(sysconfig.get_path("scripts")) / "sliceformer-lab"),)
-SMALL = ("encoder=tiny", "data.limit_train=64", "callbacks=minimal", "attention=mha")
+SMALL = ("encoder=tiny", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
 
 
 def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +53,19 @@ def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int,
     assert "Traceback" not in out + err and "interrupted  stopped by SIG" in out
     (job,) = (path.parent for path in tmp_path.rglob("summary.json"))
     assert '"status": "interrupted"' in (job / "summary.json").read_text()
+    assert "2 of 2 jobs did not finish" in err
+
+
+def test_signal_to_the_whole_group_interrupts_a_run_whose_data_workers_die(tmp_path: Path) -> None:
+    command = (*MODULE, *SMALL, "optim.epochs=10000", "data.num_workers=2", "hydra.run.dir=run")
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.rglob("last.ckpt")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 143, err
+    assert "Traceback" not in out + err and "stopped by SIGTERM" in err
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"

@@ -50,6 +50,9 @@ OWN = {  # the user's own data, whose sizes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
     "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
+    "molecule_csv": DataSpec(
+        name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3
+    ),
 }
 NUM_TOKENS = {
     **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
@@ -348,7 +351,10 @@ def refuse_to_read(folder: Path) -> Collection:
     [
         (["study=csp_tabel1"], r"study=csp_tabel1: there is no such option; did you mean csp_table1\? \(there are "),
         (["study=csp_table1", "scale=smal"], r"scale=smal: .*did you mean small\? \(there are full, small\)"),
-        (["study", "csp_table1"], r"study is neither a command nor KEY=VALUE; there are benchmark, inspect, report, "),
+        (
+            ["study", "csp_table1"],
+            r"study is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, predict, report, ",
+        ),
     ],
 )
 def test_a_wrong_study_is_refused_in_one_sentence_with_the_valid_names(

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from support.runs import small_config
 from torch import Tensor
 from torch.testing import assert_close
@@ -17,6 +18,7 @@ from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
+from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import BINS, SHIFT, Maps
 from sliceformer_lab.commands.inspect.show_same_v import OWN, SOFTMAX, SameV
 from sliceformer_lab.config.compose import load_option
@@ -220,3 +222,16 @@ def test_distances_on_a_grid_follow_the_patches_in_any_token_order() -> None:
     for i in range(6):
         for j in range(6):
             assert ordered[i, j] == row_by_row[order[i], order[j]]
+
+
+@pytest.mark.parametrize("columns", [2, 5])
+def test_a_legend_with_long_names_stays_within_its_figure(columns: int) -> None:
+    figure, grid = panels(1, columns)
+    names = [f"random_permutation_{i} (control, only untrained)" for i in range(7)]
+    legend_below(figure, [{"label": name, "color": "0.5", "linestyle": "--"} for name in names])
+    grid[0, 0].plot([0, 1])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.legends[0].get_window_extent(canvas.get_renderer())
+    width, height = canvas.get_width_height()
+    assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height

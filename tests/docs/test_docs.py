@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import results
 import torch
-from support.attention_checks import CHECKS, Factory
 
-from sliceformer_lab.__main__ import COMMANDS, load
+from sliceformer_lab.__main__ import COMMANDS, load, main
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
 
 ROOT = CONF_DIR.parent
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAM = "python -m sliceformer_lab"
-EXAMPLES = ("attention=A", "attention=reverse")  # stand for an attention of the reader
+EXAMPLES = ("attention=A", "attention=NAME", "attention=reverse")  # stand for an attention of the reader
 NOT_COMPOSED = ("resume=", "hydra.", "only=")  # words that need a run folder or belong to Hydra
 
 
@@ -41,7 +40,7 @@ def composed(command: str) -> dict[str, Any] | None:
     words = shlex.split(command)[3:]
     if "--help" in words:
         return None
-    words = [word for word in words if word not in ("--cfg", "job")]
+    words = [word for word in words if word not in ("--cfg", "job", "my_conf")]
     name = words.pop(0) if words and words[0] in COMMANDS else "config"
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
     options = [load(name).override(word) if name in COMMANDS else word for word in options]
@@ -69,9 +68,15 @@ def test_readme_has_commands_of_every_kind() -> None:
     assert {word for found in words for word in found} >= {"report", "inspect", "benchmark", "--help", "-m"}
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_readme_example_of_an_attention_keeps_the_contract(check: Callable[[Factory], None]) -> None:
-    check(readme_example("class Reverse")["Reverse"])
+def test_readme_example_of_an_attention_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for block in re.findall(r"```(?:python|yaml)\n(# \S+\.(?:py|yaml)\n.*?)```", README.read_text("utf-8"), re.DOTALL):
+        file = tmp_path / block.splitlines()[0].removeprefix("# ")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block)
+    monkeypatch.chdir(tmp_path)
+    train, check = (shlex.split(line)[3:] for line in commands() if "--config-dir my_conf" in line)
+    assert main(check) == 0
+    assert main([*train, "encoder=tiny", "data.limit_train=64", "debug=fast"]) == 0
 
 
 def test_readme_example_swaps_the_attention_of_a_timm_model() -> None:

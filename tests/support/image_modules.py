@@ -19,7 +19,7 @@ def node(name: str, root: Path) -> dict[str, Any]:
     return options | {key: str(root) for key in options if key == "root"}
 
 
-def module(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
+def module(name: str, root: Path, plan: LoadPlan | None = None, /, **options: Any) -> ImageData:
     """The data module of a YAML on files in `root`, whose checksums are not the official ones."""
     defaults = {"root": str(root), "download": False, "verify": False, "num_workers": 0, "image_size": 32}
     known = node(name, root)
@@ -27,7 +27,7 @@ def module(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) 
     return cast(ImageData, construct(known | fitting, *([plan] if plan else []), where="data"))
 
 
-def ready(name: str, root: Path, plan: LoadPlan | None = None, **options: Any) -> ImageData:
+def ready(name: str, root: Path, plan: LoadPlan | None = None, /, **options: Any) -> ImageData:
     """The data module on freshly written miniature files, set up."""
     if name != "digits" and not any(root.iterdir()):
         official_files.IMAGE_SETS[name](root)

@@ -13,7 +13,14 @@ from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved_run import load_run
 
-SMALL = ("encoder=tiny", "attention=mha", "callbacks=minimal", "data.limit_train=128", "optim.epochs=2")
+SMALL = (
+    "encoder=tiny",
+    "attention=mha",
+    "callbacks=minimal",
+    "pictures=false",
+    "data.limit_train=128",
+    "optim.epochs=2",
+)
 
 
 def small_config(*overrides: str) -> dict[str, Any]:

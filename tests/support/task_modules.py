@@ -56,7 +56,9 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     write, small = SMALL[task]
     if write is not None and not any(root.iterdir()):
         write(root)
-    places = {"root": str(root)} | ({"file": str(root / small["file"])} if "file" in small else {})
+    places = {"root": str(root), "cache": str(root.with_name(f"{root.name}_cache"))} | (
+        {"file": str(root / small["file"])} if "file" in small else {}
+    )
     node = compose_root([f"task={task}"])["data"]
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}

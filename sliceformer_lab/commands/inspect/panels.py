@@ -19,6 +19,7 @@ from sliceformer_lab.measures.plots import COLOURS, MARKERS
 GREYS = ("0.25", "0.45", "0.58", "0.35")
 DASHES: tuple[Any, ...] = ("--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 CONTROL_MARKERS = "1234"
+INCHES_OF_A_LETTER, INCHES_OF_A_LINE = 0.075, 0.65  # in a legend of font size 9: a letter, and a line with its gaps
 CHECKPOINT_TITLES = {"init": "untrained", "best": "trained", "last": "trained, last epoch"}
 
 Style = dict[str, Any]
@@ -77,9 +78,17 @@ def whole_numbers(axes: Axes) -> None:
 
 
 def legend_below(figure: Figure, used: Iterable[Style], columns: int = 5) -> None:
-    """One legend for all panels, below them."""
+    """One legend for all panels, below them, in at most `columns` columns and no wider than the figure."""
     handles = [Line2D([], [], markersize=4, linewidth=1.3, **style) for style in used]
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    fitting = int(figure.get_figwidth() / (INCHES_OF_A_LETTER * longest + INCHES_OF_A_LINE))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=max(1, min(columns, fitting)),
+        frameon=False,
+        fontsize=9,
+    )
 
 
 def over_runs(table: pd.DataFrame, along: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
