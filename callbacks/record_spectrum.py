@@ -24,6 +24,7 @@ from sliceformer_lab.measures.probe import (
     measure_places,
 )
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.observers import Observer
 
 log = logging.getLogger(__name__)
 
@@ -52,27 +53,33 @@ class Spectrum(Callback):
         self.every_n_epochs, self.seed = every_n_epochs, seed
         self._probe: Batch | None = None
         self._record: ProbeRecord | None = None
+        self._observer = Observer("the spectrum")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Reads the probe batch and measures the untrained model; a resumed run continues its record."""
-        if not trainer.is_global_zero:
-            return
+        if trainer.is_global_zero:
+            self._observer.run(lambda: self._start(trainer, pl_module))
+
+    def _start(self, trainer: Trainer, model: LightningModule) -> None:
         finished = trainer.current_epoch - 1
         file = self.folder / "spectrum.npz"
         self._record = ProbeRecord.load(file).up_to(finished) if finished >= 0 and file.is_file() else None
         self._probe = _first_samples(trainer, self.num_samples)
         if self._probe is None:
             log.info("spectrum: not measured, because there is no validation data")
-        self._measure(trainer, pl_module, finished)
+        self._measure(trainer, model, finished)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measures every `every_n_epochs` epochs."""
         if (trainer.current_epoch + 1) % self.every_n_epochs == 0:
-            self._measure(trainer, pl_module, trainer.current_epoch)
+            self._observer.run(lambda: self._measure(trainer, pl_module, trainer.current_epoch))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measures the last weights and draws spectrum.png."""
-        self._measure(trainer, pl_module, trainer.current_epoch - 1)
+        self._observer.run(lambda: self._finish(trainer, pl_module))
+
+    def _finish(self, trainer: Trainer, model: LightningModule) -> None:
+        self._measure(trainer, model, trainer.current_epoch - 1)
         if self._record is None or not trainer.is_global_zero:
             return
         from sliceformer_lab.measures.plots import plot_spectra

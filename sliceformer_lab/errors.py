@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import re
+from http.client import HTTPException
+
 
 class LabError(Exception):
     """An error that a user can fix. The message is one sentence: where, what was given, what would work."""
@@ -32,6 +36,10 @@ class DivergedError(LabError):
     status = "diverged"
 
 
+class MachineError(LabError):
+    """A limit of the machine or of its network: a full disk, a refused permission, too little memory."""
+
+
 class InterruptedRunError(LabError):
     """A run stopped by a signal. The exit code is 128 + the signal's number, as in a shell."""
 
@@ -40,3 +48,48 @@ class InterruptedRunError(LabError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+ADVICE = {  # of errors of the operating system
+    errno.ENOSPC: "free some space on this disk, then start again; a run continues with resume=FOLDER",
+    errno.EDQUOT: "your share of this disk is used up: delete some files, then start again",
+    errno.EACCES: "you may not use it: change its permissions, or choose another place by paths.outputs or paths.data",
+    errno.EPERM: "you may not use it: change its permissions, or choose another place by paths.outputs or paths.data",
+    errno.EROFS: "this disk cannot be written: choose another place by paths.outputs or paths.data",
+    errno.EIO: "the disk or its network fails: see the system's log, or choose another disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or set data.num_workers=0",
+}
+
+_CUT = re.compile(r"\d+ requested and \d+ written")  # numpy's error on a full disk, which has no number
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
+
+
+def machine_error(error: BaseException) -> MachineError | None:
+    """The limit of the machine behind an error, found in it or in the errors that it followed from; or None."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, MachineError):
+            return found
+        if sentence := _limit(found):
+            return MachineError(sentence)
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    return None
+
+
+def _limit(error: BaseException) -> str | None:
+    """The sentence for a limit of the machine; None for any other error."""
+    if isinstance(error, BrokenPipeError):  # of a terminal or a process, not of a network
+        return None
+    text = next(iter(str(error).splitlines()), "")[:300]
+    if isinstance(error, OSError):
+        if error.errno is None and _CUT.search(text):
+            return f"a file could not be written whole ({text}); {ADVICE[errno.ENOSPC]}"
+        if error.errno in ADVICE:
+            file = "" if error.filename is None else f"{error.filename}: "
+            return f"{file}{error.strerror}; {ADVICE[error.errno]}"
+    out_of_memory = isinstance(error, RuntimeError) and _NO_MEMORY.search(text)  # torch has no class for both devices
+    if isinstance(error, MemoryError) or out_of_memory:
+        return f"memory ran out ({text or 'MemoryError'}); try a smaller data.batch_size, encoder or data.max_len"
+    if isinstance(error, ConnectionError | TimeoutError | HTTPException) or type(error).__module__ in ("socket", "ssl"):
+        return f"a connection failed ({type(error).__name__}: {text}); look at the network, then start again"
+    return None

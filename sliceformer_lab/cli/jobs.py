@@ -19,11 +19,20 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
 from sliceformer_lab.config.schema import ConfigError, construct
-from sliceformer_lab.errors import DataError, DataWorkerError, InterruptedRunError, LabError
+from sliceformer_lab.errors import (
+    DataError,
+    DataWorkerError,
+    InterruptedRunError,
+    LabError,
+    MachineError,
+    machine_error,
+)
+from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
 from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
 from sliceformer_lab.training.distributed import is_first_process
+from sliceformer_lab.training.observers import log_traceback
 from sliceformer_lab.training.signals import interrupted
 
 log = logging.getLogger(__name__)
@@ -87,11 +96,17 @@ def recorded_in(
 
 
 def as_lab_error(error: BaseException) -> LabError:
-    """Any error as a LabError of one sentence; the traceback of an unexpected error goes to the job's log."""
-    if isinstance(error, LabError):
+    """Any error as a LabError of one sentence.
+
+    The traceback of a limit of the machine goes to the job's log file, that of an unexpected error to the terminal too.
+    """
+    if isinstance(error, LabError) and not isinstance(error, MachineError):
         return error
     if isinstance(error, KeyboardInterrupt):
         return interrupted(signal.SIGINT)
+    if limit := machine_error(error):
+        log_traceback(error)
+        return limit
     log.error("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return LabError(f"the job called sys.exit({error.code!r})")
@@ -113,7 +128,7 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
             if (folder / CONFIG).exists():
                 _check_unchanged(config, folder)
         (folder / ".hydra").mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(OmegaConf.create(config), folder / ".hydra" / CONFIG)
+        write_text(folder / ".hydra" / CONFIG, OmegaConf.to_yaml(OmegaConf.create(config)))
     from sliceformer_lab.training.run import run
 
     return run(checked, folder)

@@ -29,7 +29,7 @@ from sliceformer_lab.config.compose import CONF_DIR, conf_folders, search_path, 
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets, nearest
-from sliceformer_lab.errors import LabError
+from sliceformer_lab.errors import LabError, machine_error
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import SWEEP, override_key, planned_jobs
 from sliceformer_lab.training.signals import interrupted
@@ -70,8 +70,8 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
                 print(command.help_text())  # noqa: T201
                 return 0
             return _run_jobs(command, words, flags)
-    except (LabError, HydraException) as error:
-        return _print_error(explain(error, words, command.config_name), 1)
+    except (LabError, HydraException, OSError) as error:
+        return _print_error(_sentence(error, words, command), 1)
 
 
 def _run_jobs(command: Command, words: Sequence[str], flags: Sequence[str]) -> int:
@@ -90,8 +90,13 @@ def _run_jobs(command: Command, words: Sequence[str], flags: Sequence[str]) -> i
     except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:
-        code = _print_error(explain(error, words, command.config_name), 1)
+        code = _print_error(_sentence(error, words, command), 1)
     return max(code, _conclude(jobs, command, was_stopped=code > 128))
+
+
+def _sentence(error: Exception, words: Sequence[str], command: Command) -> str:
+    """The sentence for an error outside the jobs."""
+    return str(machine_error(error) or explain(error, words, command.config_name))
 
 
 @contextmanager
@@ -181,9 +186,12 @@ def _parser() -> ArgumentParser:
 
 @contextmanager
 def _own_logging() -> Iterator[None]:
-    """Remove the log handlers that Hydra adds once the command ends: the caller's process may outlive their files."""
+    """Remove the log handlers that Hydra adds once the command ends: the caller's process may outlive their files.
+
+    A log file that cannot be written is no error: without this, logging prints a traceback for every line.
+    """
     root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+    before, level, logging.raiseExceptions = root.handlers[:], root.level, False
     try:
         yield
     finally:
@@ -191,6 +199,7 @@ def _own_logging() -> Iterator[None]:
             root.removeHandler(handler)
             handler.close()
         root.handlers[:] = before
+        logging.raiseExceptions = True
         root.setLevel(level)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+SPARE = 64 * 1024  # bytes: more than a summary and the last lines of a log
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; on success its file is flushed to disk and renamed to `path`.
 
-    On an error the temporary file is removed and `path` does not change.
+    On an error the temporary file is removed and `path` does not change; an OSError without a file gets its name.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
@@ -22,8 +24,28 @@ def whole_file(path: Path) -> Iterator[Path]:
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        if error.filename is None:  # as in every failed write
+            error.filename = str(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def spare_space(folder: Path) -> Iterator[Callable[[], None]]:
+    """Keeps some space of a disk, and yields a function that frees it: a run records its end even on a full disk."""
+    file = folder / ".spare"
+
+    def free() -> None:
+        file.unlink(missing_ok=True)
+
+    with whole_file(file) as unfinished:
+        unfinished.write_bytes(os.urandom(SPARE))  # zeros would take no space on some disks
+    try:
+        yield free
+    finally:
+        free()
 
 
 def name_of(path: str | Path) -> str:

@@ -14,8 +14,8 @@ from omegaconf import OmegaConf
 
 from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.config.old_options import current_config
-from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.errors import RunFolderError, machine_error
+from sliceformer_lab.runs.files import whole_file, write_text
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
@@ -88,7 +88,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     content = OmegaConf.create(dict(config))
     for file in (folder / CONFIG, folder / ".hydra" / CONFIG):
         file.parent.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(content, file)
+        write_text(file, OmegaConf.to_yaml(content))
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise RunFolderError(
+        raise machine_error(error) or RunFolderError(
             f"{file} cannot be read as a checkpoint ({type(error).__name__}): it is truncated or holds more than "
             "tensors and plain values; delete it and resume again to train from the start"
         ) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from sliceformer_lab.runs.files import whole_file
@@ -14,6 +16,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Replaces a checkpoint only once the new one is complete, so that a full disk or a kill keeps the old one."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """Writes a temporary file, flushes it to the disk and renames it; removes it if that fails."""
-        with whole_file(Path(path)) as unfinished:
-            super().save_checkpoint(checkpoint, unfinished, storage_options)
+        """Writes a temporary file, flushes it to the disk and renames it; removes it if that fails.
+
+        The file is written in its folder: Lightning's own way passes through TMPDIR, which may be smaller.
+        """
+        content = io.BytesIO()  # torch.save would hide the error of a full disk behind one of its own
+        torch.save(checkpoint, content)
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(content.getbuffer())

@@ -5,30 +5,68 @@ from __future__ import annotations
 import netrc
 import os
 import shlex
-import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
-from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
 from sliceformer_lab.runs.sweep import SWEEP
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.observers import Observer, warn_of
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
+START_SECONDS, UPLOAD_SECONDS = 30.0, 120.0  # that a run waits for the server, when it starts and when it ends
 STEP, EPOCH = "trainer/global_step", "epoch"
 # The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
 X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
 
 
-def csv_logger(folder: Path) -> CSVLogger:
-    """Writes FOLDER/csv/version_N/metrics.csv; every start of the run, resumed ones included, is a version."""
-    return CSVLogger(folder, name="csv")
+class WatchingLogger(Logger):
+    """Another logger as an observer of the run: at its first error it is dropped."""
+
+    def __init__(self, logger: Logger) -> None:
+        super().__init__()
+        self._logger = logger
+        self._observer = Observer(f"the logger {type(logger).__name__}")
+
+    @property
+    def name(self) -> str | None:
+        """The name of the other logger's experiment."""
+        return self._logger.name
+
+    @property
+    def version(self) -> int | str | None:
+        """The version of the other logger's experiment."""
+        return self._logger.version
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Passes the metrics on."""
+        self.use(lambda logger: logger.log_metrics(metrics, step))
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # Lightning's signature
+        """Passes the options on."""
+        self.use(lambda logger: logger.log_hyperparams(params, *args, **kwargs))
+
+    def save(self) -> None:
+        """Saves the metrics so far."""
+        self.use(lambda logger: logger.save())
+
+    def finalize(self, status: str) -> None:
+        """Ends the other logger."""
+        self.use(lambda logger: logger.finalize(status))
+
+    def use(self, action: Callable[[Logger], object]) -> None:
+        """Calls `action` with the other logger, unless that was dropped."""
+        self._observer.run(lambda: action(self._logger))
 
 
 def tensorboard_logger(context: RunContext, config: Mapping[str, Any]) -> Logger:
@@ -127,21 +165,33 @@ def open_run(
     tags: Iterable[str | None],
     config: Mapping[str, Any],
 ) -> Any:
-    """A W&B run with its files in `folder`; `offline` None: offline without an API key or network."""
+    """A W&B run with its files in `folder`; `offline` None: offline without an API key or network.
+
+    A server that refuses the run or does not answer is a warning, and the run is offline.
+    """
     import wandb
 
-    return wandb.init(
-        project=project,
-        entity=entity,
-        mode="offline" if (must_be_offline() if offline is None else offline) else "online",
-        dir=str(folder),
-        name=name,
-        group=group,
-        job_type=job_type,
-        tags=list(dict.fromkeys(filter(None, tags))),
-        config=dict(config),
-        settings=wandb.Settings(silent=True),
-    )
+    def start(mode: Literal["online", "offline"]) -> Any:
+        return wandb.init(
+            project=project,
+            entity=entity,
+            mode=mode,
+            dir=str(folder),
+            name=name,
+            group=group,
+            job_type=job_type,
+            tags=list(dict.fromkeys(filter(None, tags))),
+            config=dict(config),
+            settings=wandb.Settings(silent=True, init_timeout=START_SECONDS, finish_timeout=UPLOAD_SECONDS),
+        )
+
+    if must_be_offline() if offline is None else offline:
+        return start("offline")
+    try:
+        return start("online")
+    except wandb.Error as error:
+        warn_of("sending to W&B", error)
+        return start("offline")
 
 
 def must_be_offline() -> bool:
@@ -151,13 +201,18 @@ def must_be_offline() -> bool:
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
     """Sends a run's pictures, spectra and summary values to W&B, if it is one of the loggers."""
-    for logger in loggers:
+
+    def send(logger: Logger) -> None:
         if isinstance(logger, WandbLogger):
             for picture in pictures:
                 logger.log_image(f"pictures/{picture.stem}", [str(picture)])
             if (folder / "spectrum.npz").is_file():
                 _publish_spectra(logger, folder / "spectrum.npz")
             logger.experiment.summary.update(dict(values))
+
+    for logger in loggers:
+        if isinstance(logger, WatchingLogger):
+            logger.use(send)
 
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:
@@ -175,9 +230,10 @@ def close_wandb(status: str) -> None:
     if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
         return
     wandb = sys.modules["wandb"]
-    if wandb.run is not None:
-        wandb.run.summary["status"] = status
-        wandb.finish(exit_code=int(status != "ok"))
+    if (run := wandb.run) is not None:
+        observer = Observer("W&B")
+        observer.run(lambda: run.summary.update({"status": status}))
+        observer.run(lambda: wandb.finish(exit_code=int(status != "ok")))
 
 
 def run_name(config: Mapping[str, Any], folder: Path) -> str:
@@ -196,21 +252,22 @@ def has_key() -> bool:
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
-        return netrc.netrc().authenticators(server_address()[0]) is not None
+        return netrc.netrc().authenticators(urlsplit(server_url()).hostname or "") is not None
     except (OSError, netrc.NetrcParseError):
         return False
 
 
 def server_answers() -> bool:
-    """Whether the server accepts a connection."""
+    """Whether the server, or the proxy of the environment in front of it, answers a request in time."""
     try:
-        with socket.create_connection(server_address(), timeout=3):
+        with urlopen(server_url(), timeout=5):
             return True
-    except OSError:
+    except HTTPError:
+        return True
+    except (OSError, HTTPException, ValueError):
         return False
 
 
-def server_address() -> tuple[str, int]:
-    """Host and port of the W&B server."""
-    url = urlsplit(os.environ.get("WANDB_BASE_URL") or SERVER)
-    return url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
+def server_url() -> str:
+    """The address of the W&B server."""
+    return os.environ.get("WANDB_BASE_URL") or SERVER

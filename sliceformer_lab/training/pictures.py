@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,14 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.training.interfaces import DataModule
+from sliceformer_lab.training.observers import Observer
 
 PICTURES = ("confusion.png", "roc.png", "predicted.png", "mistakes.png", "curves.png", "spectrum.png")
 MOST_MISTAKES = 12
-
-log = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -38,14 +35,9 @@ def draw_pictures(folder: Path, data: DataModule, predictions: Mapping[str, Mapp
         arrays = {name: values.numpy() for name, values in predictions[stage].items()}
         draw |= {name: partial(drawn, data, stage, arrays) for name, drawn in _result_pictures(arrays).items()}
     for name, drawn in draw.items():
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
-                drawn(folder / name)
-        except InterruptedRunError:
-            raise
-        except Exception as error:
-            log.warning(f"{name} was not drawn ({type(error).__name__}: {error})")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
+            Observer(name).run(partial(drawn, folder / name))
 
 
 ResultPicture = Callable[[DataModule, Stage, Arrays, Path], None]

@@ -15,8 +15,8 @@ from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import node_at
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
-from sliceformer_lab.errors import DivergedError, InterruptedRunError
-from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.errors import DivergedError, InterruptedRunError, LabError, machine_error
+from sliceformer_lab.runs.files import spare_space, write_json
 from sliceformer_lab.runs.folder import (
     checkpoint_file,
     is_finished,
@@ -32,7 +32,9 @@ from sliceformer_lab.training.choices import choose_options
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.distributed import child_arguments, is_first_process
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.loggers import close_wandb, csv_logger, publish, sync_command
+from sliceformer_lab.training.loggers import WatchingLogger, close_wandb, publish, sync_command
+from sliceformer_lab.training.metrics_file import MetricsFile
+from sliceformer_lab.training.observers import warn_of
 from sliceformer_lab.training.pictures import draw_pictures
 from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
 from sliceformer_lab.training.references import below_reference, references
@@ -86,21 +88,26 @@ def _run_as_child(config: Config, folder: Path) -> None:
 
 
 def _train_and_record(config: Config, folder: Path) -> float | None:
-    write_config(folder, config)
     summary = Summary(config, folder)
-    summary.update()
-    log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
-    try:
-        config = _with_choices(config, folder, summary)
-        with child_arguments(folder):
-            return train(config, folder, summary)
-    except BaseException as error:
-        summary.fail(error)
-        raise
-    finally:
-        close_wandb(summary.content["status"])
-        if command := sync_command(folder):
-            log.info(f"upload to W&B with: {command}")
+    with spare_space(folder) as free_space:
+        try:
+            write_config(folder, config)
+            summary.update()
+            log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
+            config = _with_choices(config, folder, summary)
+            with child_arguments(folder):
+                return train(config, folder, summary)
+        except BaseException as raised:
+            error = machine_error(raised) or raised
+            free_space()
+            summary.fail(error)
+            if error is raised:
+                raise
+            raise error from raised
+        finally:
+            close_wandb(summary.content["status"])
+            if command := sync_command(folder):
+                log.info(f"upload to W&B with: {command}")
 
 
 def _with_choices(config: Config, folder: Path, summary: Summary) -> Config:
@@ -180,9 +187,15 @@ def run_context(config: Config, folder: Path, task: TaskModule) -> RunContext:
 
 def build_loggers(config: Config, context: RunContext) -> list[Logger]:
     """The CSV logger, and the one of the configuration if there is one."""
-    loggers: list[Logger] = [csv_logger(context.folder)]
+    loggers: list[Logger] = [MetricsFile(context.folder)]
     if config["logger"]:
-        loggers.append(node_at(config, "logger").build(context, dict(config)))
+        node = node_at(config, "logger")
+        try:
+            loggers.append(WatchingLogger(node.build(context, dict(config))))
+        except LabError:
+            raise
+        except Exception as error:
+            warn_of(node.target.__name__, error)
     return loggers
 
 

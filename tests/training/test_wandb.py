@@ -414,7 +414,7 @@ def test_key_is_found_in_environment_and_netrc_only(tmp_path: Path, monkeypatch:
 
 def test_another_server_is_asked_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_BASE_URL", raising=False)
-    assert loggers.server_address() == ("api.wandb.ai", 443)
+    assert loggers.server_url() == "https://api.wandb.ai"
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.training.loggers import has_key, server_address, server_answers
+from sliceformer_lab.training.loggers import has_key, server_answers, server_url
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def run(options: WorkspaceOptions, folder: Path) -> None:
     """Save the workspace on the server, and its address in `folder`/workspace.json. Raises LabError."""
     if find_spec("wandb_workspaces") is None:
         raise LabError("saved workspaces need wandb-workspaces: pip install 'sliceformer-lab[dashboard]'")
-    server = server_address()[0]
+    server = server_url()
     if not has_key():
         raise LabError(f"there is no key for {server}: set WANDB_API_KEY, or run `wandb login` once")
     if not server_answers():
