@@ -1,32 +1,38 @@
 """Official files: downloaded once, verified, and put in place whole, even if two processes start together.
 
-Written by hand because pooch 1.9 has neither resuming nor limits, reads no file:// URL, and unpacks tar archives on
-Python 3.11 without the filter that keeps their members inside the folder.
+Written by hand because pooch 1.9 neither resumes nor bounds a download, and reads no file:// URL; requests, urllib3 and
+torch.hub leave an answer that ends early for the caller to find.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import tarfile
-import tempfile
-import zipfile
-import zlib
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from filelock import FileLock
-from torch.hub import download_url_to_file
 
+from sliceformer_lab.data.archives import unpack
+from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.files import whole_file
 
 log = logging.getLogger(__name__)
 
 SLOW_LINE = 2e6  # bytes per second, for the estimate that is printed before a download
+SILENCE = 30.0  # seconds without an answer, after which a connection is given up
+SLOWEST = 1000.0  # bytes per second, over SILENCE
+TRIES = 5  # connections for one download, each of which continues the last one
+BLOCK = 1 << 20  # bytes
+TOLERANCE = 0.1  # of the size of a file without a known digest
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class OfficialFile:
     """A file as its owners publish it."""
 
     url: str
-    md5: str  # empty where no official sum is known
+    digest: str  # md5 (32 digits) or sha256 (64) of the whole file; empty where neither is known
     size: int  # bytes, approximately
 
     @property
@@ -51,11 +57,19 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def verify(path: Path, md5: str) -> None:
-    """Raises DataError unless the file has this md5 sum."""
-    if (found := md5_of(path)) != md5:
+def _digest_of(path: Path, like: str) -> str:
+    """The sha256 of a file, or its md5 if `like` is one. Raises DataError if the file is missing."""
+    if len(like) == 32:
+        return md5_of(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(path: Path, digest: str) -> None:
+    """Raises DataError unless the file has this md5 or sha256."""
+    if (found := _digest_of(path, digest)) != digest:
         raise DataError(
-            f"{path} is not the official file (md5 {found}, expected {md5}); delete it to download it again, "
+            f"{path} is not the official file (digest {found}, expected {digest}); delete it to download it again, "
             "or set data.verify=false to use this copy, which results then call unofficial"
         )
 
@@ -70,8 +84,8 @@ def fetch(file: OfficialFile, folder: Path, *, download: bool, check: bool) -> P
         if not download:
             raise DataError(f"{path} is missing and data.download=false; put {file.url} there")
         _download(file, path)
-    elif check and file.md5:
-        verify(path, file.md5)
+    elif check and file.digest:
+        verify(path, file.digest)
     return path
 
 
@@ -81,7 +95,7 @@ def fetch_unpacked(file: OfficialFile, folder: Path, inner: str, *, download: bo
     if not target.is_dir():
         with lock_folder(folder):
             if not target.is_dir():  # another process may have unpacked it meanwhile
-                _unpack(fetch(file, folder, download=download, check=check), target)
+                unpack(fetch(file, folder, download=download, check=check), target)
     return target
 
 
@@ -105,31 +119,103 @@ def unwritable(folder: Path, error: OSError) -> DataError:
     return DataError(f"{folder} cannot be written ({error}); choose another folder by data.root=...")
 
 
+class _BrokenOffError(Exception):
+    """A connection that failed or ended early; another one may continue the download."""
+
+
 def _download(file: OfficialFile, path: Path) -> None:
-    """Downloads to a temporary file, checks it and renames it, so that `path` never holds part of a file."""
+    """Downloads to NAME.part, which a later start continues, checks it and renames it. Raises DataError."""
     minutes = file.size / SLOW_LINE / 60
     log.info(
         f"Downloading {file.url} to {path} ({file.size / 1e6:.1f} MB, {minutes:.1f} min at {SLOW_LINE / 1e6:.0f} MB/s)"
     )
-    with whole_file(path) as unfinished:
+    part = path.with_name(f"{path.name}.part")
+    for attempt in range(1, TRIES + 1):
+        before = _size(part)
         try:
-            download_url_to_file(file.url, str(unfinished))
-        except (OSError, HTTPException) as error:  # URLError is an OSError
-            raise DataError(f"{file.url} cannot be downloaded ({error}); without network, put it at {path}") from error
-        if file.md5 and (found := md5_of(unfinished)) != file.md5:
-            raise DataError(f"{file.url} arrived damaged or changed (md5 {found}, expected {file.md5}); start again")
+            _receive(file, part)
+            break
+        except _BrokenOffError as error:
+            if attempt == TRIES or _size(part) <= before:
+                kept = f"; {part} keeps its {_size(part):,} bytes, and the next start continues it" if part.exists() else ""
+                raise DataError(
+                    f"{file.url} cannot be downloaded ({error}){kept}; without network, put it at {path}"
+                ) from error
+    if fault := _fault(file, part):
+        part.unlink()
+        raise DataError(f"{file.url} arrived damaged or changed ({fault}); start again, or put it at {path}")
+    with part.open("rb+") as content:
+        os.fsync(content.fileno())
+    part.replace(path)
 
 
-def _unpack(archive: Path, target: Path) -> None:
-    """Unpacks a tar or zip archive next to `target` and moves its folder of that name there. Raises DataError."""
-    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.is_file() else 0
+
+
+def _fault(file: OfficialFile, part: Path) -> str | None:
+    """What is wrong with a complete download; None for the official file."""
+    if file.digest:
+        found = _digest_of(part, file.digest)
+        return None if found == file.digest else f"digest {found}, expected {file.digest}"
+    size = _size(part)
+    return None if abs(size - file.size) <= TOLERANCE * file.size else f"{size:,} bytes, expected about {file.size:,}"
+
+
+def _receive(file: OfficialFile, part: Path) -> None:
+    """Appends the rest of a file to `part`. Raises _BrokenOffError, or DataError for an answer that is another file."""
+    done = _size(part)
+    with _answer(file.url, done) as answer:
+        if answer.headers.get_content_type() == "text/html":
+            raise DataError(f"{file.url} answers with a web page instead of the file; open it in a browser to see why")
+        if done and answer.status != 206:  # the server sends the file from its start
+            done = 0
+        length = answer.headers.get("Content-Length")
+        expected = None if length is None else done + int(length)
+        limit = 2 * max(file.size, BLOCK) if expected is None else expected
+        pace = Pace("bytes", expected or file.size, done=done)
+        with part.open("ab" if done else "wb") as content:
+            for block in _blocks(answer):
+                content.write(block)
+                done += len(block)
+                pace.update(done)
+                if done > limit:
+                    raise DataError(f"{file.url} sends more than {limit:,} bytes, expected about {file.size:,}")
+    if expected is not None and done < expected:
+        raise _BrokenOffError(f"the connection ended after {done:,} of {expected:,} bytes")
+
+
+@contextmanager
+def _answer(url: str, done: int) -> Iterator[Any]:
+    """The answer to a request for a file from byte `done` on, or for the whole file. Raises _BrokenOffError."""
+    rest = Request(url, headers={"Range": f"bytes={done}-"} if done else {})
+    try:
         try:
-            if tarfile.is_tarfile(archive):
-                with tarfile.open(archive) as tar:
-                    tar.extractall(temporary, filter="data")
-            else:
-                with zipfile.ZipFile(archive) as packed:
-                    packed.extractall(temporary)
-            (Path(temporary) / target.name).replace(target)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError) as error:
-            raise DataError(f"{archive} is damaged ({error}); delete it and start again") from error
+            answer = urlopen(rest, timeout=SILENCE)
+        except HTTPError as error:
+            if error.code != 416:  # there is no such byte: what was kept is no part of this file
+                raise
+            answer = urlopen(url, timeout=SILENCE)
+    except (OSError, HTTPException) as error:  # URLError and HTTPError are OSErrors
+        raise _BrokenOffError(str(error)) from error
+    with answer:
+        yield answer
+
+
+def _blocks(answer: Any) -> Iterator[bytes]:
+    """The bytes of an answer. Raises _BrokenOffError if none arrive, or too few."""
+    since, received = time.monotonic(), 0
+    while True:
+        try:
+            block = answer.read1(BLOCK)
+        except (OSError, HTTPException) as error:
+            raise _BrokenOffError(str(error)) from error
+        if not block:
+            return
+        yield block
+        received += len(block)
+        seconds = time.monotonic() - since
+        if seconds > SILENCE:
+            if received < SLOWEST * seconds:
+                raise _BrokenOffError(f"{received:,} bytes in {seconds:.0f} seconds")
+            since, received = time.monotonic(), 0

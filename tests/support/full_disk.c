@@ -1,4 +1,7 @@
-/* Preloaded into a process: the n-th write below a folder fails, as on a full disk. Linux only. */
+/* Preloaded into a process: the n-th write below a folder fails, as on a full disk. Linux only.
+ *
+ * With `stays`, later writes fail too, except for as many bytes as deleted files give back.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -133,7 +133,7 @@ class Peptides(SmilesData):
 
     def is_official(self) -> tuple[bool, str]:
         official = all(
-            md5_of(path) == file.md5 for path, file in zip(self._files, (self.table, self.parts), strict=True)
+            md5_of(path) == file.digest for path, file in zip(self._files, (self.table, self.parts), strict=True)
         )
         return official, f"md5 sums {'agree' if official else 'disagree'} with the official files"
 

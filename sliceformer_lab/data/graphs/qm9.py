@@ -26,7 +26,9 @@ class QM9Gap(MoleculeData):
 
     title = "qm9_gap"
     published: ClassVar[OfficialFile] = OfficialFile(
-        "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/qm9.csv", "", 29_900_000
+        "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/qm9.csv",
+        "3e668f8c34e4bc392a90d417a50a5eed3b64b842a817a633024bdc054c68ccb4",
+        29_856_825,
     )
     published_count: ClassVar[int] = 133_885
 

@@ -31,7 +31,9 @@ class ModelNet40(PointData):
         "https://shapenet.cs.stanford.edu/media/modelnet40_normal_resampled.zip", "", 1_710_000_000
     )
     hdf5: ClassVar[OfficialFile] = OfficialFile(
-        "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip", "", 435_000_000
+        "https://shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip",
+        "c9ab8e6dfb16f67afdab25e155c79e59",
+        435_000_000,
     )
     published_sizes: ClassVar[dict[str, int]] = {"train": 9_843, "test": 2_468}
 
