@@ -26,7 +26,9 @@ def unpack(archive: Path, target: Path) -> None:
         except LabError:
             raise
         except Exception as error:  # of tarfile, zipfile and four libraries of compression
-            raise machine_error(error) or DataError(f"{archive} is damaged ({error}); delete it and start again") from error
+            raise machine_error(error) or DataError(
+                f"{archive} is damaged ({error}); delete it and start again"
+            ) from error
         if not (inner := Path(temporary) / target.name).is_dir():
             raise DataError(f"{archive} is not the official archive: it holds no folder {target.name}; replace it")
         inner.replace(target)

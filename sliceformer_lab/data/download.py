@@ -137,7 +137,11 @@ def _download(file: OfficialFile, path: Path) -> None:
             break
         except _BrokenOffError as error:
             if attempt == TRIES or _size(part) <= before:
-                kept = f"; {part} keeps its {_size(part):,} bytes, and the next start continues it" if part.exists() else ""
+                kept = (
+                    f"; {part} keeps its {_size(part):,} bytes, and the next start continues it"
+                    if part.exists()
+                    else ""
+                )
                 raise DataError(
                     f"{file.url} cannot be downloaded ({error}){kept}; without network, put it at {path}"
                 ) from error

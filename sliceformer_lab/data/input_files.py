@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from sliceformer_lab.data.images.folders import ENDINGS as PICTURES
+from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind
@@ -62,11 +62,8 @@ def given_inputs(contents: Sequence[Content | Path], kind: ContentKind) -> Itera
 
 def read_picture(path: Path) -> np.ndarray:
     """The picture in a file, (H, W, 3) uint8. Raises DataError."""
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
-        raise DataError(f"it cannot be read as an image ({error})") from error
+    with open_picture(path) as image:
+        return np.asarray(image.convert("RGB"))
 
 
 def _files(path: Path, endings: set[str], kind: ContentKind) -> Iterator[NewInput]:

@@ -18,12 +18,13 @@ from textwrap import shorten
 from typing import Any, Literal
 
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.errors import DataError, machine_error
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
 RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
+LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
+MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -123,10 +124,15 @@ def ending_of(path: Path) -> str:
 def _content(path: Path) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
+    limit = MOST_TIMES * path.stat().st_size + MOST_BYTES
     try:
-        return gzip.decompress(path.read_bytes())
+        with gzip.open(path) as file:
+            content = file.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged ({error}); replace it") from error
+        raise machine_error(error) or DataError(f"{path} is damaged ({error}); replace it") from error
+    if len(content) > limit:
+        raise DataError(f"{path} unpacks to more than {limit:,} bytes; unpack it and look at it, or replace it")
+    return content
 
 
 def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: bool = True) -> RowsAndErrors:
@@ -148,6 +154,11 @@ def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: boo
                 verb = "names" if header else "has"
                 yield place, DataError(f"{place} has {len(fields)} fields, but line 1 {verb} {len(names)} columns")
     except csv.Error as error:
+        if "field larger" in str(error):
+            raise DataError(
+                f"{path}, line {rows.line_num}: a field has more than {LONGEST_FIELD:,} characters; look for a quote "
+                "that is not closed, or shorten it"
+            ) from error
         raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
 
 
@@ -155,9 +166,12 @@ def _read_json_lines(path: Path) -> RowsAndErrors:
     for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
+            if len(line) > LONGEST_FIELD:
+                yield place, DataError(f"{place} has more than {LONGEST_FIELD:,} characters; shorten it")
+                continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 yield place, DataError(f"{place} is not JSON ({error})")
                 continue
             expected = DataError(f'{place} is not an object such as {{"text": "...", "label": "..."}}')

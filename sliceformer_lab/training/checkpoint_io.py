@@ -20,6 +20,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
         The file is written in its folder: Lightning's own way passes through TMPDIR, which may be smaller.
         """
+        del storage_options
         content = io.BytesIO()  # torch.save would hide the error of a full disk behind one of its own
         torch.save(checkpoint, content)
         path = Path(path)

@@ -34,7 +34,9 @@ class WholeRows(ExperimentWriter):
             self._append(Path(self.metrics_file_path))
         except OSError as error:
             if not self._warned:
-                log.warning(f"{self.metrics_file_path} cannot be written now ({error}); the run goes on and tries again")
+                log.warning(
+                    f"{self.metrics_file_path} cannot be written now ({error}); the run goes on and tries again"
+                )
                 log_traceback(error)
             self._warned = True
         else:

@@ -246,11 +246,25 @@ def test_scalars_reach_the_logger_and_a_picture_the_folder(trained: tuple[Path, 
     assert not list(folder.glob("*.unfinished"))
 
 
-def test_a_model_without_blocks_is_refused(tmp_path: Path) -> None:
+class Hidden(nn.Module):
+    """An encoder without `blocks`."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.inner = encoder
+
+    def forward(self, inputs: Tensor, padding: Padding | None) -> Tensor:
+        tokens: Tensor = self.inner(inputs, padding)
+        return tokens
+
+
+def test_a_model_without_blocks_is_one_warning_and_trains(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = Model()
-    model.encoder = nn.Linear(DIM, DIM)
-    with pytest.raises(ValueError, match=r"Model has no encoder\.blocks"):
-        train(tmp_path, model, Data(), probe(tmp_path), epochs=1)
+    model.encoder = Hidden(model.encoder)
+    train(tmp_path, model, Data(), probe(tmp_path), epochs=2)
+    (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "Model has no encoder.blocks" in warning and "the run goes on" in warning
+    assert not (tmp_path / "spectrum.npz").exists()
 
 
 def test_options_equal_the_signature() -> None:

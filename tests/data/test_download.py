@@ -47,7 +47,7 @@ def test_a_kept_part_of_another_file_is_not_continued(tmp_path: Path) -> None:
 
 def test_connections_that_end_early_are_continued_and_counted(tmp_path: Path) -> None:
     with serving(CONTENT, "cut") as (url, asked):
-        with pytest.raises(DataError, match=r"ended after [\d,]+ of 300,000 bytes\); .*set.bin.part keeps its"):
+        with pytest.raises(DataError, match=r"ended after [\d,]+ of 300,000 bytes\); .*set.bin.part keeps "):
             fetched(url, tmp_path, digest="")
         assert len(asked) == download.TRIES and len(set(asked)) == download.TRIES
     assert (tmp_path / "set.bin.part").read_bytes() == CONTENT[: (tmp_path / "set.bin.part").stat().st_size]

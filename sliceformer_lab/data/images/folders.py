@@ -4,7 +4,6 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +20,7 @@ from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
+from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.loader import SeededLoader
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
@@ -54,23 +54,14 @@ class FileImages:
 
     def decoded(self, position: int) -> Image.Image:
         """One image from its file, in RGB. Raises DataError."""
-        with self._opened(position) as image:
+        with open_picture(self.root / self.files[position]) as image:
             reduce(image, self.shorter_side)
             return image.convert("RGB")
 
     def size(self, position: int) -> tuple[int, int]:
         """Width and height of an image in pixels, from the head of its file. Raises DataError."""
-        with self._opened(position) as image:
+        with open_picture(self.root / self.files[position]) as image:
             return image.size
-
-    @contextmanager
-    def _opened(self, position: int) -> Iterator[Image.Image]:
-        path = self.root / self.files[position]
-        try:
-            with Image.open(path) as image:
-                yield image
-        except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
-            raise DataError(f"{path} cannot be read as an image ({error}); replace or delete it") from error
 
     def place(self, position: int, source: str) -> str:
         """The path in the data folder."""

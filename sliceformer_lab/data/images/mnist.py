@@ -53,7 +53,8 @@ class MNIST(OfficialImages):
 
     def checksums(self) -> dict[Path, str]:
         files = (
-            (self._file(archive), archive.digest, md5) for archive, md5 in zip(self.archives, self.unpacked, strict=True)
+            (self._file(archive), archive.digest, md5)
+            for archive, md5 in zip(self.archives, self.unpacked, strict=True)
         )
         return {path: packed if path.suffix == ".gz" else unpacked for path, packed, unpacked in files}
 

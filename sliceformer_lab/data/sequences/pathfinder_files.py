@@ -9,9 +9,9 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from sliceformer_lab.data.download import unwritable
+from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.sequences.snake_board import SnakeOptions
 from sliceformer_lab.data.sequences.snakes import Snakes
@@ -126,11 +126,8 @@ def read_images(folder: Path, files: list[Path], labels: list[int], size: int) -
 
 
 def _read_pixels(file: Path, size: int) -> np.ndarray:
-    try:
-        with Image.open(file) as image:
-            pixels = np.asarray(image.convert("L"))
-    except (OSError, SyntaxError, ValueError) as error:  # PIL has no error class of its own
-        raise DataError(f"{file} cannot be read as an image ({error}); unpack the archive again") from error
+    with open_picture(file) as image:
+        pixels = np.asarray(image.convert("L"))
     if pixels.shape != (size, size):
         raise DataError(f"{file} has {pixels.shape[0]} x {pixels.shape[1]} pixels, expected {size} x {size}")
     return pixels

@@ -1,0 +1,36 @@
+"""Opens files of pictures. All pictures of data sets and new inputs come through here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image
+
+from sliceformer_lab.errors import DataError, LabError, machine_error
+
+# Pillow clips these to 0..255 on the way to 8 bits, and makes black of NaN. (It scales 16-bit colours by itself.)
+WIDE_MODES = {"I;16": "16 bits", "I;16B": "16 bits", "I;16L": "16 bits", "I": "32 bits", "F": "floating-point numbers"}
+
+
+@contextmanager
+def open_picture(path: Path) -> Iterator[Image.Image]:
+    """The picture in a file, of 8 bits per value. It is decoded when it is first used, inside the context.
+
+    Raises DataError if it cannot be decoded, has too many pixels, or has values that do not fit into 8 bits.
+    """
+    try:
+        with Image.open(path) as image:
+            if image.mode in WIDE_MODES:
+                raise DataError(
+                    f"{path} has grey values of {WIDE_MODES[image.mode]}, of which 8 bits would keep few levels; "
+                    "scale them to 0..255 and save the picture with 8 bits"
+                )
+            yield image
+    except LabError:
+        raise
+    except Exception as error:  # PIL has no error class of its own
+        raise machine_error(error) or DataError(
+            f"{path} cannot be read as an image ({error}); replace or delete it"
+        ) from error
