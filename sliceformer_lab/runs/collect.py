@@ -157,8 +157,8 @@ def _places(folder: Path) -> Iterator[tuple[Path, set[str]]]:
 
 
 def _read(folder: Path, name: str) -> RunRecord:
-    content: object = read_summary(folder)
-    if not isinstance(content, dict) or any(key not in content for key in REQUIRED):
+    content = read_summary(folder)
+    if any(key not in content for key in REQUIRED):
         raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: it lacks {', '.join(REQUIRED)}")
     status = str(content["status"])
     if status == "running" and not _is_held(folder):

@@ -16,6 +16,7 @@ from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.errors import RunFolderError, machine_error
 from sliceformer_lab.runs.files import whole_file, write_text
+from sliceformer_lab.runs.summary_shape import malformed
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
@@ -67,11 +68,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """The content of summary.json. Raises RunFolderError if the file is missing or damaged."""
+    """The content of summary.json. Raises RunFolderError if the file is missing, damaged or malformed."""
     try:
         content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
+    if fault := malformed(content):
+        raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: {fault}")
     return content
 
 
