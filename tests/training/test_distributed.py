@@ -59,7 +59,7 @@ def test_two_processes_share_a_run(sweep: Sweep) -> None:
     folder = sweep.jobs[0]
     found = load_run(folder)
     assert found.summary["status"] == "ok", sweep.errors
-    assert [len(list((folder / name).iterdir())) for name in ("csv", "checkpoints")] == [1, 2]
+    assert [len(list((folder / name).iterdir())) for name in ("csv", "checkpoints")] == [1, 3]
     assert sweep.printed.count("test/accuracy_top5") == 1 and "unused" not in sweep.errors
     assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == 3  # 2 x 64 examples, 3 epochs
     for split in ("val", "test"):

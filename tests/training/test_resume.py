@@ -211,6 +211,8 @@ def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
 ) -> None:
     folder, trace = unfinished_copy(digits, tmp_path), tmp_path / "trace"
     file = folder / "checkpoints" / f"{name}.ckpt"
+    for other in {"last", "previous", "best"} - {name}:
+        (folder / "checkpoints" / f"{other}.ckpt").unlink()
     damage(file, trace)
     damaged = file.read_bytes()
     capfd.readouterr()
@@ -218,6 +220,39 @@ def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
     printed = capfd.readouterr()
     assert f"{file} {sentence}" in printed.err and "Traceback" not in printed.err + printed.out
     assert not trace.exists() and file.read_bytes() == damaged
+
+
+def fill_with_nan(file: Path, trace: Path) -> None:
+    content = read_checkpoint(file)
+    content["state_dict"]["head.weight"].fill_(torch.nan)
+    torch.save(content, file)
+
+
+@pytest.mark.parametrize("damage", [truncate, fill_with_nan, drop_the_model])
+@pytest.mark.parametrize(("damaged", "used"), [(("last",), "previous"), (("last", "previous"), "best")])
+def test_run_goes_on_from_the_newest_checkpoint_that_can_be_used(
+    damage: Callable[[Path, Path], None],
+    damaged: tuple[str, ...],
+    used: str,
+    digits: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = unfinished_copy(digits, tmp_path)
+    files = [folder / "checkpoints" / f"{name}.ckpt" for name in damaged]
+    for file in files:
+        damage(file, tmp_path / "trace")
+    with caplog.at_level("WARNING"):
+        run(load_run(folder).config, folder)
+    assert all(f"{file} " in caplog.text for file in files) and f"going on from {used}.ckpt instead" in caplog.text
+    assert_equal_runs(digits, folder)
+
+
+def test_damaged_summary_does_not_block_a_resume(digits: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(digits, tmp_path / "copy")
+    (folder / "summary.json").write_text('{"status": "ok", "wall_sec')
+    run(load_run(folder).config, folder)
+    assert_equal_runs(digits, folder)
 
 
 def test_evaluation_without_a_finished_epoch_is_refused(digits: Path, tmp_path: Path) -> None:
