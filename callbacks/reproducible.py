@@ -23,7 +23,15 @@ class EpochSeed(Callback):
 
     def __init__(self, context: RunContext) -> None:
         self._seed = context.seed
-        self._to_restore: dict[str, Any] | None = None
+        self._saved: list[dict[str, Any]] | None = None  # the states of all processes in the checkpoint
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Raises RunFolderError if a run is resumed with another number of processes."""
+        if self._saved is not None and len(self._saved) != trainer.world_size:
+            raise RunFolderError(
+                f"trainer.devices: {len(self._saved)} processes trained this run and not {trainer.world_size}; "
+                "with another number each step has other examples, so resume with the same number or start a new run"
+            )
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Seeds python, numpy and torch from (seed, epoch, process). Lightning skips it when it resumes an epoch."""
@@ -32,29 +40,21 @@ class EpochSeed(Callback):
         random.seed(number)
         np.random.seed(number)
         torch.manual_seed(number)
-        self._to_restore = None
+        self._saved = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Restores the states before the first batch of a run that is resumed within an epoch."""
-        if self._to_restore is not None:
-            _restore(self._to_restore)
-            self._to_restore = None
+        if self._saved is not None:
+            _restore(self._saved[trainer.global_rank])
+            self._saved = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Adds the states of all processes."""
         checkpoint["generators"] = of_all_processes(_states())
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the states of this process. Raises RunFolderError if the number of processes has changed."""
-        states = checkpoint.get("generators")
-        if states is None:  # a checkpoint of an earlier version, which was saved between epochs
-            return
-        if len(states) != trainer.world_size:
-            raise RunFolderError(
-                f"trainer.devices: the run was trained by {len(states)} processes and not by {trainer.world_size}; "
-                "with another number each step has other examples, so resume with the same number or start a new run"
-            )
-        self._to_restore = states[trainer.global_rank]
+        """Keeps the states. A checkpoint of an earlier version, which was saved between epochs, has none."""
+        self._saved = checkpoint.get("generators")
 
 
 def _states() -> dict[str, Any]:

@@ -145,7 +145,7 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     last = tmp_path / "checkpoints" / "last.ckpt"
     content = read_checkpoint(last)
     torch.save(content | {"generators": content["generators"] * 2}, last)
-    with pytest.raises(RunFolderError, match="trained by 2 processes and not by 1"):
+    with pytest.raises(RunFolderError, match="2 processes trained this run and not 1"):
         run(small_config(), tmp_path)
 
 
