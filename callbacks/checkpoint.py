@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import time
+from pathlib import Path
+from typing import Any, cast
 
-from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.config.option_types import NonNegative
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.distributed import any_process
+from sliceformer_lab.training.interfaces import TaskModule
 
 
 class Checkpoints(Checkpoint):
@@ -17,21 +25,39 @@ class Checkpoints(Checkpoint):
     In this order the last checkpoint contains the best score, so a resumed run cannot replace the best weights by
     worse ones. Lightning's ModelCheckpoint saves the last checkpoint only when the best one changes, and loses the
     best score when the folder is moved.
+
+    Within an epoch it saves `last.ckpt` every `every_minutes`, and when the Guard has received a signal. The one
+    before is kept as `previous.ckpt`.
     """
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, *, every_minutes: NonNegative = 10.0) -> None:
         self._folder = context.folder / "checkpoints"
         self._monitor = context.monitor
         self._sign = 1.0 if context.monitor_mode == "max" else -1.0
+        self._every_minutes = every_minutes
         self._best: float | None = None  # sign * metric
+        self._saved = 0.0  # time of the last save
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raises ConfigError if the monitored metric needs validation examples and there are none."""
+        self._saved = time.monotonic()
         if self._monitor is not None and not sum(trainer.num_val_batches):
             raise ConfigError(
                 f"{self._monitor} selects the best epoch, but there are no validation examples; choose selection=last, "
                 "selection=best_test, or a data.val_fraction above 0"
             )
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Saves the place within the epoch if that is due."""
+        if not _can_resume_after(trainer, batch_idx):
+            return
+        due = time.monotonic() - self._saved >= 60 * self._every_minutes
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        signalled = any(isinstance(callback, Guard) and callback.signalled for callback in callbacks)
+        if any_process(trainer, due or signalled):
+            self._save_last(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves the checkpoints, except in a dry run."""
@@ -39,10 +65,20 @@ class Checkpoints(Checkpoint):
             return
         if self._monitor is not None and self._improved(float(trainer.callback_metrics[self._monitor])):
             trainer.save_checkpoint(self._folder / "best.ckpt")
-        trainer.save_checkpoint(self._folder / "last.ckpt")
+        self._save_last(trainer)
+
+    def _save_last(self, trainer: Trainer) -> None:
+        """Replaces `last.ckpt` once the new one is whole, and writes the metrics that were logged until now."""
+        for logger in trainer.loggers:
+            logger.save()
+        unfinished = self._folder / "next.ckpt"
+        trainer.save_checkpoint(unfinished)
+        if trainer.is_global_zero:
+            replace_last(unfinished)
+        self._saved = time.monotonic()
 
     def _improved(self, value: float) -> bool:
-        score = self._sign * value
+        score = self._sign * value if math.isfinite(value) else -math.inf
         if self._best is not None and not score > self._best:
             return False
         self._best = score
@@ -55,3 +91,24 @@ class Checkpoints(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the best score."""
         self._best = state_dict["best"]
+
+
+def replace_last(file: Path) -> None:
+    """Makes a whole checkpoint the last one of its folder, and the last one the previous one."""
+    last = file.with_name(LAST)
+    if last.exists():
+        last.replace(file.with_name(PREVIOUS))
+    file.replace(last)
+
+
+def _can_resume_after(trainer: Trainer, batch_idx: int) -> bool:
+    """Whether a run that is resumed after this batch equals an uninterrupted one.
+
+    Not while gradients accumulate, which no checkpoint holds. Not after the last batch of an epoch or of the run:
+    Lightning would leave out the validation that follows. Not on fixed batches, which are no pass of our loaders.
+    """
+    if trainer.fast_dev_run or trainer.overfit_batches:  # type: ignore[attr-defined]
+        return False
+    done, steps = batch_idx + 1, cast(TaskModule, trainer.lightning_module).num_steps
+    in_epoch = done % trainer.accumulate_grad_batches == 0 and done < trainer.num_training_batches
+    return in_epoch and (steps is None or trainer.global_step < steps)

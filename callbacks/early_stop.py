@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -35,7 +36,8 @@ class EarlyStop(Callback):
         """Compares the epoch with the best one."""
         if self._monitor is None or self._monitor not in trainer.callback_metrics:
             return
-        score = self._sign * float(trainer.callback_metrics[self._monitor])
+        value = float(trainer.callback_metrics[self._monitor])
+        score = self._sign * value if math.isfinite(value) else -math.inf
         if self._best is None or score > self._best:
             self._best, self._best_step = score, trainer.global_step
         self._stop_without_improvement(trainer)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.distributed import any_process
 from sliceformer_lab.training.signals import SIGNALS, interrupted
 
 
 class Guard(Callback):
     """Turns a NaN or infinite loss, and SIGINT or SIGTERM during training, into errors that a run records.
 
-    The first signal stops the run after the current batch, so that weights and optimizer state agree; a second signal
+    The first signal stops the run before the next batch, once the checkpoint of its place is saved; a second signal
     stops it at once. Without this, Lightning reports success for a NaN loss and ends on SIGTERM with exit code 0 and
     no checkpoint. In a distributed run all processes raise together; otherwise the others would wait forever.
     """
@@ -36,17 +37,30 @@ class Guard(Callback):
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Raises DivergedError before a NaN or infinite loss changes the weights."""
-        if _any_process(trainer, not loss.isfinite()):
+        if any_process(trainer, not loss.isfinite()):
             raise DivergedError(
                 f"the training loss became {loss.item()} in epoch {trainer.current_epoch}, step {trainer.global_step}; "
                 "the best checkpoint so far is kept; try a lower optim.lr, a warm-up or optim.clip_norm"
             )
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Raises InterruptedRunError if a signal arrived during the batch."""
-        self._stop_after_signal(trainer)
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal has arrived in this process."""
+        return self._received is not None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Raises InterruptedRunError if a signal has arrived, but not while gradients accumulate."""
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            self._stop_after_signal(trainer)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Raises DivergedError for NaN or infinite weights, which would replace those that can be resumed."""
+        weights = checkpoint["state_dict"].values()
+        if any_process(trainer, not all(bool(w.isfinite().all()) for w in weights if w.is_floating_point())):
+            raise DivergedError(
+                f"the weights became NaN or infinite in epoch {trainer.current_epoch}, by step {trainer.global_step}; "
+                "the checkpoints before are kept; try a lower optim.lr, a warm-up or optim.clip_norm"
+            )
 
     def on_validation_batch_end(
         self,
@@ -62,7 +76,7 @@ class Guard(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raises InterruptedRunError if a signal arrived after the last batch; `last.ckpt` is complete by then."""
-        if _any_process(trainer, self._received is not None):
+        if any_process(trainer, self.signalled):
             raise interrupted(self._received or signal.SIGTERM, f" before scoring; continue with resume={self._folder}")
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -73,16 +87,6 @@ class Guard(Callback):
         self._received = number
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
-        if not _any_process(trainer, self._received is not None):
-            return
-        if trainer.checkpoint_callbacks:
-            trainer.save_checkpoint(self._folder / "checkpoints" / "interrupted.ckpt")
-        raise interrupted(
-            self._received or signal.SIGTERM,
-            f" in epoch {trainer.current_epoch}; continue from the last finished epoch with resume={self._folder}",
-        )
-
-
-def _any_process(trainer: Trainer, here: Tensor | bool) -> bool:
-    """Whether a condition holds in at least one process."""
-    return bool(trainer.strategy.reduce_boolean_decision(bool(here), all=False))
+        if any_process(trainer, self.signalled):
+            where = f" in epoch {trainer.current_epoch}, step {trainer.global_step}"
+            raise interrupted(self._received or signal.SIGTERM, f"{where}; continue with resume={self._folder}")

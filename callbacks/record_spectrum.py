@@ -67,7 +67,8 @@ class Spectrum(Callback):
         self._probe = _first_samples(trainer, self.num_samples)
         if self._probe is None:
             log.info("spectrum: not measured, because there is no validation data")
-        self._measure(trainer, model, finished)
+        if self._record is None:
+            self._measure(trainer, model, finished)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measures every `every_n_epochs` epochs."""

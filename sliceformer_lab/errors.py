@@ -65,11 +65,14 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
 
 
 def machine_error(error: BaseException) -> MachineError | None:
-    """The limit of the machine behind an error, found in it or in the errors that it followed from; or None."""
+    """The limit of the machine behind an error, found in it or in the errors that it followed from; or None.
+
+    Any other LabError says more than the limit behind it.
+    """
     found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, MachineError):
-            return found
+    while isinstance(found, Exception):
+        if isinstance(found, LabError):
+            return found if isinstance(found, MachineError) else None
         if sentence := _limit(found):
             return MachineError(sentence)
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)

@@ -17,6 +17,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes, saved_model
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
+from sliceformer_lab.training.distributed import of_all_processes
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -43,6 +44,7 @@ class Task(TaskModule):
         self.predictions: dict[str, Predictions] = {}
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
+        self.train_loss = MeanMetric(nan_strategy="disable")
         self.val_loss, self.test_loss = MeanMetric(nan_strategy="disable"), MeanMetric(nan_strategy="disable")
 
     def keep_options(self, **options: object) -> None:
@@ -61,7 +63,8 @@ class Task(TaskModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(batch), sync_dist=True)
+        self.train_loss.update(loss.detach(), weight=len(batch))
+        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
         self.log("train/batch_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True)
         self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
         return loss
@@ -71,6 +74,24 @@ class Task(TaskModule):
         if self.trainer.is_global_zero and self.num_steps and (fault := self.optim.warmup_fault(self.num_steps)):
             log.warning(f"WARNING: {fault}")
         self._stop_after_last_step()
+
+    def on_train_epoch_start(self) -> None:
+        """Forgets the losses of the epoch before. Lightning skips it when it resumes an epoch."""
+        self.train_loss.reset()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds each process's sum of the training losses of this epoch, and of their weights."""
+        parts = [self.train_loss.mean_value, self.train_loss.weight]
+        checkpoint["train_loss"] = of_all_processes([part.cpu() for part in parts])
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restores this process's sums, which an epoch that is resumed goes on from."""
+        sums = checkpoint.get("train_loss", [])  # none in a checkpoint of an earlier version
+        if self.global_rank < len(sums):
+            total, weight = sums[self.global_rank]
+            self.train_loss.mean_value.copy_(total)
+            self.train_loss.weight.copy_(weight)
+            self.train_loss._update_count = 1
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         """Stops after the last step of the run; Lightning then validates, even within an epoch."""

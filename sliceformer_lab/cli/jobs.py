@@ -24,7 +24,6 @@ from sliceformer_lab.errors import (
     DataWorkerError,
     InterruptedRunError,
     LabError,
-    MachineError,
     machine_error,
 )
 from sliceformer_lab.runs.files import write_text
@@ -100,13 +99,13 @@ def as_lab_error(error: BaseException) -> LabError:
 
     The traceback of a limit of the machine goes to the job's log file, that of an unexpected error to the terminal too.
     """
-    if isinstance(error, LabError) and not isinstance(error, MachineError):
-        return error
-    if isinstance(error, KeyboardInterrupt):
-        return interrupted(signal.SIGINT)
     if limit := machine_error(error):
         log_traceback(error)
         return limit
+    if isinstance(error, LabError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted(signal.SIGINT)
     log.error("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return LabError(f"the job called sys.exit({error.code!r})")

@@ -20,7 +20,15 @@ from pytorch_lightning.trainer.states import TrainerFn
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.cache import content_digest
-from sliceformer_lab.data.loader import PassSampler, SeededLoader, Split, ignore_signals, mixed_seed, return_batch
+from sliceformer_lab.data.loader import (
+    PassSampler,
+    Place,
+    SeededLoader,
+    Split,
+    ignore_signals,
+    mixed_seed,
+    return_batch,
+)
 from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
@@ -206,7 +214,7 @@ class DataModule(LightningDataModule, ABC):
             sampler=PassSampler(
                 split,
                 shuffle=training,
-                step=self._step,
+                place=self._place if training else None,
                 new_seed=self._pass_seed,
                 batch_size=batch_size,
                 pool_share=self.pool_share,
@@ -220,9 +228,12 @@ class DataModule(LightningDataModule, ABC):
             generator=torch.Generator(),
         )
 
-    def _step(self) -> int:
-        """The current optimizer step of the run, which a checkpoint restores."""
-        return self.trainer.global_step if self.trainer else 0
+    def _place(self) -> Place:
+        """The run's current place, which a checkpoint restores."""
+        if self.trainer is None or not self.trainer.training:
+            return Place(0, 0)
+        done = self.trainer.fit_loop.batch_idx + 1  # batches of the current epoch
+        return Place(self.trainer.global_step - done // self.plan.accumulate, done)
 
     def _pass_seed(self, step: int) -> int:
         """The seed of the training pass that starts at an optimizer step."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, islice
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -63,15 +63,22 @@ class Split(Dataset[Batch], ABC):
         return self.__getitems__([row])
 
 
+class Place(NamedTuple):
+    """A place in the training: the optimizer step at which the epoch started, and the batches taken since."""
+
+    first_step: int
+    batches: int
+
+
 class PassSampler(DistributedSampler[int]):
     """This process's share of the examples of a split, in one order per pass.
 
     In training, all processes shuffle alike and drop the examples that do not divide among them; in evaluation, every
     example goes to exactly one process. As a DistributedSampler, it is kept by Lightning under DDP.
-    `new_seed` gives the order of a training pass from the optimizer step at which the pass starts. With
-    `steps_per_epoch`, an epoch of Lightning is this number of steps instead of a pass: it continues the pass that is
-    under way at `step` and takes as many more passes as it needs. Passes then contain whole steps only, as they also do
-    if several batches `accumulate` to a step.
+    `place` says where a training is: an epoch that was interrupted goes on after its last batch. `new_seed` gives the
+    order of a pass from the optimizer step at which it starts. With `steps_per_epoch`, an epoch of Lightning is this
+    number of steps instead of a pass: it continues the pass that is under way and takes as many more passes as it
+    needs. Passes then contain whole steps only, as they also do if several batches `accumulate` to a step.
     With a `pool_share`, the examples of a batch have similar lengths: training sorts a pool of consecutive examples by
     length, cuts it into batches and shuffles the batches; evaluation sorts all examples. A pool holds at most this
     share of the data and at most POOL batches. A pool of all data would put the same examples together in every pass.
@@ -84,7 +91,7 @@ class PassSampler(DistributedSampler[int]):
         split: Split,
         *,
         shuffle: bool,
-        step: Callable[[], int],
+        place: Callable[[], Place] | None,
         new_seed: Callable[[int], int],
         batch_size: int = 1,
         pool_share: float | None = None,
@@ -93,7 +100,7 @@ class PassSampler(DistributedSampler[int]):
     ) -> None:
         rank, world = rank_and_world_size()
         super().__init__(split, num_replicas=world, rank=rank, shuffle=shuffle)
-        self.step, self.new_seed = step, new_seed
+        self.place, self.new_seed, self.batch_size = place, new_seed, batch_size
         self.pool_share, self.lengths = pool_share, None if pool_share is None else split.lengths()
         self.group = batch_size * world  # examples of one batch in every process
         self.per_step = self.group * accumulate
@@ -104,25 +111,26 @@ class PassSampler(DistributedSampler[int]):
                 f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
                 f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"
             )
-        self.steps_per_epoch, self.first_step = steps_per_epoch, 0
+        self.steps_per_epoch, self.first = steps_per_epoch, Place(0, 0)
         epoch = None if steps_per_epoch is None else steps_per_epoch * accumulate * batch_size
         self.share = len(range(rank, self.size, world)) if epoch is None else epoch  # examples of this process
 
     def start_pass(self) -> int:
         """Fix the order of the next examples; returns a seed for all other random choices of the pass."""
-        self.first_step = self.step()
-        return self.new_seed(self.first_step)
+        self.first = self.place() if self.place else Place(0, 0)
+        return self.new_seed(self.first.first_step)
 
     def __iter__(self) -> Iterator[int]:
+        taken = self.first.batches * self.batch_size
         if self.steps_per_epoch is None:
-            return iter(self._pass(self.first_step))
-        return islice(self._passes_from_first_step(), self.share)
+            return iter(self._pass(self.first.first_step)[taken:])
+        return islice(self._passes_from_first_step(), taken, self.share)
 
     def _passes_from_first_step(self) -> Iterator[int]:
-        """This process's examples from `first_step` on, pass after pass."""
+        """This process's examples from the epoch's first step on, pass after pass."""
         steps_per_pass = self.size // self.per_step
-        done = self.first_step % steps_per_pass
-        for first in count(self.first_step - done, steps_per_pass):
+        done = self.first.first_step % steps_per_pass
+        for first in count(self.first.first_step - done, steps_per_pass):
             yield from self._pass(first)[done * self.per_step // self.num_replicas :]
             done = 0
 

@@ -25,6 +25,7 @@ RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
 MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
+LARGEST = 1e18  # of a number to learn; its square is a float32
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -78,8 +79,11 @@ def number_of(place: str, column: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise DataError(f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing") from None
-    if math.isinf(number):
-        raise DataError(f"{place}: {column} is infinite; leave it empty if it is missing")
+    if abs(number) > LARGEST:
+        raise DataError(
+            f"{place}: {column} is {number:g}, beyond the largest number that can be learned ({LARGEST:g}); "
+            "use another unit, or leave it empty if it is missing"
+        )
     return number
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,5 +62,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a whole JSON file or nothing."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    """Writes a whole JSON file or nothing. NaN and infinity, which JSON does not have, become null."""
+    write_text(path, json.dumps(_strict(content), indent=2, allow_nan=False) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    """The value with null in place of NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {key: _strict(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

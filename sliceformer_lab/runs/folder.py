@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,10 @@ if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import torch
     from torch import Tensor
 
+log = logging.getLogger(__name__)
+
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
+LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 
 
 @contextmanager
@@ -109,14 +113,46 @@ def read_metrics(folder: Path) -> pd.DataFrame:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a run that finished without an error."""
-    return (folder / SUMMARY).is_file() and read_summary(folder)["status"] == "ok"
+    """Whether the folder holds a run that finished without an error. A damaged summary says nothing of that."""
+    try:
+        return bool(read_summary(folder).get("status") == "ok")
+    except RunFolderError:
+        return False
 
 
 def checkpoint_file(folder: Path, name: str) -> Path | None:
     """The path FOLDER/checkpoints/NAME.ckpt, or None if there is no such file."""
     file = folder / "checkpoints" / f"{name}.ckpt"
     return file if file.is_file() else None
+
+
+def resumable_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that can be read and holds finite weights: the last, the previous or the best one.
+
+    None if there is no checkpoint. Raises RunFolderError if none of them can be used.
+    """
+    faults: list[str] = []
+    for file in (folder / "checkpoints" / name for name in (LAST, PREVIOUS, BEST)):
+        if not file.is_file():
+            continue
+        try:
+            _check_finite(file)
+        except RunFolderError as error:
+            faults.append(str(error))
+            continue
+        for fault in faults:
+            log.warning(f"WARNING: {fault}; going on from {file.name} instead")
+        return file
+    if faults:
+        raise RunFolderError(f"{faults[0]}; no other checkpoint can be used: delete them to train from the start")
+    return None
+
+
+def _check_finite(file: Path) -> None:
+    """Raises RunFolderError if a checkpoint cannot be read or holds NaN or infinite weights."""
+    weights = read_checkpoint(file)["state_dict"].values()
+    if not all(bool(w.isfinite().all()) for w in weights if w.is_floating_point()):
+        raise RunFolderError(f"{file} holds NaN or infinite weights")
 
 
 def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
@@ -137,9 +173,9 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     except Exception as error:
         raise machine_error(error) or RunFolderError(
             f"{file} cannot be read as a checkpoint ({type(error).__name__}): it is truncated or holds more than "
-            "tensors and plain values; delete it and resume again to train from the start"
+            "tensors and plain values"
         ) from error
-    if "state_dict" not in content:
+    if not isinstance(content, dict) or "state_dict" not in content:
         raise RunFolderError(f"{file} holds no model (no state_dict)")
     return content
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-Scalar = str | int | float | bool | None
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        raise ValueError("should be one value")
+    return value
+
+
+Scalar = Annotated[Any, AfterValidator(_scalar)]  # a union of types would appear in the place of an error
 Number = float | None
 
 
@@ -16,6 +23,13 @@ class _Best(TypedDict, total=False):
     step: int | None
     metric: str | None
     value: Number
+
+
+class _Start(TypedDict, total=False):
+    time: str
+    precision: str
+    status: str
+    seconds: float
 
 
 class _Facts(TypedDict, total=False):
@@ -31,6 +45,7 @@ class _Facts(TypedDict, total=False):
     status: str
     error: str | None
     started: str | None
+    starts: list[_Start]
     seed: int | None
     split_seed: int | None
     tags: list[str]

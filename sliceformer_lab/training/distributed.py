@@ -1,4 +1,4 @@
-"""Arguments and environment of DDP child processes, and their cleanup."""
+"""What the processes of one run share: decisions, states, and the arguments that start them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,40 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 
 from sliceformer_lab.config.compose import conf_folders, search_path
 from sliceformer_lab.config.schema import allowed_too
 
+if TYPE_CHECKING:  # the command line uses this module before it imports torch
+    from pytorch_lightning import Trainer
+    from torch import Tensor
+
+State = TypeVar("State")
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # set by Lightning's launcher
 
 
 def is_first_process() -> bool:
     """Whether this process writes the run folder: a single process, or the first of a distributed run."""
     return int(os.environ.get("LOCAL_RANK", "0")) == 0
+
+
+def any_process(trainer: Trainer, here: Tensor | bool) -> bool:
+    """Whether a condition holds in at least one process. All processes must call it."""
+    return bool(trainer.strategy.reduce_boolean_decision(bool(here), all=False))
+
+
+def of_all_processes(state: State) -> list[State]:
+    """The states of all processes, by their numbers. All processes must call it."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return [state]
+    states: list[State] = [state] * dist.get_world_size()
+    dist.all_gather_object(states, state)
+    return states
 
 
 @contextmanager

@@ -49,8 +49,9 @@ def references(
 ) -> list[Row]:
     """A row for the best constant and for each simple model that suits the data; the strongest model comes last.
 
-    A model that would take more than a tenth of the run's time is stopped. Results are kept in `paths.data`, once per
-    data, split and kind of target. A model that fails has a row with the reason.
+    Together they take at most a tenth of the run's time, the strongest first; a model that takes longer is stopped.
+    Results are kept in `paths.data`, once per data, split and kind of target. A model that fails has a row with the
+    reason.
 
     Raises InterruptedRunError at a signal.
     """
@@ -62,10 +63,10 @@ def references(
     scored: dict[Stage, Tensor] = {
         split: predictions[split]["ids"][:MOST] for split in ("val", "test") if split in predictions
     }
-    rows = [_constant(task, targets, predictions)]
+    rows: list[Row] = []  # the strongest first
     deadline = time.monotonic() + SHARE * run_seconds
     kind = data.content_kind
-    for model in simple_models.simple_models(kind, len(train)) if kind else []:
+    for model in reversed(simple_models.simple_models(kind, len(train)) if kind else []):
         file = folder / f"{_key(config, data, task, model)}.json"
         with suppress(OSError, ValueError):
             rows.append(json.loads(file.read_text(encoding="utf-8")))
@@ -81,7 +82,7 @@ def references(
                 folder.mkdir(parents=True, exist_ok=True)
                 write_json(file, row)
         rows.append(row)
-    return rows
+    return [_constant(task, targets, predictions), *reversed(rows)]
 
 
 def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[Row]) -> list[str]:

@@ -18,11 +18,11 @@ from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
 from sliceformer_lab.errors import DivergedError, InterruptedRunError, LabError, machine_error
 from sliceformer_lab.runs.files import spare_space, write_json
 from sliceformer_lab.runs.folder import (
-    checkpoint_file,
     is_finished,
     load_weights,
     lock_folder,
     read_summary,
+    resumable_checkpoint,
     scored_checkpoint,
     write_config,
 )
@@ -40,7 +40,7 @@ from sliceformer_lab.training.prediction_table import record_predictions, save_p
 from sliceformer_lab.training.references import below_reference, references
 from sliceformer_lab.training.scoring import results, score
 from sliceformer_lab.training.signals import signals_as_errors
-from sliceformer_lab.training.summary import Summary, compare_metrics, print_summary
+from sliceformer_lab.training.summary import RecordPlace, Summary, compare_metrics, print_summary
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,12 @@ def _silence_lightning() -> None:
     """Hides Lightning's tips and progress notes; our own log lines replace them. Its warnings stay."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    hidden = ("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero")
-    for message in (*hidden, "This DataLoader will create", "The `srun` command is available"):
+    hidden = (
+        *("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"),
+        *("This DataLoader will create", "The `srun` command is available"),
+        "resuming from a checkpoint that ended before the epoch ended",  # our loaders go on within a pass
+    )
+    for message in hidden:
         warnings.filterwarnings("ignore", f".*{message}")
 
 
@@ -130,8 +134,8 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     task = build_task(config, data.spec)
     context = run_context(config, folder, task)
     loggers = build_loggers(config, context) if is_first_process() else []
-    trainer = build_trainer(config, context, task, loggers)
-    fit(trainer, task, data, checkpoint_file(folder, "last"))
+    trainer = build_trainer(config, context, task, loggers, summary)
+    fit(trainer, task, data, resumable_checkpoint(folder))
     trained = trainer.global_step
     scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
     metrics = score(trainer, task, data, scored, config["selection"])
@@ -199,10 +203,14 @@ def build_loggers(config: Config, context: RunContext) -> list[Logger]:
     return loggers
 
 
-def build_trainer(config: Config, context: RunContext, task: TaskModule, loggers: list[Logger]) -> pl.Trainer:
+def build_trainer(
+    config: Config, context: RunContext, task: TaskModule, loggers: list[Logger], summary: Summary | None = None
+) -> pl.Trainer:
     """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
     nodes = [node_at(config, f"callbacks.{name}") for name in config["callbacks"]]
-    callbacks = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
+    callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
+    if summary is not None:
+        callbacks.append(RecordPlace(summary))
     node, optim = node_at(config, "trainer"), task.optim
     try:
         trainer: pl.Trainer = node.target(

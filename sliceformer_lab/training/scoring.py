@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
 from sliceformer_lab.training.advice import warnings_of
@@ -24,13 +26,17 @@ def score(
 ) -> dict[str, float]:
     """Validation and test metrics at a checkpoint (None: the current weights); the task keeps the predictions.
 
-    If the test set also selected the epoch, the names of its metrics say so.
+    If the test set also selected the epoch, the names of its metrics say so. Raises DivergedError for a loss that is
+    NaN or infinite.
     """
     metrics: dict[str, float] = {}
     test_suffix = "_best_test_epoch" if selection == "best_test" else ""
     for evaluate, suffix in ((trainer.validate, ""), (trainer.test, test_suffix)):
         evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
+    for name, value in metrics.items():
+        if name.startswith(("val/loss", "test/loss")) and not math.isfinite(value):
+            raise DivergedError(f"{name} is {value} at the scored checkpoint; try a lower optim.lr or optim.clip_norm")
     return metrics
 
 

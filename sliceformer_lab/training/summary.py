@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pytorch_lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 
@@ -37,12 +38,21 @@ class Summary:
         self._folder = folder
         self._started = time.perf_counter()
         earlier = _recorded(folder)  # by earlier starts, if the run was resumed
-        self._earlier_seconds = float(earlier.get("wall_seconds", 0.0))
+        starts = _earlier_starts(earlier)
+        self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        self._start: dict[str, Any] = {"time": now, "precision": config["trainer"]["precision"]}
+        if starts and starts[-1].get("precision", self._start["precision"]) != self._start["precision"]:
+            log.warning(
+                f"WARNING: trainer.precision={self._start['precision']} continues a run that was trained with "
+                f"{starts[-1]['precision']}; the result is not that of one uninterrupted run (starts in {SUMMARY})"
+            )
         self.content: dict[str, Any] = {
             "name": run_name(config, folder),
             **config["names"],
             "status": "running",
-            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "started": now,
+            "starts": [*starts, self._start],
             "seed": config["seed"],
             "split_seed": config["data"].get("split_seed"),
             "tags": config["tags"],
@@ -64,7 +74,18 @@ class Summary:
         """Adds facts and writes the file."""
         self.content |= facts
         self.content["wall_seconds"] = round(self.seconds(), 2)
+        self._start |= {"status": self.content["status"], "seconds": round(self.seconds() - self._earlier_seconds, 2)}
         write_json(self._folder / SUMMARY, self.content)
+
+    def train_from(self, step: int, processes: int) -> None:
+        """Records where the training of this start begins."""
+        self._start |= {"from_step": step, "processes": processes}
+        self.update()
+
+    def trained_to(self, step: int) -> None:
+        """Records a saved checkpoint, so that a killed run keeps the time it took until then."""
+        self._start["to_step"] = step
+        self.update()
 
     def seconds(self) -> float:
         """The run's time so far, with that of earlier starts."""
@@ -94,6 +115,23 @@ class Summary:
         """The metrics of the strongest reference."""
         scores = [row["metrics"] for row in self.content.get("references", []) if "metrics" in row]
         return scores[-1] if scores else {}
+
+
+class RecordPlace(Callback):
+    """Records in a run's summary where its training starts and what its checkpoints hold."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Records the first step."""
+        del pl_module
+        self._summary.train_from(trainer.global_step, trainer.world_size)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Records the step of a checkpoint."""
+        del pl_module, checkpoint
+        self._summary.trained_to(trainer.global_step)
 
 
 def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
@@ -180,6 +218,15 @@ def _options(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The options of each node."""
     nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
     return {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes}
+
+
+def _earlier_starts(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The starts that a summary records; one that is still running was killed. Older summaries have one time only."""
+    if not summary:
+        return []
+    only = {"time": summary.get("started"), "status": summary.get("status")}
+    starts: list[dict[str, Any]] = summary.get("starts") or [only | {"seconds": summary.get("wall_seconds", 0.0)}]
+    return [start | ({"status": "killed"} if start.get("status") == "running" else {}) for start in starts]
 
 
 def _recorded(folder: Path) -> dict[str, Any]:

@@ -118,7 +118,8 @@ def test_unparsable_smiles_raise_an_error_by_option(tmp_path: Path, row: str, me
     ("rows", "options", "message"),
     [
         (["CCO,x"], {}, "line 2: target is 'x', not a number"),
-        (["CCO,inf"], {}, "target is infinite"),
+        (["CCO,inf"], {}, "line 2: target is inf, beyond the largest number"),
+        (["CCO,1", "CC,-1e39"], {}, "line 3: target is -1e\\+39, beyond the largest number"),
         (["CCO,1"], {"targets": ("gap",)}, "no column 'gap'; data.targets can be one of smiles, target"),
         (["CCO,1"], {"smiles_column": "SMILES"}, "data.smiles_column can be one of"),
         (["C1CC,1"], {}, "none of 1 graphs can be used"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from support.runs import SMALL
+from support.runs import SMALL, assert_equal_runs
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
@@ -59,7 +59,7 @@ def test_two_processes_share_a_run(sweep: Sweep) -> None:
     folder = sweep.jobs[0]
     found = load_run(folder)
     assert found.summary["status"] == "ok", sweep.errors
-    assert [len(list((folder / name).iterdir())) for name in ("csv", "checkpoints")] == [1, 2]
+    assert [len(list((folder / name).iterdir())) for name in ("csv", "checkpoints")] == [1, 3]
     assert sweep.printed.count("test/accuracy_top5") == 1 and "unused" not in sweep.errors
     assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == 3  # 2 x 64 examples, 3 epochs
     for split in ("val", "test"):
@@ -75,8 +75,11 @@ def test_all_processes_stop_at_a_bad_loss(sweep: Sweep) -> None:
     assert read_summary(sweep.jobs[1])["status"] == "diverged"
 
 
-def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
-    process = start(tmp_path, "optim.epochs=100000")
+def test_all_processes_stop_when_the_first_is_signalled_and_go_on_within_the_epoch(tmp_path: Path) -> None:
+    options = ("optim.epochs=20", "data.batch_size=8", "encoder.dropout=0.1", "reference=null")  # 8 steps an epoch
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    other = start(tmp_path, *options, f"hydra.run.dir={whole}")
+    process = start(tmp_path, *options, f"hydra.run.dir={stopped}")
     for line in process.stdout or ():
         if line.startswith("epoch 1/"):
             break
@@ -84,5 +87,11 @@ def test_all_processes_stop_when_the_first_is_signalled(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=LONGEST)  # ends only when the other process has closed its output, too
     assert process.returncode == 143 and "Traceback" not in errors
     assert errors.count("stopped by SIGTERM") == 1
-    (summary,) = tmp_path.rglob("summary.json")
-    assert read_summary(summary.parent)["status"] == "interrupted"
+    assert read_summary(stopped)["status"] == "interrupted"
+    resumed = subprocess.run(
+        [sys.executable, "-m", "sliceformer_lab", f"resume={stopped}"], text=True, capture_output=True, timeout=LONGEST
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    other.communicate(timeout=LONGEST)
+    assert read_summary(stopped)["starts"][1]["from_step"] > 0
+    assert_equal_runs(whole, stopped)

@@ -100,21 +100,6 @@ def test_signal_ends_a_run_in_every_phase(
     assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
 
 
-def test_signal_in_training_stops_after_the_batch_and_saves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = ImageClassification.training_step
-
-    def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
-        if self.trainer.global_step == 3:
-            send(signal.SIGTERM)
-        return step(self, batch, batch_idx)
-
-    monkeypatch.setattr(ImageClassification, "training_step", signalling)
-    with pytest.raises(InterruptedRunError, match=r"in epoch 1; continue from the last finished epoch with resume="):
-        run(small_config(), tmp_path)
-    assert read_checkpoint(tmp_path / "checkpoints" / "interrupted.ckpt")["global_step"] == 4
-    assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["global_step"] == 2
-
-
 def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
         send(signal.SIGINT)

@@ -18,6 +18,7 @@ from support.runs import assert_equal_runs, small_config
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.run import run
@@ -139,6 +140,32 @@ def test_time_of_all_starts_is_summed(digits: Path, tmp_path: Path) -> None:
     assert read_summary(folder)["wall_seconds"] > before + 0.1
 
 
+def test_resume_with_another_precision_is_recorded_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_train_epoch_start", lambda t, _: t.current_epoch == 1)
+        with pytest.raises(StoppedError):
+            run(small_config(), tmp_path)
+    with caplog.at_level("WARNING"):
+        run(small_config("trainer.precision=bf16-mixed"), tmp_path)
+    assert "trainer.precision=bf16-mixed continues a run that was trained with 32-true" in caplog.text
+    starts = read_summary(tmp_path)["starts"]
+    assert [start["precision"] for start in starts] == ["32-true", "bf16-mixed"]
+    assert [(start["from_step"], start["status"]) for start in starts] == [(0, "failed"), (2, "ok")]
+
+
+def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config("callbacks=default", "callbacks.spectrum.every_n_epochs=2", "optim.epochs=3")
+    for epoch in (1, 2):
+        with monkeypatch.context() as patch:
+            stop_in(patch, "on_train_epoch_start", lambda t, _, epoch=epoch: t.current_epoch == epoch)
+            with pytest.raises(StoppedError):
+                run(config, tmp_path)
+    run(config, tmp_path)
+    assert ProbeRecord.load(tmp_path / "spectrum.npz").epochs.tolist() == [-1, 1, 2]
+
+
 def test_finished_run_does_not_change(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(digits)
     assert main([f"resume={digits}"]) == 0
@@ -211,6 +238,8 @@ def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
 ) -> None:
     folder, trace = unfinished_copy(digits, tmp_path), tmp_path / "trace"
     file = folder / "checkpoints" / f"{name}.ckpt"
+    for other in {"last", "previous", "best"} - {name}:
+        (folder / "checkpoints" / f"{other}.ckpt").unlink()
     damage(file, trace)
     damaged = file.read_bytes()
     capfd.readouterr()
@@ -218,6 +247,39 @@ def test_unusable_checkpoint_is_refused_in_a_sentence_and_never_executed(
     printed = capfd.readouterr()
     assert f"{file} {sentence}" in printed.err and "Traceback" not in printed.err + printed.out
     assert not trace.exists() and file.read_bytes() == damaged
+
+
+def fill_with_nan(file: Path, trace: Path) -> None:
+    content = read_checkpoint(file)
+    content["state_dict"]["head.weight"].fill_(torch.nan)
+    torch.save(content, file)
+
+
+@pytest.mark.parametrize("damage", [truncate, fill_with_nan, drop_the_model])
+@pytest.mark.parametrize(("damaged", "used"), [(("last",), "previous"), (("last", "previous"), "best")])
+def test_run_goes_on_from_the_newest_checkpoint_that_can_be_used(
+    damage: Callable[[Path, Path], None],
+    damaged: tuple[str, ...],
+    used: str,
+    digits: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = unfinished_copy(digits, tmp_path)
+    files = [folder / "checkpoints" / f"{name}.ckpt" for name in damaged]
+    for file in files:
+        damage(file, tmp_path / "trace")
+    with caplog.at_level("WARNING"):
+        run(load_run(folder).config, folder)
+    assert all(f"{file} " in caplog.text for file in files) and f"going on from {used}.ckpt instead" in caplog.text
+    assert read_summary(folder)["metrics"] == read_summary(digits)["metrics"]
+
+
+def test_damaged_summary_does_not_block_a_resume(digits: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(digits, tmp_path / "copy")
+    (folder / "summary.json").write_text('{"status": "ok", "wall_sec')
+    run(load_run(folder).config, folder)
+    assert_equal_runs(digits, folder)
 
 
 def test_evaluation_without_a_finished_epoch_is_refused(digits: Path, tmp_path: Path) -> None:

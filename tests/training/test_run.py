@@ -44,7 +44,7 @@ def test_folder_holds_all_files(finished: Path) -> None:
     pictures = {"curves.png", "spectrum.png", "confusion.png", "mistakes.png"}
     files = {"summary.json", "config.yaml", "predictions.npz", "spectrum.npz", *pictures}
     assert files <= {file.name for file in finished.iterdir()}
-    assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert {file.name for file in (finished / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt", "previous.ckpt"}
     for name in pictures:
         assert (finished / name).read_bytes().startswith(b"\x89PNG")
 

@@ -1,0 +1,102 @@
+"""NaN and infinite values never reach a checkpoint, never select one, and end a run as diverged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from support.runs import assert_equal_runs, small_config
+from torch import Tensor
+
+from sliceformer_lab.callbacks.checkpoint import Checkpoints
+from sliceformer_lab.callbacks.early_stop import EarlyStop
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.errors import DivergedError
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.tasks.image import ImageClassification
+from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.run import run
+
+
+def spoil_gradients(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Makes a gradient NaN in an optimizer step; its loss is finite."""
+
+    def spoiling(self: Guard, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
+        if trainer.global_step == step:
+            module.head.weight.grad.fill_(torch.nan)
+
+    monkeypatch.setattr(Guard, "on_before_optimizer_step", spoiling, raising=False)
+
+
+@pytest.mark.parametrize("selection", ["best_val", "last"])
+@pytest.mark.parametrize("step", [1, 3], ids=["end of the first epoch", "last step of the run"])
+def test_weights_that_became_nan_end_the_run_as_diverged_and_are_not_saved(
+    step: int, selection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(f"selection={selection}", "reference=null")
+    with monkeypatch.context() as patch:
+        spoil_gradients(patch, step)
+        with pytest.raises(DivergedError, match=f"the weights became NaN or infinite in epoch {step // 2}"):
+            run(config, tmp_path / "spoiled")
+    assert read_summary(tmp_path / "spoiled")["status"] == "diverged"
+    for file in (tmp_path / "spoiled" / "checkpoints").glob("*"):
+        assert all(bool(w.isfinite().all()) for w in read_checkpoint(file)["state_dict"].values())
+    run(config, tmp_path / "whole")
+    run(config, tmp_path / "spoiled")
+    if selection == "best_val":
+        assert_equal_runs(tmp_path / "whole", tmp_path / "spoiled")
+    assert read_summary(tmp_path / "whole")["metrics"] == read_summary(tmp_path / "spoiled")["metrics"]
+
+
+def test_an_infinite_loss_of_the_scored_checkpoint_is_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def infinite(self: ImageClassification, output: Tensor, target: Tensor) -> Tensor:
+        return output.sum() * torch.inf
+
+    monkeypatch.setattr(ImageClassification, "evaluation_loss", infinite)
+    with pytest.raises(DivergedError, match=r"val/loss is (inf|nan|-inf) at the scored checkpoint"):
+        run(small_config("selection=last", "reference=null"), tmp_path)
+    assert read_summary(tmp_path)["status"] == "diverged"
+
+
+def test_a_score_that_is_nan_is_worse_than_any_other(tmp_path: Path) -> None:
+    callback = Checkpoints(RunContext(folder=tmp_path, seed=0, monitor="val/mae", monitor_mode="min"))
+    scores = (float("nan"), 3.0, float("nan"), float("-inf"), float("inf"), 2.0, 2.5)
+    assert [callback._improved(score) for score in scores] == [True, True, False, False, False, True, False]
+
+
+def test_early_stopping_waits_from_the_last_finite_score(tmp_path: Path) -> None:
+    class Module:
+        num_steps = 1000
+
+    class Fake:
+        lightning_module, is_global_zero, should_stop = Module(), False, False
+        global_step = 0
+
+        def __init__(self) -> None:
+            self.callback_metrics: dict[str, Tensor] = {}
+
+    stop = EarlyStop(RunContext(folder=tmp_path, seed=0, monitor="val/auc", monitor_mode="max"), patience_share=0.3)
+    trainer = Fake()
+    for step, score in ((100, float("nan")), (200, 0.5), (300, float("nan")), (450, 0.4)):
+        trainer.global_step, trainer.callback_metrics = step, {"val/auc": torch.tensor(score)}
+        stop.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+        assert not trainer.should_stop
+    trainer.global_step = 500
+    stop.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]
+    assert trainer.should_stop
+
+
+def test_json_files_hold_null_in_place_of_nan_and_infinity(tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    write_json(file, {"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": (float("-inf"), "nan")}})
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    found = json.loads(file.read_text(), parse_constant=refuse)
+    assert found == {"a": None, "b": [1.5, None], "c": {"d": [None, "nan"]}}

@@ -1,0 +1,190 @@
+"""A run that is stopped at any step goes on from there, and equals an uninterrupted run bit by bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from support import official_files, official_graphs, official_points
+from support.runs import assert_equal_runs, small_config
+
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.errors import InterruptedRunError, RunFolderError
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training.run import run
+
+EVERY_STEP = "callbacks.checkpoints.every_minutes=0"
+NOISE = ("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "trainer.log_every_n_steps=1")
+STEPS = ("optim.epochs=null", "optim.steps=12", "optim.val_every=5", "data.batch_size=16", *NOISE)
+
+
+class StoppedError(Exception):
+    """The error with which the tests stop a run."""
+
+
+class Small(NamedTuple):
+    """What writes a task's files into a folder, and the options of a short run on them."""
+
+    write: Callable[[Path], object]
+    options: tuple[str, ...]
+
+
+RUNS = {
+    "pictures": Small(
+        official_files.cifar10,
+        ("task=cifar10", "data.verify=false", "data.num_workers=2", "data.batch_size=16", "task.mixup=0.4"),
+    ),
+    "texts of similar lengths": Small(
+        official_files.texts,
+        ("task=text_csv", "data.file=${data.root}/texts.csv", "data.bucket=true", "data.batch_size=8"),
+    ),
+    "molecules": Small(
+        official_graphs.molecules,
+        ("task=molecule_csv", "data.file=${data.root}/molecules.csv", "data.processes=1", "data.batch_size=8"),
+    ),
+    "clouds": Small(
+        official_points.point_folder,
+        ("task=point_folder", "data.num_points=16", "data.processes=1", "data.batch_size=4"),
+    ),
+}
+
+
+def config_of(name: str, root: Path, *more: str) -> dict[str, Any]:
+    """The configuration of a short run on small files of a kind, written at the first call."""
+    small, files = RUNS[name], root / name.split()[0]
+    if not files.exists():
+        small.write(files)
+    places = (f"data.root={files}", f"paths.data={root / 'cache'}", "reference=null", "data.limit_train=null")
+    return small_config("encoder=tiny", *small.options, *places, "optim=adam_cosine", "optim.epochs=2", *NOISE, *more)
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, epoch: int, batch: int) -> None:
+    """Makes the Guard of later runs raise StoppedError at the start of a batch."""
+
+    def stopping(self: Guard, trainer: Trainer, module: LightningModule, data: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, batch_idx) == (epoch, batch):
+            raise StoppedError
+
+    monkeypatch.setattr(Guard, "on_train_batch_start", stopping)
+
+
+def stopped_and_resumed(config: dict[str, Any], folder: Path, epoch: int, batch: int) -> dict[str, Any]:
+    """The summary of a run that saved every step, was stopped at the start of a batch, and went on."""
+    every_step = config | {
+        "callbacks": config["callbacks"] | {"checkpoints": config["callbacks"]["checkpoints"] | {"every_minutes": 0}}
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, epoch, batch)
+        with pytest.raises(StoppedError):
+            run(every_step, folder)
+    run(every_step, folder)
+    return read_summary(folder)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    config = config_of(name, tmp_path)
+    run(config, tmp_path / "whole")
+    summary = stopped_and_resumed(config, tmp_path / "stopped", 1, 2)
+    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+    first, second = summary["starts"]
+    assert first["status"] == "failed" and first["to_step"] == second["from_step"] > 0
+    assert second["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "saved"),
+    [
+        (("optim.accumulate=2", "data.batch_size=16"), 3, 5),  # 8 batches an epoch: the third one is not a whole step
+        (STEPS, 4, 9),  # the second stretch of five steps
+        ((*STEPS, "optim.accumulate=2"), 4, 7),
+        (("task.mixup=0.4", "data.batch_size=16"), 1, 9),
+    ],
+    ids=["accumulation", "steps", "steps and accumulation", "first batch of an epoch"],
+)
+def test_place_in_an_epoch_is_a_whole_step(options: tuple[str, ...], batch: int, saved: int, tmp_path: Path) -> None:
+    config = small_config(*NOISE, "reference=null", *options)
+    run(config, tmp_path / "whole")
+    summary = stopped_and_resumed(config, tmp_path / "stopped", 1, batch)
+    assert summary["starts"][1]["from_step"] == saved
+    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_signal_saves_the_place_and_the_run_goes_on_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(*NOISE, "data.batch_size=16", "reference=null")
+    run(config, tmp_path / "whole")
+    receive = Guard.on_before_backward
+
+    def signalled(self: Guard, trainer: Trainer, module: LightningModule, loss: Any) -> None:
+        if trainer.global_step == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+        receive(self, trainer, module, loss)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "on_before_backward", signalled)
+        with pytest.raises(InterruptedRunError, match="in epoch 1, step 11; continue with resume="):
+            run(config, tmp_path / "stopped")
+    assert read_checkpoint(tmp_path / "stopped" / "checkpoints" / "last.ckpt")["global_step"] == 11
+    run(config, tmp_path / "stopped")
+    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 1, 0)
+        with pytest.raises(StoppedError):
+            run(small_config(), tmp_path)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    content = read_checkpoint(last)
+    torch.save(content | {"generators": content["generators"] * 2}, last)
+    with pytest.raises(RunFolderError, match="2 processes trained this run and not 1"):
+        run(small_config(), tmp_path)
+
+
+KILLS = 100  # of runs in random moments
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_in_random_moments_change_nothing(tmp_path: Path) -> None:
+    config = small_config(*NOISE, EVERY_STEP, "data.batch_size=16", "reference=null", "task.mixup=0.4")
+    run(config, tmp_path / "whole")
+    started = time.monotonic()
+    run(config, tmp_path / "timed")  # without what is imported at the first call
+    seconds = time.monotonic() - started
+    generator, killed, finished = random.Random(0), 0, 0
+    while killed < KILLS:
+        folder = tmp_path / f"run {finished}"
+        process = os.fork()
+        if not process:
+            _run_and_leave(config, folder)
+        time.sleep(generator.uniform(0.05, 0.85) * seconds)
+        os.kill(process, signal.SIGKILL)
+        _, status = os.waitpid(process, 0)
+        killed += os.WIFSIGNALED(status)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0
+            assert_equal_runs(tmp_path / "whole", folder)
+            assert read_summary(folder)["status"] == "ok"
+            finished += 1
+    assert finished >= 3, "the kills came too early to let a run end"
+
+
+def _run_and_leave(config: dict[str, Any], folder: Path) -> None:
+    """Runs in a forked process, which must not return to pytest."""
+    code = 1
+    try:
+        with (folder.parent / f"{folder.name}.log").open("a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            run(config, folder)
+        code = 0
+    finally:
+        os._exit(code)
