@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 
 def _scalar(value: Any) -> Any:
@@ -18,65 +17,62 @@ Scalar = Annotated[Any, AfterValidator(_scalar)]  # a union of types would appea
 Number = float | None
 
 
-class _Best(TypedDict, total=False):
-    epoch: int | None
-    step: int | None
-    metric: str | None
-    value: Number
+class _Best(BaseModel, strict=True):
+    epoch: int | None = None
+    step: int | None = None
+    metric: str | None = None
+    value: Number = None
 
 
-class _Start(TypedDict, total=False):
-    time: str
-    precision: str
-    status: str
-    seconds: float
+class _Start(BaseModel, strict=True):
+    time: str = ""
+    precision: str = ""
+    status: str = ""
+    seconds: float = 0.0
 
 
-class _Facts(TypedDict, total=False):
+class _Facts(BaseModel, strict=True):
     """The facts that this package reads; any of them may be missing, and others may be there."""
 
-    name: str
-    task: str
-    attention: str
-    recipe: str | None
-    experiment: str | None
-    study: str | None
-    scale: str | None
-    status: str
-    error: str | None
-    started: str | None
-    starts: list[_Start]
-    seed: int | None
-    split_seed: int | None
-    tags: list[str]
-    published: dict[str, Scalar] | None
-    budget: str | None
-    options: dict[str, dict[str, Any]]
-    choices: list[dict[str, Any]]
-    machine: dict[str, Scalar]
-    versions: dict[str, str]
-    git_commit: str | None
-    command: list[str]
-    wall_seconds: float
-    protocol: dict[str, Scalar]
-    best: _Best
-    metrics: dict[str, Number]
-    chance: Number
-    warnings: list[str]
-    parameters: int | None
-    cost_per_sample: dict[str, Number]
-    samples_per_second: Number
-    peak_memory_gb: Number
-    references: list[dict[str, Any]]
-
-
-_FACTS = TypeAdapter(_Facts)
+    name: str = ""
+    task: str = ""
+    attention: str = ""
+    recipe: str | None = None
+    experiment: str | None = None
+    study: str | None = None
+    scale: str | None = None
+    status: str = ""
+    error: str | None = None
+    started: str | None = None
+    starts: list[_Start] = []
+    seed: int | None = None
+    split_seed: int | None = None
+    tags: list[str] = []
+    published: dict[str, Scalar] | None = None
+    budget: str | None = None
+    options: dict[str, dict[str, Any]] = {}
+    choices: list[dict[str, Any]] = []
+    machine: dict[str, Scalar] = {}
+    versions: dict[str, str] = {}
+    git_commit: str | None = None
+    command: list[str] = []
+    wall_seconds: float = 0.0
+    protocol: dict[str, Scalar] = {}
+    best: _Best = _Best()
+    metrics: dict[str, Number] = {}
+    chance: Number = None
+    warnings: list[str] = []
+    parameters: int | None = None
+    cost_per_sample: dict[str, Number] = {}
+    samples_per_second: Number = None
+    peak_memory_gb: Number = None
+    references: list[dict[str, Any]] = []
 
 
 def malformed(content: object) -> str | None:
     """What is wrong with the content of a summary.json, in a few words; None if it can be read."""
     try:
-        _FACTS.validate_python(content, strict=True)
+        _Facts.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"

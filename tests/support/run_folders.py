@@ -22,7 +22,13 @@ NODES: dict[str, dict[str, Any]] = {
     "block": {"norm": "layernorm"},
     "attention": {"group_size": 2, "order": "ascend"},
     "optim": {"lr": 0.002, "epochs": 12},
-    "trainer": {"accelerator": "cpu", "devices": 1, "fast_dev_run": False, "limit_val_batches": None},
+    "trainer": {
+        "accelerator": "cpu",
+        "devices": 1,
+        "precision": "32-true",
+        "fast_dev_run": False,
+        "limit_val_batches": None,
+    },
 }
 CONTENT: dict[str, Any] = {  # the facts that a summary gains when its run finishes
     "status": "ok",
