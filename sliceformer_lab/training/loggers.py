@@ -24,7 +24,8 @@ from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.observers import Observer, warn_of
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
-START_SECONDS, UPLOAD_SECONDS = 30.0, 120.0  # that a run waits for the server, when it starts and when it ends
+# Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
+ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
 STEP, EPOCH = "trainer/global_step", "epoch"
 # The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
 X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
@@ -260,7 +261,7 @@ def has_key() -> bool:
 def server_answers() -> bool:
     """Whether the server, or the proxy of the environment in front of it, answers a request in time."""
     try:
-        with urlopen(server_url(), timeout=5):
+        with urlopen(server_url(), timeout=ANSWER_SECONDS):
             return True
     except HTTPError:
         return True

@@ -1,0 +1,174 @@
+"""Observers of a run that fail: one warning each, and the run ends as without them."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import wandb
+from pytorch_lightning.loggers import TensorBoardLogger
+from support.runs import small_config
+
+from sliceformer_lab.callbacks.record_spectrum import Spectrum
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.measures import plots
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training import loggers
+from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.metrics_file import MetricsFile
+from sliceformer_lab.training.observers import Observer
+from sliceformer_lab.training.run import run
+
+
+def test_failing_observers_are_a_warning_each_and_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of luck\nand more lines")
+
+    monkeypatch.setattr(Spectrum, "_record_of", fail)
+    monkeypatch.setattr(plots, "plot_curves", fail)
+    monkeypatch.setattr(TensorBoardLogger, "save", fail)
+    options = ("callbacks=default", "pictures=true", "logger=tensorboard", "reference=null", "optim.epochs=1")
+    run(small_config(*options), tmp_path / "run")
+    assert read_summary(tmp_path / "run")["status"] == "ok"
+    warnings = [record.message for record in caplog.records if "the run goes on without it" in record.message]
+    assert sorted(warning.partition(" stopped (RuntimeError: out of luck);")[0] for warning in warnings) == [
+        "curves.png",
+        "the logger TensorBoardLogger",
+        "the spectrum",
+    ]
+
+
+def test_a_logger_that_cannot_start_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("no server")
+
+    monkeypatch.setattr(TensorBoardLogger, "log_hyperparams", fail)
+    run(small_config("logger=tensorboard", "reference=null", "optim.epochs=1"), tmp_path)
+    assert read_summary(tmp_path)["status"] == "ok"
+    assert "tensorboard_logger stopped (ConnectionError: no server); the run goes on without it" in caplog.text
+
+
+def test_a_signal_passes_an_observer() -> None:
+    def stop() -> None:
+        raise InterruptedRunError("stopped by SIGTERM", 15)
+
+    with pytest.raises(InterruptedRunError):
+        Observer("a picture").run(stop)
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Lets this process write files of at most `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_rows_of_metrics_that_cannot_be_written_are_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger, file = MetricsFile(tmp_path), tmp_path / "csv" / "version_0" / "metrics.csv"
+    logger.log_metrics({"loss": 0.5}, step=0)
+    logger.save()
+    before = file.read_bytes()
+    with room_for(len(before) + 3):
+        for step in (1, 2):
+            logger.log_metrics({"loss": 0.25}, step=step)
+            logger.save()
+            assert file.read_bytes() == before, "half a row is no row"
+        logger.log_metrics({"loss": 0.125, "accuracy": 1.0}, step=3)  # a new column: the whole file is written again
+        logger.save()
+        assert file.read_bytes() == before
+    logger.log_metrics({"loss": 0.0625}, step=4)
+    logger.save()
+    table = pd.read_csv(file)
+    assert table["step"].tolist() == [0, 1, 2, 3, 4] and table["accuracy"].notna().sum() == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_checkpoints_do_not_pass_through_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.ones(2)}}, tmp_path / "new" / "last.ckpt")
+    assert read_checkpoint(tmp_path / "new" / "last.ckpt")["state_dict"]["a"].tolist() == [1, 1]
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A W&B server for which every key is wrong."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(401)
+        self.end_headers()
+        self.wfile.write(b'{"errors": [{"message": "user is not logged in"}]}')
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+def opened(folder: Path) -> str:
+    """The mode of a W&B run in a folder."""
+    options: dict[str, Any] = {"job_type": "train", "project": "p", "entity": None, "offline": None, "group": "g"}
+    one = loggers.open_run(folder, "name", **options, tags=[], config={})
+    offline = bool(one.settings._offline)
+    one.finish()
+    return "offline" if offline else "online"
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staging"))
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("key")
+def test_a_wrong_key_makes_the_run_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    try:
+        assert opened(tmp_path) == "offline"
+    finally:
+        server.shutdown()
+        server.server_close()
+        wandb.teardown()
+    assert caplog.text.count("the run goes on without it") == 1 and "not logged in" in caplog.text
+
+
+@pytest.mark.usefixtures("key")
+def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loggers, "ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
+        assert loggers.must_be_offline()
+    monkeypatch.delenv("WANDB_BASE_URL")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert loggers.must_be_offline()
