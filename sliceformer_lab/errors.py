@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from http.client import HTTPException
 
@@ -61,35 +62,38 @@ ADVICE = {  # of errors of the operating system
 }
 
 _CUT = re.compile(r"\d+ requested and \d+ written")  # numpy's error on a full disk, which has no number
+_NUMBER = re.compile(r"\(os error (\d+)\)|errno = (\d+)")  # of libraries in Rust, and of HDF5
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory", re.IGNORECASE)
 
 
-def machine_error(error: BaseException) -> MachineError | None:
+def machine_error(error: BaseException, place: object = None) -> MachineError | None:
     """The limit of the machine behind an error, found in it or in the errors that it followed from; or None.
 
-    Any other LabError says more than the limit behind it.
+    `place` is named if the error names no file. Any other LabError says more than the limit behind it.
     """
     found: BaseException | None = error
     while isinstance(found, Exception):
         if isinstance(found, LabError):
             return found if isinstance(found, MachineError) else None
-        if sentence := _limit(found):
+        if sentence := _limit(found, place):
             return MachineError(sentence)
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     return None
 
 
-def _limit(error: BaseException) -> str | None:
+def _limit(error: Exception, place: object) -> str | None:
     """The sentence for a limit of the machine; None for any other error."""
     if isinstance(error, BrokenPipeError):  # of a terminal or a process, not of a network
         return None
     text = next(iter(str(error).splitlines()), "")[:300]
-    if isinstance(error, OSError):
-        if error.errno is None and _CUT.search(text):
-            return f"a file could not be written whole ({text}); {ADVICE[errno.ENOSPC]}"
-        if error.errno in ADVICE:
-            file = "" if error.filename is None else f"{error.filename}: "
-            return f"{file}{error.strerror}; {ADVICE[error.errno]}"
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (named := _NUMBER.search(text)):
+        number = int(named[1] or named[2])
+    if isinstance(error, OSError) and _CUT.search(text):
+        number = errno.ENOSPC
+    if number in ADVICE:
+        file = getattr(error, "filename", None) or place
+        return f"{'' if file is None else f'{file}: '}{os.strerror(number)}; {ADVICE[number]}"
     out_of_memory = isinstance(error, RuntimeError) and _NO_MEMORY.search(text)  # torch has no class for both devices
     if isinstance(error, MemoryError) or out_of_memory:
         return f"memory ran out ({text or 'MemoryError'}); try a smaller data.batch_size, encoder or data.max_len"

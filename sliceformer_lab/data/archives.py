@@ -26,7 +26,7 @@ def unpack(archive: Path, target: Path) -> None:
         except LabError:
             raise
         except Exception as error:  # of tarfile, zipfile and four libraries of compression
-            raise machine_error(error) or DataError(
+            raise machine_error(error, target) or DataError(
                 f"{archive} is damaged ({error}); delete it and start again"
             ) from error
         if not (inner := Path(temporary) / target.name).is_dir():
