@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from sliceformer_lab.measures.probe import ProbeRecord
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.files import whole_bytes
 
 # Okabe and Ito's colours, distinguishable with any colour vision
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -130,5 +130,5 @@ def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a PNG whole or not at all."""
-    with whole_file(path) as unfinished:
-        figure.savefig(unfinished, format="png", dpi=110)
+    with whole_bytes(path) as file:
+        figure.savefig(file, format="png", dpi=110)

@@ -23,7 +23,7 @@ from sliceformer_lab.measures.spectrum import (
     stable_rank,
     token_cosine,
 )
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.files import whole_bytes
 
 PLACES = ("input", "output", "stream")  # the operator's V, the operator's output, the block's output
 FORMS = ("raw", "mean_removed", "profile_removed")  # X, X - 1 m^T, X - q a^T
@@ -174,7 +174,7 @@ class ProbeRecord:
         arrays |= {f"{name}_std": self.std[name] for name in MEASURES}
         if self.heatmaps is not None:
             arrays["heatmaps"] = self.heatmaps
-        with whole_file(path) as unfinished, unfinished.open("wb") as file:
+        with whole_bytes(path) as file:
             np.savez_compressed(file, **arrays)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -31,6 +32,15 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_bytes(path: Path) -> Iterator[io.BytesIO]:
+    """Yields a file in memory; on success it is written to `path` at once, whole or not at all."""
+    content = io.BytesIO()
+    yield content
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(content.getbuffer())
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.errors import RunFolderError, machine_error
-from sliceformer_lab.runs.files import whole_file, write_text
+from sliceformer_lab.runs.files import whole_bytes, write_text
 from sliceformer_lab.runs.summary_shape import malformed
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
@@ -53,7 +53,7 @@ def write_predictions(
     """Writes predictions.npz: {val,test}_{ids,targets,logits}, and `words`, arrays of names and places."""
     arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
     arrays |= words
-    with whole_file(folder / PREDICTIONS) as unfinished, unfinished.open("wb") as file:
+    with whole_bytes(folder / PREDICTIONS) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.files import whole_bytes
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -21,9 +20,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         The file is written in its folder: Lightning's own way passes through TMPDIR, which may be smaller.
         """
         del storage_options
-        content = io.BytesIO()  # torch.save would hide the error of a full disk behind one of its own
-        torch.save(checkpoint, content)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as unfinished:
-            unfinished.write_bytes(content.getbuffer())
+        with whole_bytes(path) as file:  # in a file on the disk, torch.save would hide the error of a full one
+            torch.save(checkpoint, file)
