@@ -20,11 +20,11 @@ Fill = Literal["zero", "keep", "circular"]
 class Shift(GridMix):
     """Each channel of the values reads from a token a fixed number of steps away: no parameters, no content.
 
-    `steps`: a schedule of CSP, not reduced by the length; `tsm`, where one channel of `n_div` reads from the next token
-    and one from the one before; `shiftvit`, where one of `n_div` reads from the patch to the right, left, below and
-    above; `s2`, where a quarter reads from each. The last two use rows and columns; prefix tokens (CLS) then stay. A
-    sequence is one row. Where no real token is at that place, `fill` gives zero, the token's own value, or the value
-    that a circular sequence has.
+    `steps`: a schedule of CSP (a circular shift reduces it by the longest length); `tsm`, where one channel of `n_div`
+    reads from the next token and one from the one before; `shiftvit`, where one of `n_div` reads from the patch to the
+    right, left, below and above; `s2`, where a quarter reads from each. The last two use rows and columns; prefix tokens
+    (CLS) then stay. A sequence is one row. Where no real token is at that place, `fill` gives zero, the token's own
+    value, or the value that a circular sequence has.
     Raises ValueError for a schedule without spec.max_len, and for a circular shift on rows and columns.
     """
 
@@ -69,7 +69,7 @@ class Shift(GridMix):
         if spec.max_len is None:
             raise ValueError(f"steps={steps} computes its steps from the longest sequence; set max_len or steps=tsm")
         sizes = {"num_heads": spec.num_heads, "index": spec.index, "depth": spec.depth}
-        return shift_steps(steps, width, spec.max_len, wrap=False, **sizes), still  # type: ignore[arg-type]
+        return shift_steps(steps, width, spec.max_len, wrap=self.fill == "circular", **sizes), still  # type: ignore[arg-type]
 
     def mix(
         self,

@@ -17,7 +17,7 @@ class TokenReshape(Attention):
     """Head h of the token at place t of a group receives head t of the token at place h: no parameters, no content.
 
     Groups have H tokens, `stride` apart; `power` takes H^layer, starting again at 1 behind the longest sequence. A
-    block whose partner is no real token stays. With `revert`, the layer is transposed again after the projection. Values
+    block whose partner is no real token stays. With `revert`, the output is transposed again. Values
     change their channel, too, so there is no map of tokens.
     Raises ValueError for stride=power without spec.max_len, and for `revert` where values and tokens differ in width.
     """

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.golden_files import Peer, check_peer, file_names, load, peer_files
+from support.golden_files import Peer, check_peer, file_names, load
 from torch import Tensor
 from torch.testing import assert_close
 
+from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
+from sliceformer_lab.attention.matrix_toeplitz import ToeplitzMatrix
 from sliceformer_lab.attention.pool import Pool
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift
+from sliceformer_lab.attention.sliced_relu import SlicedReLU
+from sliceformer_lab.attention.softpick import Softpick
 from sliceformer_lab.attention.token_reshape import TokenReshape
+from sliceformer_lab.config.compose import load_option
 
 PEERS = {
     "pool": Peer(attention="pool", options={"kernel_size": "kernel_size", "subtract_input": "subtract_input"}),
@@ -32,16 +37,80 @@ PEERS = {
         fixed={"bidirectional": True, "step": 4},
         weights={"coef": "weights"},
     ),
+    "softpick": Peer(attention="softpick", fixed={"eps": 1e-8}, gradient_atol=5e-5),
+    "differential": Peer(
+        attention="differential",
+        options={"layer": "index"},
+        weights={f"lambda_{part}": f"lambda_{part}" for part in ("q1", "k1", "q2", "k2")} | {"norm_w": "scale"},
+    ),
+    "mlp_mixer": Peer(
+        attention="mlp_mixer",
+        options={"hidden": "hidden", "max_len": "max_len"},
+        fixed={"activation": "gelu_tanh"},
+        weights={"w1": "inner.weight", "b1": "inner.bias", "w2": "outer.weight", "b2": "outer.bias"},
+    ),
+    "sliced_relu": Peer(
+        attention="sliced_relu",
+        options={"variant": "variant"},
+        fixed={"scores": "per_token"},
+        weights={
+            "score_w1": "score.0.weight",
+            "score_b1": "score.0.bias",
+            "score_w2": "score.2.weight",
+            "score_b2": "score.2.bias",
+            "score_w": "score.weight",
+            "log_bandwidth": "bandwidth",
+        },
+    ),
+    "dense": Peer(
+        attention="matrix_dense",
+        fixed={"matrix": "dense"},
+        options={"max_len": "max_len"},
+        weights={"weight": "weight"},
+    ),
+    "toeplitz": Peer(
+        attention="matrix_toeplitz",
+        fixed={"matrix": "toeplitz", "data_dependent": False},
+        options={"max_len": "max_len"},
+        weights={"forward_taps": "forward_taps", "reverse_taps": "reverse_taps"},
+    ),
+    "toeplitz_dd": Peer(
+        attention="matrix_toeplitz_data",
+        fixed={"matrix": "toeplitz", "data_dependent": True, "taps": "aligned"},
+        options={"max_len": "max_len"},
+        weights={"tap_w": "taps.weight", "tap_b": "taps.bias"},
+    ),
+    "low_rank_dd": Peer(
+        attention="matrix_low_rank",
+        fixed={"matrix": "low_rank", "data_dependent": True},
+        options={"rank": "rank", "max_len": "max_len"},
+    ),
 }
 
 
+MATRICES = {  # golden options of the operation matrix_mixer
+    ("dense", False): "dense",
+    ("toeplitz", False): "toeplitz",
+    ("toeplitz", True): "toeplitz_dd",
+    ("low_rank", True): "low_rank_dd",
+}
+
+
+def peer_of(name: str) -> str:
+    """The key in PEERS of a golden file."""
+    golden, _ = load(name)
+    if golden["op"] != "matrix_mixer":
+        return str(golden["op"])
+    return MATRICES[golden["matrix"], golden.get("data_dependent", False)]
+
+
 def test_every_operation_has_a_file() -> None:
-    assert {load(name)[0]["op"] for name in file_names("newer__")} == set(PEERS)
+    assert {peer_of(name) for name in file_names("newer__")} == set(PEERS)
 
 
-@pytest.mark.parametrize("name", peer_files(PEERS, "newer__"))
+@pytest.mark.parametrize("name", file_names("newer__"))
 def test_equals_golden_vectors(name: str) -> None:
-    check_peer(name, PEERS[load(name)[0]["op"]])
+    check_peer(name, PEERS[peer_of(name)])
 
 
 LENGTHS = (1, 4, 9, 13)
@@ -139,3 +208,49 @@ def test_token_reshape_joins_all_tokens_of_a_power_of_the_heads() -> None:
             joined[token] = before[[token, *sources]].max(0)[0]
         before = joined
     assert bool((before > 0).all())
+
+
+@pytest.mark.parametrize("variant", ["relu", "bump"])
+def test_sliced_relu_equals_the_weights_of_all_pairs(variant: str) -> None:
+    torch.manual_seed(0)
+    layer = SlicedReLU(make_spec(), variant=variant)  # type: ignore[arg-type]
+    x = tokens(13, batch=1)
+    v, q, k = layer.project(x)
+    s, t = layer.score(q)[0].T, layer.score(k)[0].T  # (H, N)
+    for head, mixed in enumerate(layer.split_heads(layer.mix(v, q, k))[0]):
+        values, a, b = layer.split_heads(v)[0, head], s[head], t[head]
+        if variant == "relu":
+            spread = ((a.var(correction=0) + b.var(correction=0)) / 2 + 1e-6).sqrt()
+            gaps = ((a - a.mean()) / spread)[:, None] - (b - b.mean()) / spread
+            expected = 2 * gaps.relu() @ (values - values.mean(0)) / gaps.abs().sum(1, keepdim=True)
+        else:
+            width = torch.nn.functional.softplus(layer.bandwidth[head]) + 1e-4
+            expected = (1 - (a[:, None] - b).abs() / width).relu() @ values / 13
+        assert_close(mixed, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_softpick_has_a_gradient_where_all_scores_are_very_low() -> None:
+    layer = Softpick(make_spec())
+    q = torch.full((1, 4, 8), 30.0, requires_grad=True)
+    out = layer.mix(tokens(4, batch=1), q, -q.detach())
+    out.sum().backward()
+    assert q.grad is not None and bool(q.grad.isfinite().all()) and not bool(out.any())
+
+
+def test_a_toeplitz_matrix_with_one_weight_shifts_every_channel() -> None:
+    layer = ToeplitzMatrix(make_spec())
+    with torch.no_grad():
+        layer.forward_taps.zero_()
+        layer.reverse_taps.zero_()
+        layer.forward_taps[:, 3] = 1
+    v = tokens(11)
+    shift = Shift(make_spec(), steps="unit", fill="zero")
+    shift.steps.fill_(3)
+    assert_close(layer.mix(v), v + shift.mix(v) / (2 * 16**0.5))
+
+
+def test_circular_shift_is_that_of_csp() -> None:
+    node = load_option("attention", "csp_shift_only")
+    csp, shift = build_layer(node, make_spec()), Shift(make_spec(), steps="linear_paper", fill="circular")
+    x, padding = padded([tokens(n, batch=1)[0] for n in LENGTHS], 16)
+    assert_close(csp.mix(x, padding=padding)[padding.mask], shift.mix(x, padding=padding)[padding.mask])

@@ -53,9 +53,9 @@ def load(name: str) -> tuple[dict[str, Any], Arrays]:
         return json.loads(str(file["options"])), arrays
 
 
-def peer_files(peers: Iterable[str], family: str = "peer__") -> list[str]:
-    """Names of the files of a family whose operation is one of `peers`."""
-    return [name for name in file_names(family) if load(name)[0]["op"] in set(peers)]
+def peer_files(peers: Iterable[str]) -> list[str]:
+    """Names of the peer files whose operation is one of `peers`."""
+    return [name for name in file_names("peer__") if load(name)[0]["op"] in set(peers)]
 
 
 def padding_of(arrays: Arrays) -> Padding | None:
@@ -91,6 +91,8 @@ def peer_layer(golden: dict[str, Any], arrays: Arrays, peer: Peer) -> Attention:
     kinds = {"w": "weight", "b": "bias"}
     names = {f"{k}_{p}": f"{ours}.{kind}" for k, kind in kinds.items() for p, ours in PROJECTIONS.items()}
     shapes = {ours: weight.shape for ours, weight in layer.state_dict().items()}
+    if "reverse_taps" in arrays:
+        arrays["reverse_taps"] = arrays["reverse_taps"][:, 1:]  # the file has an unused first column
     found = {ours: arrays[key] for key, ours in (names | dict(peer.weights)).items() if key in arrays}
     computed = dict(layer.named_buffers())  # those that are in no state
     for name in set(found) & (set(computed) - set(shapes)):
