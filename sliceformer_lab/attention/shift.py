@@ -22,7 +22,7 @@ class Shift(GridMix):
 
     `steps`: a schedule of CSP (a circular shift reduces it by the longest length); `tsm`, where one channel of `n_div`
     reads from the next token and one from the one before; `shiftvit`, where one of `n_div` reads from the patch to the
-    right, left, below and above; `s2`, where a quarter reads from each. The last two use rows and columns; prefix tokens
+    right, left, below and above; `s2`, where a quarter reads from each. These two use rows and columns; prefix tokens
     (CLS) then stay. A sequence is one row. Where no real token is at that place, `fill` gives zero, the token's own
     value, or the value that a circular sequence has.
     Raises ValueError for a schedule without spec.max_len, and for a circular shift on rows and columns.
