@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,11 +27,12 @@ from sliceformer_lab.errors import (
 )
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
+from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import repeated_cell
+from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
-from sliceformer_lab.training.distributed import is_first_process
 from sliceformer_lab.training.observers import log_traceback
-from sliceformer_lab.training.signals import interrupted
+from sliceformer_lab.training.signals import caught
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +76,16 @@ def recorded_in(
             value = run(cfg, folder)
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
-                raise  # by this, Lightning leaves the other processes of a distributed run alone
+                raise  # another process of a distributed run; the first one reports for it
             error = as_lab_error(raised)
             jobs.append(Job(folder, of_sweep, study, error=error))
             if isinstance(error, DataError) and not isinstance(error, DataWorkerError):
                 unreadable.append((data, error))
             if of_sweep:
                 log.error(f"this job {error.status}: {error}")
-                if isinstance(error, InterruptedRunError):
-                    raise SystemExit(error.exit_code) from raised
+                number = caught()
+                if isinstance(error, InterruptedRunError) or number is not None:
+                    raise SystemExit(error.exit_code if number is None else 128 + number) from raised
             with suppress(OSError):
                 folder.rmdir()  # a run refused before it wrote anything leaves no folder
             return None
@@ -104,8 +105,6 @@ def as_lab_error(error: BaseException) -> LabError:
         return limit
     if isinstance(error, LabError):
         return error
-    if isinstance(error, KeyboardInterrupt):
-        return interrupted(signal.SIGINT)
     log.error("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return LabError(f"the job called sys.exit({error.code!r})")
@@ -121,6 +120,9 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
         config = _config_to_run(config, overrides)
     checked = check_config(config)
     if first:
+        from sliceformer_lab.training.other_processes import check_processes
+
+        check_processes(config)
         if not config["resume"]:  # a saved configuration has its widths and its cell already
             config = _as_new_run(config, overrides)
             checked = check_config(config) if config["budget"] else replace(checked, plain=config)
@@ -163,12 +165,12 @@ def _check_recipe(recipe: str | None, overrides: list[str]) -> None:
 
 
 def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
-    """Let a restarted sweep continue its own runs. Raises ConfigError if the folder holds any other run."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
+    """Let a sweep or Slurm job that is started again continue its own runs. Raises ConfigError for any other run."""
+    if HydraConfig.get().mode != RunMode.MULTIRUN and not is_restarted():
         raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
     saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
     if changed := what_differs(saved, config):
-        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another hydra.sweep.dir")
+        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another folder")
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +28,11 @@ from sliceformer_lab.config.compose import CONF_DIR, conf_folders, search_path, 
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets, nearest
-from sliceformer_lab.errors import LabError, machine_error
+from sliceformer_lab.errors import InterruptedRunError, LabError, machine_error
 from sliceformer_lab.runs.names import register_resolvers
+from sliceformer_lab.runs.processes import PARENT, end_with_parent, is_first_process
 from sliceformer_lab.runs.sweep import SWEEP, override_key, planned_jobs
-from sliceformer_lab.training.signals import interrupted
+from sliceformer_lab.training.signals import signals_as_errors
 
 ALLOW, SEARCH_PATH = ALLOWING = ("allow_targets", "hydra.searchpath")
 
@@ -42,6 +42,8 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
 
     `commands` maps each word to a function that imports its command; `argv` has no program name.
     """
+    if not is_first_process():
+        end_with_parent(int(os.environ[PARENT]) if PARENT in os.environ else None)
     arguments = list(argv)
     try:
         overrides = _parser().parse_known_intermixed_args(arguments)[0].overrides
@@ -65,11 +67,13 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
         args = _parser().parse_intermixed_args(arguments)
         words = [command.override(argument) for argument in args.overrides]
         flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra needs overrides first
-        with _users_own(words, args.config_dir):
+        with signals_as_errors(), _users_own(words, args.config_dir):
             if args.help:
                 print(command.help_text())  # noqa: T201
                 return 0
             return _run_jobs(command, words, flags)
+    except InterruptedRunError as error:
+        return _print_error(str(error), error.exit_code)
     except (LabError, HydraException, OSError) as error:
         return _print_error(_sentence(error, words, command), 1)
 
@@ -85,8 +89,8 @@ def _run_jobs(command: Command, words: Sequence[str], flags: Sequence[str]) -> i
         with _own_logging(), _hydra_arguments([*command.implied(words), *overrides, *flags]):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()
-    except KeyboardInterrupt:
-        code = _print_error(str(interrupted(signal.SIGINT)), 130)
+    except InterruptedRunError as error:  # between jobs
+        code = _print_error(str(error), error.exit_code)
     except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:

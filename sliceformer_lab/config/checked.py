@@ -25,6 +25,7 @@ class RootConfig(BaseModel):
     resume: str | None
     reference: Literal["auto"] | None = None  # runs of older versions have none
     pictures: bool = True
+    oversubscribe: bool = False
     selection: Literal["best_val", "last", "best_test"]
     allow_targets: list[str]
     tags: list[str]

@@ -25,9 +25,9 @@ from sliceformer_lab.data.loader import (
     Place,
     SeededLoader,
     Split,
-    ignore_signals,
     mixed_seed,
     return_batch,
+    start_worker,
 )
 from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
@@ -223,7 +223,7 @@ class DataModule(LightningDataModule, ABC):
             ),
             num_workers=self.num_workers,
             collate_fn=return_batch,
-            worker_init_fn=ignore_signals,
+            worker_init_fn=start_worker,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )

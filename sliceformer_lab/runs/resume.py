@@ -16,7 +16,7 @@ from sliceformer_lab.runs.folder import CONFIG, read_config
 NODES = ("trainer", "logger", "callbacks", "paths")
 DATA_FILES = ("data.root", "data.download", "data.verify")
 OBSERVERS = ("reference", "pictures")  # read a run's result and cannot change it
-COMMAND_KEYS = ("mode", "resume", "allow_targets")
+COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe")
 
 
 def saved_task(overrides: Sequence[str]) -> list[str]:

@@ -102,8 +102,15 @@ def latex(sections: Iterable[Section]) -> str:
 
 
 def frame(sections: Iterable[Section]) -> pd.DataFrame:
-    """A row for each line, with unrounded numbers in the units of the summaries."""
-    return pd.DataFrame([_record(table, line) for table, lines in sections for line in lines])
+    """A row for each line and reference, with unrounded numbers in the units of the summaries."""
+    records = []
+    for table, lines in sections:
+        records += [_record(table, line) for line in lines]
+        records += [
+            {"table": table.title, "attention": f"reference: {one.name}", "metric": table.metric, "mean": one.value}
+            for one in _references(table)
+        ]
+    return pd.DataFrame(records)
 
 
 def show(console: Console, found: Collection, sections: Iterable[Section]) -> None:
@@ -182,15 +189,19 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *shown_columns]
     rows = [
-        [line.row.label, *map(str, line.row.factors), *(texts[i] for texts in shown_columns.values())]
+        [line.row.label, *map(plain, line.row.factors), *(texts[i] for texts in shown_columns.values())]
         for i, line in enumerate(lines)
     ]
     return names, rows
 
 
+def _references(table: Table) -> list[Reference]:
+    return references_of((run for row in table.rows for run in row.runs), table.metric)
+
+
 def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[Reference, list[str]]]:
     """Each reference of a table with its cells, which are empty but for its name and its score."""
-    found = references_of((run for row in table.rows for run in row.runs), table.metric)
+    found = _references(table)
     scores = {name: i for i, name in enumerate(names)}
     rows = []
     for reference in found if headed(table.metric) in scores else []:
