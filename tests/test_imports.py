@@ -29,7 +29,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
         *("sklearn", "skimage", "rdkit", "PIL"),
     ),
-    "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock", "pydantic"),
+    "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "yaml", "filelock", "pydantic"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
     "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
     "data": (

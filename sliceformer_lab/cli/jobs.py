@@ -17,7 +17,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, number_faults
+from sliceformer_lab.config.schema import ConfigError, check_options
 from sliceformer_lab.errors import (
     DataError,
     DataWorkerError,
@@ -31,6 +32,7 @@ from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
+from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.training.observers import log_traceback
 from sliceformer_lab.training.signals import caught
 
@@ -51,7 +53,8 @@ class Job:
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{self.value:.4f}"
-        return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {self.error or value}"
+        outcome = " ".join(str(self.error).split()) if self.error else value  # an error of a library has many lines
+        return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {outcome}"
 
 
 def recorded_in(
@@ -118,10 +121,17 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     first = is_first_process()  # the others of a distributed run read the file written below
     if first:
         config = _config_to_run(config, overrides)
+        if missing := missing_files(config):
+            raise DataError("; ".join(missing))
+        given = {override_key(word) for word in overrides}
+        if not config["resume"] and (faults := new_run_faults(config, given)):  # saved: perhaps on a larger machine
+            raise ConfigError("; ".join(faults))
     checked = check_config(config)
     if first:
+        from sliceformer_lab.training.build import check_accelerator
         from sliceformer_lab.training.other_processes import check_processes
 
+        check_accelerator(config["trainer"])
         check_processes(config)
         if not config["resume"]:  # a saved configuration has its widths and its cell already
             config = _as_new_run(config, overrides)
@@ -179,14 +189,19 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
         for key, path in cfg.paths.items():
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
-        return plain_values(cfg)
+        plain = plain_values(cfg)
     except OmegaConfBaseException as error:
         if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
             scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
+            if scale is None:  # of a command other than training
+                raise ConfigError(f"{error.full_key}: a value is needed; write {error.full_key}=...") from error
             raise ConfigError(
                 f"scale={scale}: task={task} has no sizes at this scale; write them in conf/scale/{scale}.yaml"
             ) from error
         raise ConfigError(str(error).splitlines()[0]) from error
+    if faults := number_faults(plain):
+        raise ConfigError("; ".join(faults))
+    return plain
 
 
 def command_options(cfg: DictConfig, kind: type[Options], where: str, except_node: str | None = None) -> Options:
@@ -195,7 +210,7 @@ def command_options(cfg: DictConfig, kind: type[Options], where: str, except_nod
     Raises ConfigError if they do not fit.
     """
     config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", "allow_targets", except_node)}
-    options: Options = construct({"_target_": f"{kind.__module__}.{kind.__name__}", **config}, where=where)
+    options: Options = check_options(kind, config, where).build()
     return options
 
 

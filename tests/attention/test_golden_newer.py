@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
 from sliceformer_lab.attention.matrix_toeplitz import ToeplitzMatrix
-from sliceformer_lab.attention.pool import Pool
+from sliceformer_lab.attention.pooling import Pooling
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift
 from sliceformer_lab.attention.sliced_relu import SlicedReLU
@@ -20,7 +20,7 @@ from sliceformer_lab.attention.token_reshape import TokenReshape
 from sliceformer_lab.config.compose import load_option
 
 PEERS = {
-    "pool": Peer(attention="pool", options={"kernel_size": "kernel_size", "subtract_input": "subtract_input"}),
+    "pool": Peer(attention="pooling", options={"kernel_size": "kernel_size", "subtract_input": "subtract_input"}),
     "random_mixing": Peer(
         attention="random_mixing", options={"max_len": "max_len", "scale": "scale"}, weights={"logits": "logits"}
     ),
@@ -122,7 +122,7 @@ def image(rows: int, columns: int) -> Tensor:
 
 def test_pool_divides_by_the_neighbours_that_exist() -> None:
     samples = [tokens(n, batch=1)[0] for n in LENGTHS]
-    layer = Pool(make_spec(), kernel_size=5)
+    layer = Pooling(make_spec(), kernel_size=5)
     mixed = layer.mix(*padded(samples, 16)[:1], padding=padded(samples, 16)[1])
     for sample, row in zip(samples, mixed, strict=True):
         n = len(sample)
@@ -132,7 +132,7 @@ def test_pool_divides_by_the_neighbours_that_exist() -> None:
 
 def test_pool_takes_neighbours_in_the_image_and_leaves_the_prefix() -> None:
     order = tuple(torch.randperm(12, generator=torch.Generator().manual_seed(3)).tolist())
-    layer = Pool(make_spec(grid=(3, 4), num_prefix=1, token_order=order), subtract_input=False)
+    layer = Pooling(make_spec(grid=(3, 4), num_prefix=1, token_order=order), subtract_input=False)
     cells = image(3, 4)
     v = torch.cat([tokens(1, batch=1, seed=5), cells[:, list(order)]], dim=1)
     mixed = layer.mix(v)

@@ -108,6 +108,7 @@ def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
 def test_failures_in_building_and_in_data_are_printed_and_summarised(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "data" / "image_folder").mkdir(parents=True)
     assert lab("-m", *TINY, "task=digits,image_folder", "encoder.num_heads=3,4") == 1
     out = capsys.readouterr().out
     assert "failed  encoder: num_heads=3 does not divide dim=64" in out

@@ -12,7 +12,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
 
-class Pool(GridMix):
+class Pooling(GridMix):
     """The mean of the neighbouring tokens that exist, minus the token itself: no parameters, no content.
 
     The window is `kernel_size` tokens of a sequence, or kernel_size x kernel_size patches of an image. On an image the
