@@ -69,6 +69,7 @@ def test_a_full_disk_leaves_a_status_and_only_readable_files(tmp_path: Path) -> 
 
 
 @needs_preload
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_every_write_of_a_run_can_fail(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What decides the result of a run: its seed, and nothing of the machine but rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from support.runs import assert_equal_runs, small_config
+
+from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.run import run
+
+NOISE = ("encoder.dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4", "reference=null")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    run(small_config(*NOISE), folder)
+    return folder
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_same_seed_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    run(small_config(*NOISE), tmp_path)
+    assert_equal_runs(folder, tmp_path)
+
+
+def test_the_number_of_data_workers_changes_no_bit(folder: Path, tmp_path: Path) -> None:
+    run(small_config(*NOISE, "data.num_workers=2"), tmp_path)
+    assert_equal_runs(folder, tmp_path)
+
+
+@pytest.mark.usefixtures("threads")
+def test_the_number_of_threads_changes_rounding_only(folder: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(2 if torch.get_num_threads() == 1 else 1)
+    run(small_config(*NOISE), tmp_path)
+    weights = [read_checkpoint(place / "checkpoints" / "last.ckpt")["state_dict"] for place in (folder, tmp_path)]
+    torch.testing.assert_close(*weights, rtol=0, atol=1e-5)
