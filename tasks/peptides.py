@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from torch import Tensor
+from torchmetrics import Metric, MetricCollection
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
@@ -15,6 +16,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.graph_tokens import GraphTokens, RandomGraphTokens
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
+from sliceformer_lab.tasks.metrics import BatchPrecision
 from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers, TargetKind
 
 log = logging.getLogger(__name__)
@@ -111,7 +113,15 @@ class PeptideNumbers(PeptideTask):
 
 
 class PeptideLabels(PeptideTask):
-    """Labels of peptides, by average precision, as the benchmark scores them."""
+    """Labels of peptides, by average precision, as the benchmark scores them.
+
+    `average_precision_samsa` is the other metric of SAMSA's published code.
+    """
+
+    def build_metrics(self) -> MetricCollection:
+        """The metrics of labels, and SAMSA's."""
+        metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
+        return MetricCollection(metrics | {"average_precision_samsa": BatchPrecision()}, compute_groups=False)
 
     @property
     def kind(self) -> TargetKind:
