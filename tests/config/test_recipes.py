@@ -243,6 +243,19 @@ def test_a_sweep_over_attentions_gives_each_job_its_own_values_and_cell(lab: Lab
     assert all("block_size" not in job["attention"] for job in jobs)
 
 
+@pytest.mark.parametrize(
+    ("task", "mega", "csp"),
+    [
+        *((task, 0.1, 0.1) for task in ("listops", "text", "retrieval")),
+        *[("image", 0.0, 0.0), ("pathfinder", 0.0, 0.1), ("pathx", 0.0, 0.5)],
+    ],
+)
+def test_mega_drops_embeddings_at_the_rate_of_its_branches(task: str, mega: float, csp: float) -> None:
+    for attention, rate in (("mega", mega), ("csp", csp)):
+        encoder = composed(f"recipe=csp/table4b_lra_{task} attention={attention}")["encoder"]
+        assert (encoder["embed_dropout"], encoder["dropout"]) == (rate, rate)
+
+
 def test_a_user_s_own_attention_takes_the_defaults_and_keeps_its_own_options(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "mine" / "attention").mkdir(parents=True)
     node = "_target_: sliceformer_lab.attention.local.Local\nblock_size: 7\n"
