@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 
-from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.option_types import NonNegative
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.distributed import any_process
 from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.signals import caught, time_to_save
 
 
 class Checkpoints(Checkpoint):
@@ -26,7 +26,7 @@ class Checkpoints(Checkpoint):
     worse ones. Lightning's ModelCheckpoint saves the last checkpoint only when the best one changes, and loses the
     best score when the folder is moved.
 
-    Within an epoch it saves `last.ckpt` every `every_minutes`, and when the Guard has received a signal. The one
+    Within an epoch it saves `last.ckpt` every `every_minutes`, and when a stop signal has arrived. The one
     before is kept as `previous.ckpt`.
     """
 
@@ -54,9 +54,7 @@ class Checkpoints(Checkpoint):
         if not _can_resume_after(trainer, batch_idx):
             return
         due = time.monotonic() - self._saved >= 60 * self._every_minutes
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        signalled = any(isinstance(callback, Guard) and callback.signalled for callback in callbacks)
-        if any_process(trainer, due or signalled):
+        if any_process(trainer, due or caught() is not None):
             self._save_last(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -72,9 +70,10 @@ class Checkpoints(Checkpoint):
         for logger in trainer.loggers:
             logger.save()
         unfinished = self._folder / "next.ckpt"
-        trainer.save_checkpoint(unfinished)
-        if trainer.is_global_zero:
-            replace_last(unfinished)
+        with time_to_save():
+            trainer.save_checkpoint(unfinished)
+            if trainer.is_global_zero:
+                replace_last(unfinished)
         self._saved = time.monotonic()
 
     def _improved(self, value: float) -> bool:

@@ -1,23 +1,22 @@
-"""Stops a run at a NaN or infinite loss, and after SIGINT or SIGTERM."""
+"""Stops a run at a NaN or infinite loss, and after a stop signal."""
 
 from __future__ import annotations
 
-import os
-import signal
-from types import FrameType
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
 from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.distributed import any_process
-from sliceformer_lab.training.signals import SIGNALS, interrupted
+from sliceformer_lab.training.other_processes import record_first_error
+from sliceformer_lab.training.signals import catch_signals, caught, stopped
 
 
 class Guard(Callback):
-    """Turns a NaN or infinite loss, and SIGINT or SIGTERM during training, into errors that a run records.
+    """Turns a NaN or infinite loss, and a stop signal during training, into errors that a run records.
 
     The first signal stops the run before the next batch, once the checkpoint of its place is saved; a second signal
     stops it at once. Without this, Lightning reports success for a NaN loss and ends on SIGTERM with exit code 0 and
@@ -26,14 +25,24 @@ class Guard(Callback):
 
     def __init__(self, context: RunContext) -> None:
         self._folder = context.folder
-        self._received: int | None = None
-        self._owner = os.getpid()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replaces Lightning's signal handlers; Lightning restores the earlier ones when the fit ends."""
-        self._received, self._owner = None, os.getpid()
-        for number in SIGNALS:
-            signal.signal(number, self._receive)
+        catch_signals(later=True)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replaces Lightning's signal handlers, which wait for the other processes of a distributed run."""
+        catch_signals(later=trainer.state.fn == TrainerFn.FITTING)
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Replaces Lightning's signal handlers, which wait for the other processes of a distributed run."""
+        catch_signals(later=False)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Writes the first error of a distributed run down, before it closes the connection to the others."""
+        catch_signals(later=False)
+        if trainer.world_size > 1:
+            record_first_error(self._folder, trainer.global_rank, exception)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Raises DivergedError before a NaN or infinite loss changes the weights."""
@@ -42,11 +51,6 @@ class Guard(Callback):
                 f"the training loss became {loss.item()} in epoch {trainer.current_epoch}, step {trainer.global_step}; "
                 "the best checkpoint so far is kept; try a lower optim.lr, a warm-up or optim.clip_norm"
             )
-
-    @property
-    def signalled(self) -> bool:
-        """Whether a signal has arrived in this process."""
-        return self._received is not None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Raises InterruptedRunError if a signal has arrived, but not while gradients accumulate."""
@@ -76,17 +80,11 @@ class Guard(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raises InterruptedRunError if a signal arrived after the last batch; `last.ckpt` is complete by then."""
-        if any_process(trainer, self.signalled):
-            raise interrupted(self._received or signal.SIGTERM, f" before scoring; continue with resume={self._folder}")
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._owner:  # a data worker that was forked with this handler
-            return
-        if self._received is not None:
-            raise interrupted(number, " twice")
-        self._received = number
+        catch_signals(later=False)
+        if any_process(trainer, caught() is not None):
+            raise stopped(f" before scoring; continue with resume={self._folder}")
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
-        if any_process(trainer, self.signalled):
+        if any_process(trainer, caught() is not None):
             where = f" in epoch {trainer.current_epoch}, step {trainer.global_step}"
-            raise interrupted(self._received or signal.SIGTERM, f"{where}; continue with resume={self._folder}")
+            raise stopped(f"{where}; continue with resume={self._folder}")

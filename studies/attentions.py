@@ -25,26 +25,39 @@ from sliceformer_lab.training.build import build_data, build_task
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attentions.md"
 ALSO_MEASURED = ("csp_complete", "mega_chunk")  # presets with another cost than their class
-ARXIV = {  # of the paper that proposes the attention
+ARXIV = {
     "bigbird": "2007.14062",
     "cosformer": "2202.08791",
     "csp": "2410.10914",
+    "differential": "2410.05258",
     "fnet": "2105.03824",
+    "hsm": "2601.22852",
     "linear": "2006.16236",
     "linformer": "2006.04768",
     "local": "2011.04006",
     "longformer": "2004.05150",
     "luna": "2106.01540",
+    "matrix_dense": "2407.09941",
+    "matrix_low_rank": "2407.09941",
+    "matrix_toeplitz": "2407.09941",
+    "matrix_toeplitz_data": "2407.09941",
     "mega": "2209.10655",
     "mha": "1706.03762",
+    "mlp_mixer": "2105.01601",
     "performer": "2009.14794",
+    "pooling": "2111.11418",
+    "random_mixing": "2210.13452",
     "reformer": "2001.04451",
     "samsa": "2408.05391",
+    "shift": "1811.08383",
     "sinkformer": "2110.11773",
     "sinkhorn": "2002.11296",
+    "sliced_relu": "2512.11411",
     "sliceformer": "2310.17683",
+    "softpick": "2504.20966",
     "sparse": "1904.10509",
     "synthesizer": "2005.00743",
+    "token_reshape": "2507.15551",
 }
 SPEC = LayerSpec(dim=512, num_heads=8, max_len=1024)
 INTRODUCTION = """\
@@ -53,10 +66,10 @@ INTRODUCTION = """\
 
 Each row is a class in `sliceformer_lab/attention/`, listed under the name of its YAML; `attention=NAME` selects it.
 Presets are other YAML files of the same class or of a subclass. *Year* is the first version on arXiv. *Controls*
-are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_permutation`) or mix
-neighbours only (`depthwise_conv`). Cost is that of the mixing alone, in N tokens, C channels and the sizes among
-the options. Parameters are those of one layer with 512 channels, 8 heads and at most 1,024 tokens, projections
-included.
+are there to compare with: they mix nothing (`identity`), mix without learning (`mean`, `random_mixing`,
+`random_permutation`) or mix neighbours only (`depthwise_conv`, `pooling`). Cost is that of the mixing alone, in N
+tokens, C channels and the sizes among the options. Parameters are those of one layer with 512 channels, 8 heads and at
+most 1,024 tokens, projections included.
 """
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,

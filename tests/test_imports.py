@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ("tasks", "callbacks", "conf")  # folders at the top of the repository, rooms of the package once installed
-BASIS = ("batch", "order", "errors", "config.option_types", "runs.files")  # leaves that every room may import
+# Leaves that every room may import.
+BASIS = ("batch", "order", "errors", "config.option_types", "runs.files", "runs.processes")
 
 # Each room may import itself, the standard library, BASIS, and these rooms and packages.
 # The order is the order of the floors: a room only names rooms above its own row.
@@ -28,7 +29,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("torch", "numpy", "pandas", "scipy", "matplotlib", "pytorch_lightning"),
         *("sklearn", "skimage", "rdkit", "PIL"),
     ),
-    "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "filelock"),
+    "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "yaml", "filelock"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
     "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
     "data": (
@@ -52,7 +53,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
         *("pytorch_lightning", "torchmetrics"),
     ),
-    "callbacks": ("measures", "training", "torch", "numpy", "pandas", "pydantic", "pytorch_lightning", "rich"),
+    "callbacks": (
+        *("measures", "training", "runs.folder", "torch", "numpy", "pandas", "pydantic", "pytorch_lightning", "rich"),
+    ),
     "cli": ("config", "runs", "training", "hydra", "omegaconf", "rich"),
 }
 COMMAND = (

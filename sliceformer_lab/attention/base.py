@@ -49,6 +49,12 @@ class LayerSpec:
                 f"num_heads={self.num_heads} does not divide dim={self.dim}; "
                 "choose another number of heads or set head_dim"
             )
+        together, channels = 2 if self.grid is None else 4, self.width // self.num_heads  # sine and cosine of each axis
+        if self.rope and channels % together:
+            raise ValueError(
+                f"position=rope turns {together} channels together, but a head has {channels}; "
+                "choose another dim, num_heads or head_dim"
+            )
 
     @property
     def width(self) -> int:

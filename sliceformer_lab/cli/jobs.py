@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,13 +17,16 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_root, option_names, plain_values, written_option
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, number_faults
+from sliceformer_lab.config.schema import ConfigError, check_options
 from sliceformer_lab.errors import DataError, DataWorkerError, InterruptedRunError, LabError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
+from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import repeated_cell
+from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
-from sliceformer_lab.training.distributed import is_first_process
-from sliceformer_lab.training.signals import interrupted
+from sliceformer_lab.runs.sweep import override_key
+from sliceformer_lab.training.signals import caught
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,8 @@ class Job:
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{self.value:.4f}"
-        return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {self.error or value}"
+        outcome = " ".join(str(self.error).split()) if self.error else value  # an error of a library has many lines
+        return f"{self.folder.name}  {self.error.status if self.error else 'ok'}  {outcome}"
 
 
 def recorded_in(
@@ -68,15 +71,16 @@ def recorded_in(
             value = run(cfg, folder)
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
-                raise  # by this, Lightning leaves the other processes of a distributed run alone
+                raise  # another process of a distributed run; the first one reports for it
             error = as_lab_error(raised)
             jobs.append(Job(folder, of_sweep, study, error=error))
             if isinstance(error, DataError) and not isinstance(error, DataWorkerError):
                 unreadable.append((data, error))
             if of_sweep:
                 log.error(f"this job {error.status}: {error}")
-                if isinstance(error, InterruptedRunError):
-                    raise SystemExit(error.exit_code) from raised
+                number = caught()
+                if isinstance(error, InterruptedRunError) or number is not None:
+                    raise SystemExit(error.exit_code if number is None else 128 + number) from raised
             with suppress(OSError):
                 folder.rmdir()  # a run refused before it wrote anything leaves no folder
             return None
@@ -90,8 +94,6 @@ def as_lab_error(error: BaseException) -> LabError:
     """Any error as a LabError of one sentence; the traceback of an unexpected error goes to the job's log."""
     if isinstance(error, LabError):
         return error
-    if isinstance(error, KeyboardInterrupt):
-        return interrupted(signal.SIGINT)
     log.error("".join(traceback.format_exception(error)))
     if isinstance(error, SystemExit):
         return LabError(f"the job called sys.exit({error.code!r})")
@@ -105,8 +107,18 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     first = is_first_process()  # the others of a distributed run read the file written below
     if first:
         config = _config_to_run(config, overrides)
+        if missing := missing_files(config):
+            raise DataError("; ".join(missing))
+        given = {override_key(word) for word in overrides}
+        if not config["resume"] and (faults := new_run_faults(config, given)):  # saved: perhaps on a larger machine
+            raise ConfigError("; ".join(faults))
     checked = check_config(config)
     if first:
+        from sliceformer_lab.training.build import check_accelerator
+        from sliceformer_lab.training.other_processes import check_processes
+
+        check_accelerator(config["trainer"])
+        check_processes(config)
         if not config["resume"]:  # a saved configuration has its widths and its cell already
             config = _as_new_run(config, overrides)
             checked = check_config(config) if config["budget"] else replace(checked, plain=config)
@@ -149,12 +161,12 @@ def _check_recipe(recipe: str | None, overrides: list[str]) -> None:
 
 
 def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
-    """Let a restarted sweep continue its own runs. Raises ConfigError if the folder holds any other run."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
+    """Let a sweep or Slurm job that is started again continue its own runs. Raises ConfigError for any other run."""
+    if HydraConfig.get().mode != RunMode.MULTIRUN and not is_restarted():
         raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
     saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
     if changed := what_differs(saved, config):
-        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another hydra.sweep.dir")
+        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another folder")
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -163,14 +175,19 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
         for key, path in cfg.paths.items():
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
-        return plain_values(cfg)
+        plain = plain_values(cfg)
     except OmegaConfBaseException as error:
         if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
             scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
+            if scale is None:  # of a command other than training
+                raise ConfigError(f"{error.full_key}: a value is needed; write {error.full_key}=...") from error
             raise ConfigError(
                 f"scale={scale}: task={task} has no sizes at this scale; write them in conf/scale/{scale}.yaml"
             ) from error
         raise ConfigError(str(error).splitlines()[0]) from error
+    if faults := number_faults(plain):
+        raise ConfigError("; ".join(faults))
+    return plain
 
 
 def command_options(cfg: DictConfig, kind: type[Options], where: str, except_node: str | None = None) -> Options:
@@ -179,7 +196,7 @@ def command_options(cfg: DictConfig, kind: type[Options], where: str, except_nod
     Raises ConfigError if they do not fit.
     """
     config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", "allow_targets", except_node)}
-    options: Options = construct({"_target_": f"{kind.__module__}.{kind.__name__}", **config}, where=where)
+    options: Options = check_options(kind, config, where).build()
     return options
 
 

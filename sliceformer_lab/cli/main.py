@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +26,14 @@ from sliceformer_lab.cli.help import PROGRAM
 from sliceformer_lab.cli.jobs import Job, as_lab_error, recorded_in
 from sliceformer_lab.config.compose import CONF_DIR, conf_folders, search_path, with_conf_folders
 from sliceformer_lab.config.explain import explain
+from sliceformer_lab.config.hydra_node import checked_hydra_node
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets, nearest
-from sliceformer_lab.errors import LabError
+from sliceformer_lab.errors import InterruptedRunError, LabError
 from sliceformer_lab.runs.names import register_resolvers
+from sliceformer_lab.runs.processes import PARENT, end_with_parent, is_first_process
 from sliceformer_lab.runs.sweep import SWEEP, override_key, planned_jobs
-from sliceformer_lab.training.signals import interrupted
+from sliceformer_lab.training.signals import signals_as_errors
 
 ALLOW, SEARCH_PATH = ALLOWING = ("allow_targets", "hydra.searchpath")
 
@@ -42,8 +43,11 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
 
     `commands` maps each word to a function that imports its command; `argv` has no program name.
     """
+    if not is_first_process():
+        end_with_parent(int(os.environ[PARENT]) if PARENT in os.environ else None)
     arguments = list(argv)
     try:
+        _check_current_folder()
         overrides = _parser().parse_known_intermixed_args(arguments)[0].overrides
     except ConfigError as error:
         return _print_error(str(error), 1)
@@ -56,6 +60,20 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
     return run_command(train, arguments)
 
 
+def _check_config_path(folder: str | None) -> None:
+    """Raises ConfigError for a folder in place of our options that Hydra would not find."""
+    if folder is not None and not (Path(folder).is_absolute() and Path(folder).is_dir()):
+        raise ConfigError(f"--config-path={folder}: there is no such folder; write its absolute path")
+
+
+def _check_current_folder() -> None:
+    """Raises ConfigError if the folder that the program was started in is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current folder does not exist any more; change to another one") from None
+
+
 def run_command(command: Command, argv: Sequence[str]) -> int:
     """Run a command and return its exit code; `argv` has neither program name nor the command's word."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of torch cost 5 times on shared cores
@@ -63,13 +81,16 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
     words: list[str] = []
     try:
         args = _parser().parse_intermixed_args(arguments)
+        _check_config_path(args.config_path)
         words = [command.override(argument) for argument in args.overrides]
         flags = [argument for argument in arguments if argument not in args.overrides]  # Hydra needs overrides first
-        with _users_own(words, args.config_dir):
+        with signals_as_errors(), _users_own(words, args.config_dir):
             if args.help:
                 print(command.help_text())  # noqa: T201
                 return 0
             return _run_jobs(command, words, flags)
+    except InterruptedRunError as error:
+        return _print_error(str(error), error.exit_code)
     except (LabError, HydraException) as error:
         return _print_error(explain(error, words, command.config_name), 1)
 
@@ -82,11 +103,11 @@ def _run_jobs(command: Command, words: Sequence[str], flags: Sequence[str]) -> i
     overrides = [*folders, *(word for word in words if override_key(word) != SEARCH_PATH)]
     try:
         register_resolvers()
-        with _own_logging(), _hydra_arguments([*command.implied(words), *overrides, *flags]):
+        with _own_logging(), checked_hydra_node(), _hydra_arguments([*command.implied(words), *overrides, *flags]):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()
-    except KeyboardInterrupt:
-        code = _print_error(str(interrupted(signal.SIGINT)), 130)
+    except InterruptedRunError as error:  # between jobs
+        code = _print_error(str(error), error.exit_code)
     except SystemExit as stop:  # from Hydra's own help, or from a job of a sweep that a signal stopped
         code = stop.code if isinstance(stop.code, int) else 1
     except Exception as error:
@@ -102,6 +123,8 @@ def _users_own(words: Sequence[str], config_dir: str | None) -> Iterator[None]:
     folder can be imported, as they always can under `python -m`. Raises ConfigError.
     """
     given: dict[str, list[Any]] = {key: [_value(w) for w in words if override_key(w) == key] for key in ALLOWING}
+    if wrong := [sources for sources in given[SEARCH_PATH] if not isinstance(sources, list)]:
+        raise ConfigError(f"hydra.searchpath: given {wrong[0]}, should be a list such as [file://FOLDER]")
     folders = [_folder_of(source) for sources in given[SEARCH_PATH] for source in sources]
     with ExitStack() as stack:
         for prefixes in given[ALLOW]:

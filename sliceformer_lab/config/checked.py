@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.old_options import current_config
-from sliceformer_lab.config.option_types import Natural
+from sliceformer_lab.config.option_types import Seed
+from sliceformer_lab.config.plain_checks import empty_epochs, number_faults
 from sliceformer_lab.config.schema import MODEL_NODES, CheckedNode, ConfigError, check_node, faults_of
 
 
@@ -20,11 +21,12 @@ class RootConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
-    seed: Natural
+    seed: Seed
     mode: Literal["train", "eval"]
     resume: str | None
     reference: Literal["auto"] | None = None  # runs of older versions have none
     pictures: bool = True
+    oversubscribe: bool = False
     selection: Literal["best_val", "last", "best_test"]
     allow_targets: list[str]
     tags: list[str]
@@ -74,12 +76,18 @@ class CheckedConfig(Mapping[str, Any]):
 
 
 def check_config(config: Mapping[str, Any]) -> CheckedConfig:
-    """The checked configuration. Raises ConfigError with every fault of the top level and of all nodes at once."""
-    faults: list[str] = []
+    """The checked configuration. Raises ConfigError with every fault that its plain values show, or of all nodes.
+
+    The classes that nodes name are only imported for a configuration whose values are in order.
+    """
+    faults = number_faults(config)
     try:
         RootConfig.model_validate(dict(config))
     except ValidationError as error:
         faults += faults_of(error, {name: name for name in RootConfig.model_fields}, "")
+    faults += empty_epochs(config)
+    if faults:
+        raise ConfigError("; ".join(faults))
     checked = {}
     for where, node in _nodes(config).items():
         with _collected(faults):
@@ -127,10 +135,10 @@ def node_at(config: Mapping[str, Any], place: str) -> CheckedNode:
     Raises ConfigError.
     """
     if isinstance(config, CheckedConfig):
-        return config.nodes[place]
-    node = config
+        return config.model.optim if place == "optim" else config.nodes[place]
+    node: Any = config
     for key in place.split("."):
-        node = node[key]
+        node = node.get(key) if isinstance(node, Mapping) else None
     return check_node(node, place)
 
 

@@ -88,10 +88,11 @@ def option_names(group: str) -> list[str]:
 
 
 def option_file(group: str, name: str) -> Path:
-    """The YAML file of an option. Raises ConfigError if there is none."""
+    """The YAML file of an option. Raises ConfigError if there is none, as for a name that leaves the folder."""
     for folder in conf_folders():
-        if (file := folder / group / f"{name}.yaml").is_file():
-            return file
+        file = Path(group) / f"{name}.yaml"
+        if ".." not in file.parts and not file.is_absolute() and (folder / file).is_file():
+            return folder / file
     raise ConfigError(no_such_option(group, name, option_names(group)))
 
 

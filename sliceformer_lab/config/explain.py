@@ -23,6 +23,8 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
         return str(ours)
     if isinstance(error, MissingConfigException):
         return _missing_option(error, overrides)
+    if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
+        return f"{missing[1]}: a value is needed; write {missing[1]}=..."
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not understood; write KEY=VALUE, and quote a value with spaces or brackets"
     if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):

@@ -48,7 +48,7 @@ def _behaviour(data: Mapping[str, Any]) -> dict[str, Any]:
         return {"bucket_share": 1.0} | own_molecules  # pools of 50 batches, which can be all the data
     match str(data.get("_target_")).rpartition(".")[2]:
         case "PointFolder":
-            return {"cache": f"{data['root']}/.cache", "frequencies": 0}
+            return {"cache": f"{data.get('root')}/.cache", "frequencies": 0}
         case "ImageFolder":
             return {"memory": 0.0, "smallest_crop": 0.08, "mirror": True}
         case _:

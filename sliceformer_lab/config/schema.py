@@ -3,7 +3,7 @@
 A node is a mapping with a `_target_`. The keyword-only arguments of the target are the schema of the node. A node is
 checked once and is a `CheckedNode` from then on. Nothing here imports torch, so that wrong options are reported before
 the slow imports. Only code of allowed packages is loaded: a file alone never adds one, the command line or the caller
-does.
+does. And a node may only name what belongs at its place (`KINDS`): a data node a data module, and so on.
 """
 
 from __future__ import annotations
@@ -23,14 +23,30 @@ from sliceformer_lab.config.moved import current_target
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.errors import ConfigError
 
-ALLOWED_PREFIXES = (
-    "sliceformer_lab.",
-    "torch.optim.",
-    "torch.nn.",
-    "torchvision.transforms.",
-    "timm.",
-    "pytorch_lightning.",
-)
+ALLOWED_PREFIXES = ("sliceformer_lab.", "pytorch_lightning.")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a node may name: a subclass of `base`, or one of a few functions and classes in its stead."""
+
+    base: str
+    instead: tuple[str, ...] = ()
+
+
+_LOGGERS = tuple(f"sliceformer_lab.training.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow"))
+KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
+    "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),
+    "data": Kind("sliceformer_lab.data.base.DataModule"),
+    "encoder": Kind("sliceformer_lab.encoder.encoder_options.EncoderOptions"),
+    "block": Kind("sliceformer_lab.encoder.base.EncoderBlock"),
+    "attention": Kind("sliceformer_lab.attention.base.Attention", ("sliceformer_lab.config.hybrid.Hybrid",)),
+    "optim": Kind("sliceformer_lab.training.optim.OptimOptions"),
+    "trainer": Kind("pytorch_lightning.Trainer"),
+    "callbacks": Kind("pytorch_lightning.Callback", ("sliceformer_lab.callbacks.progress.progress",)),
+    "logger": Kind("pytorch_lightning.loggers.Logger", _LOGGERS),
+    "analysis": Kind("sliceformer_lab.commands.inspect.base.Analysis"),
+}
 MODEL_NODES = ("encoder", "block", "attention", "optim")
 _allowed_too: tuple[str, ...] = ()
 
@@ -43,6 +59,7 @@ __all__ = [
     "allowed_targets",
     "allowed_too",
     "check_node",
+    "check_options",
     "construct",
     "locate",
     "nearest",
@@ -118,9 +135,22 @@ def locate(target: str, where: str = "_target_") -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
-    if not callable(found) or not f"{found.__module__}.".startswith(allowed):
+    if not callable(found) or not f"{getattr(found, '__module__', None)}.".startswith(allowed):
         raise ConfigError(f"{where}: {target} is not a class or function that is defined in an allowed package")
     return found
+
+
+def _check_kind(target: Any, where: str) -> None:
+    """Raises ConfigError if a class or function does not belong at this place of a configuration."""
+    kind = KINDS[where.partition(".")[0]]
+    name = f"{target.__module__}.{target.__qualname__}"
+    if name in kind.instead:
+        return
+    base = locate(kind.base)
+    if not (isinstance(target, type) and issubclass(target, base)):
+        raise ConfigError(f"{where}._target_: {name} is not a subclass of {kind.base}")
+    if inspect.isabstract(target):
+        raise ConfigError(f"{where}._target_: {name} is abstract; name a subclass that can be built")
 
 
 @cache
@@ -170,15 +200,23 @@ def _model(target: Any) -> type[BaseModel]:
 def check_node(node: Node | CheckedNode, where: str) -> CheckedNode:
     """The target and the options of a node at `where`; a node that is already checked is returned as it is.
 
-    Raises ConfigError with every fault of the options at once.
+    Raises ConfigError for a target that does not belong there, and with every fault of the options at once.
     """
     if isinstance(node, CheckedNode):
         return node
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where}: given {node!r}, should be options with a _target_")
     if "_target_" not in node:
         raise ConfigError(f"{where}: has no _target_, so nothing says what to build")
     target = locate(str(node["_target_"]), f"{where}._target_")
+    _check_kind(target, where)
+    return check_options(target, {key: value for key, value in node.items() if key != "_target_"}, where)
+
+
+def check_options(target: Any, options: Mapping[str, Any], where: str) -> CheckedNode:
+    """A target that our own code names, with options that fit it. Raises ConfigError with every fault at once."""
     fields, model = schema(target), _model(target)
-    options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in node.items() if k != "_target_"}
+    options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in options.items()}
     if passed := [name for name in options if name in positional(target) and name not in fields]:
         raise ConfigError(
             f"{where}.{passed[0]}: {target.__qualname__} takes it positionally, as what the framework passes; write * "
@@ -193,7 +231,7 @@ def check_node(node: Node | CheckedNode, where: str) -> CheckedNode:
     return CheckedNode(target, options, where)
 
 
-def construct(node: Node | CheckedNode, *spec: Any, where: str = "configuration") -> Any:
+def construct(node: Node | CheckedNode, *spec: Any, where: str) -> Any:
     """The object of a node: its target called with `spec` positionally and the node's options.
 
     Raises ConfigError if the options do not fit or the constructor refuses their values.

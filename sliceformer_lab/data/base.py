@@ -18,16 +18,16 @@ from pytorch_lightning import LightningDataModule
 from pytorch_lightning.trainer.states import TrainerFn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Fraction, Natural
+from sliceformer_lab.config.option_types import Count, Fraction, Seed, Workers
 from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.loader import (
     PassSampler,
     Place,
     SeededLoader,
     Split,
-    ignore_signals,
     mixed_seed,
     return_batch,
+    start_worker,
 )
 from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
@@ -57,9 +57,9 @@ class DataModule(LightningDataModule, ABC):
     plan: LoadPlan = field(default=LoadPlan(), kw_only=False)
     batch_size: Count | None = 64
     eval_batch_size: Count = 256
-    num_workers: Natural = 0
+    num_workers: Workers = 0
     val_fraction: Fraction = 0.1
-    split_seed: Natural = 0
+    split_seed: Seed = 0
     limit_train: Count | None = None
     limit_eval: Count | None = None
 
@@ -223,7 +223,7 @@ class DataModule(LightningDataModule, ABC):
             ),
             num_workers=self.num_workers,
             collate_fn=return_batch,
-            worker_init_fn=ignore_signals,
+            worker_init_fn=start_worker,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import random
 import signal
 from abc import ABC, abstractmethod
@@ -19,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.errors import ConfigError, DataError, DataWorkerError
+from sliceformer_lab.runs.processes import end_with_parent, ignore_stop_signals
 
 
 class Split(Dataset[Batch], ABC):
@@ -106,7 +109,7 @@ class PassSampler(DistributedSampler[int]):
         self.per_step = self.group * accumulate
         unit = world if steps_per_epoch is None and accumulate == 1 else self.per_step
         self.size = len(split) - len(split) % unit if shuffle else len(split)  # over all processes
-        if steps_per_epoch is not None and not self.size:
+        if (shuffle or steps_per_epoch is not None) and not self.size:
             raise ConfigError(
                 f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
                 f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"
@@ -177,14 +180,16 @@ class SeededLoader(DataLoader[Batch]):
             self.dataset.pass_seed = self.sampler.start_pass()
             self.generator.manual_seed(self.dataset.pass_seed)  # without a generator, workers would use dropout's
         try:
-            yield from super().__iter__()
+            with _unchanged_handler():
+                batches = super().__iter__()
+            yield from batches
         except DataError as error:  # the message from a worker includes its traceback
             raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
-        except RuntimeError as error:
-            if "DataLoader worker" not in str(error):
+        except (RuntimeError, OSError, EOFError) as error:
+            if not _is_lost_worker(error):
                 raise
             raise DataWorkerError(
-                f"a data worker was killed ({str(error).splitlines()[0]}), most often because memory ran out; "
+                "a data worker was killed, most often because memory ran out; "
                 f"try fewer than data.num_workers={self.num_workers}, 0 to read in the main process, or smaller batches"
             ) from error
 
@@ -200,11 +205,39 @@ def mixed_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
-def ignore_signals(worker: int) -> None:
+def start_worker(worker: int) -> None:
     """Leaves it to the main process to end a data worker: a signal to the whole group would end it within a batch."""
     del worker
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
+    end_with_parent()
+
+
+@contextmanager
+def _unchanged_handler() -> Iterator[None]:
+    """Restores the handler of SIGCHLD, which torch replaces when workers start.
+
+    Torch's handler raises an error at any place in the main process when a worker was killed, in a lock or a callback
+    too. Without it, the loader finds the dead worker itself when it waits for a batch, after five seconds at most.
+    """
+    number = getattr(signal, "SIGCHLD", None)  # not on Windows
+    before = None if number is None else signal.getsignal(number)
+    yield
+    if number is not None and signal.getsignal(number) is not before:
+        signal.signal(number, before)
+
+
+def _is_lost_worker(error: Exception) -> bool:
+    """Whether a loader raised this error because a worker ended, and not because of the examples that it read."""
+    raised_in_worker = str(error).startswith("Caught ")
+    return not raised_in_worker and ("DataLoader worker" in str(error) or isinstance(error, ConnectionError | EOFError))
+
+
+@atexit.register
+def _kill_workers() -> None:
+    """Kills the data workers that are left. multiprocessing would wait for them forever, as they ignore SIGTERM."""
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def return_batch(batch: Any) -> Any:

@@ -6,9 +6,7 @@ Written by hand because joblib's workers outlive a main process that is killed, 
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +16,7 @@ from itertools import islice
 from typing import TypeVar
 
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.processes import end_with_parent, ignore_stop_signals, num_cores
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ def in_order(function: Callable[[Work], Result], work: Iterable[Work], processes
         yield from map(function, work)
         return
     parts = iter(work)
-    pool = ProcessPoolExecutor(count, initializer=_exit_with_parent)
+    pool = ProcessPoolExecutor(count, initializer=_start)
     try:
         waiting = deque(pool.submit(function, part) for part in islice(parts, 2 * count))
         while waiting:
@@ -51,24 +50,10 @@ def in_order(function: Callable[[Work], Result], work: Iterable[Work], processes
         pool.shutdown(cancel_futures=True)
 
 
-def _exit_with_parent() -> None:
-    """Leaves Ctrl-C to the parent process, and exits after the parent has ended, even if that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def num_cores() -> int:
-    """Number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some cores of the machine
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+def _start() -> None:
+    ignore_stop_signals()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the pool ends a process
+    end_with_parent()
 
 
 class Pace:

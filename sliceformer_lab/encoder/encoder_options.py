@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Fraction
 
@@ -15,7 +17,7 @@ class EncoderOptions:
     """The options of `conf/encoder/*.yaml`. Raises ValueError for an unknown source of initial weights."""
 
     dim: Count  # residual width
-    depth: Count  # number of blocks
+    depth: Annotated[int, Field(ge=1, le=1000)]  # number of blocks
     num_heads: Count
     head_dim: Count | None = None  # None: dim / num_heads
     mlp_dim: Count  # hidden width of the MLP

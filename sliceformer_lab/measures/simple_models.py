@@ -10,6 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from sliceformer_lab.runs.processes import end_with_parent
+
 Array = np.ndarray
 Contents = Sequence[str] | Sequence[Array]
 Goal = Literal["classes", "labels", "numbers"]
@@ -185,6 +187,7 @@ def _histogram(cloud: Array) -> Array:
 
 def main() -> None:
     """Reads a pickled job from standard input and writes the outputs to standard output; its parent limits the time."""
+    end_with_parent()
     name, kind, train, targets, others, goal, num_classes = pickle.load(sys.stdin.buffer)
     model = next(model for model in simple_models(kind, len(train)) if model.name == name)
     outputs = fit_and_predict(model, train, targets, others, goal, num_classes)

@@ -21,8 +21,11 @@ def shift_steps(
     depth: int = 1,
     window: int = 2,
     reference: bool = False,
+    wrap: bool = True,
 ) -> list[int]:
-    """The shift of each channel of layer `index` of `depth`: num_channels steps in [0, max_len).
+    """The shift of each channel of layer `index` of `depth`: num_channels steps.
+
+    They are in [0, max_len), unless `wrap` is false.
 
     `max_len` is a constant of the run; steps computed from a batch's padded length would make the result depend on the
     amount of padding. With `reference`, linear_paper starts at 0, because channel 0 stays in place.
@@ -49,7 +52,7 @@ def shift_steps(
             # The paper rounds the base N^(1 / (LC - 1)) down to 1, which makes every step 0; here it stays real.
             stretch = depth * num_channels / max(depth * num_channels - 1, 1)
             steps = [round(max_len ** (exponent * stretch)) - 1 for exponent in exponents]
-    return [step % max_len for step in steps]
+    return [step % max_len for step in steps] if wrap else steps
 
 
 def interleave_columns(rule: InterleaveRule, num_channels: int, doublings: int) -> list[bool]:

@@ -10,7 +10,7 @@ from sliceformer_lab.config.schema import ConfigError, locate
 
 
 def controls() -> tuple[str, ...]:
-    """The options of the group attention whose class has `source = "control"`."""
+    """The options of the group attention whose class names "control" as the first word of its source."""
     return _controls(conf_folders())
 
 
@@ -22,14 +22,14 @@ def is_control(attention: str) -> bool:
 @cache
 def _controls(folders: tuple[Path, ...]) -> tuple[str, ...]:
     del folders  # the names depend on them
-    return tuple(name for name in option_names("attention") if _source(name) == "control")
+    return tuple(name for name in option_names("attention") if _source(name).startswith("control"))
 
 
-def _source(name: str) -> str | None:
+def _source(name: str) -> str:
     target = written_option("attention", name).get("_target_")  # None for a preset, which inherits it from `defaults`
     if target is None:
-        return None
+        return ""
     try:
-        return getattr(locate(str(target)), "source", None)
+        return str(getattr(locate(str(target)), "source", ""))
     except ConfigError:  # an option of the user, whose code this command does not allow
-        return None
+        return ""

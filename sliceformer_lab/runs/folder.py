@@ -17,6 +17,7 @@ from sliceformer_lab.config.moved import with_current_targets
 from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.saved_yaml import read_yaml, refuse_interpolations
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
@@ -59,15 +60,14 @@ def write_predictions(
 def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of a run, in today's names and options; every saved configuration is read here.
 
-    Raises RunFolderError if the folder holds none.
+    It is data: no interpolation is resolved in it. Raises RunFolderError if the folder holds none.
     """
     file = folder / CONFIG
     if not file.is_file():
         raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
-    config = OmegaConf.to_container(OmegaConf.load(file))
-    if not isinstance(config, dict):
-        raise RunFolderError(f"{file} does not hold a configuration")
-    return current_config({str(key): value for key, value in with_current_targets(config).items()})
+    config = read_yaml(file)
+    refuse_interpolations(config, file)
+    return current_config(with_current_targets(config))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -260,7 +260,9 @@ def _sort_key(value: Any, baseline: Any) -> tuple[bool, bool, float, str]:
 
 
 def plain(value: Any) -> str:
-    """An option's value in the syntax of the command line."""
+    """An option's value for people, in the syntax of the command line; numbers have six digits at most."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 

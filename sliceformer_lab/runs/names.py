@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -30,12 +31,12 @@ def register_resolvers() -> None:
 
 
 def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:
-    """The folder to resume, else <outputs>/<task>/<attention>/<time>-<digest of the options>.
+    """The folder to resume, else <outputs>/<task>/<attention>/<time or Slurm job>-<digest of the options>.
 
     Raises ConfigError if `resume` is not a run folder, before anything is written to it.
     """
     if resume is None:
-        return str(Path(outputs).expanduser() / task / attention / f"{_now()}-{digest(options)}")
+        return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + digest(options))
     folder = Path(resume).expanduser()
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
@@ -82,13 +83,37 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
 
 
 def sweep_folder(outputs: str, study: str | None = None) -> str:
-    """<outputs>/sweeps/<study>-<time>, the parent of a sweep's run folders; without a study, only the time."""
-    return str(Path(outputs).expanduser() / "sweeps" / "-".join(filter(None, (study, _now()))))
+    """<outputs>/sweeps/<study>-<time or Slurm job>, the parent of a sweep's run folders; STUDY only if there is one."""
+    start = f"{{}}-{digest(' '.join(sys.argv[1:]))}" if is_slurm_job() else "{}"
+    return _of_this_start(Path(outputs).expanduser() / "sweeps", f"{study}-{start}" if study else start)
+
+
+def is_slurm_job() -> bool:
+    """Whether this process belongs to a job of Slurm."""
+    return "SLURM_JOB_ID" in os.environ
+
+
+def is_restarted() -> bool:
+    """Whether Slurm has started this job again, after it was preempted or its machine failed."""
+    return is_slurm_job() and os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
 
 
 def digest(options: str) -> str:
     """A hash of a set of options, six characters long."""
     return hashlib.sha256(options.encode()).hexdigest()[:6]
+
+
+def _of_this_start(parent: Path, name: str) -> str:
+    """A folder below `parent` whose `name` contains the time or the Slurm job of this start.
+
+    A job that Slurm starts again has the folder of its first start, and goes on there. A second run of the same
+    options in one job has a time.
+    """
+    if is_slurm_job():
+        folder = parent / name.format(f"slurm-{os.environ['SLURM_JOB_ID']}")
+        if is_restarted() or not folder.exists():
+            return str(folder)
+    return str(parent / name.format(_now()))
 
 
 def _now() -> str:

@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from sliceformer_lab.config.compose import option_names, plain_values
+from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import CONFIG, read_config
 
 NODES = ("trainer", "logger", "callbacks", "paths")
 DATA_FILES = ("data.root", "data.download", "data.verify")
 OBSERVERS = ("reference", "pictures")  # read a run's result and cannot change it
-COMMAND_KEYS = ("mode", "resume", "allow_targets")
+COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe")
 
 
 def saved_task(overrides: Sequence[str]) -> list[str]:
@@ -25,7 +24,7 @@ def saved_task(overrides: Sequence[str]) -> list[str]:
     A task of the user is no option without the folder that holds its YAML, and the saved configuration is enough.
     """
     folders = [Path(o.partition("=")[2].strip("'\"")).expanduser() for o in overrides if o.startswith("resume=")]
-    tasks = [read_config(folder)["names"]["task"] for folder in folders if (folder / CONFIG).is_file()]
+    tasks = [_names(folder, read_config(folder)).get("task") for folder in folders if (folder / CONFIG).is_file()]
     return [f"task={task}" for task in tasks if task in option_names("task")]
 
 
@@ -35,15 +34,31 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     `config` is the configuration that the command line composes. Raises ConfigError for an override that would change
     the result, and RunFolderError if the folder has no configuration.
     """
-    saved = read_config(Path(config["resume"]).expanduser())
-    same = {f"{group}={choice}" for group, choice in saved["names"].items()}
+    folder = Path(config["resume"]).expanduser()
+    merged = saved = read_config(folder)
+    same = {f"{group}={choice}" for group, choice in _names(folder, saved).items()}
     keys = [_allowed_key(override) for override in overrides if override not in same]
     if "paths.data" in keys and "root" in config["data"]:
         keys.append("data.root")
-    composed, merged = OmegaConf.create(dict(config)), OmegaConf.create(saved)
     for key in sorted({*keys, *COMMAND_KEYS}, key=lambda key: key.count(".")):  # a node comes before its keys
-        OmegaConf.update(merged, key, OmegaConf.select(composed, key), merge=False, force_add=True)
-    return plain_values(merged)
+        merged = with_values(merged, {key: _value_at(config, key)})
+    return merged
+
+
+def _names(folder: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices of a saved run, by group. Raises RunFolderError if its configuration has none."""
+    names = saved.get("names")
+    if not isinstance(names, dict):
+        raise RunFolderError(f"{folder / CONFIG} is not the configuration of a run: it has no names")
+    return names
+
+
+def _value_at(config: Mapping[str, Any], place: str) -> Any:
+    """The value at a place such as trainer.devices; None if there is no such place."""
+    node: Any = config
+    for key in place.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
 
 
 def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
@@ -64,6 +79,8 @@ def with_values(config: Mapping[str, Any], values: Mapping[str, object]) -> dict
         *nodes, key = place.split(".")
         node = changed
         for name in nodes:
+            if not isinstance(node.get(name), dict):
+                node[name] = {}
             node = node[name]
         node[key] = value
     return changed

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.config.checked import ModelNodes, model_of, node_at
 from sliceformer_lab.config.compose import load_option, option_names
@@ -17,6 +19,7 @@ from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.runs.papers import find
 from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.optim import OptimOptions
 
 log = logging.getLogger(__name__)
 
@@ -26,20 +29,27 @@ def build_data(config: Mapping[str, Any], run_folder: Path | None = None) -> Dat
 
     Raises ConfigError.
     """
-    optim, task = config["optim"], node_at(config, "task")
-    _check_kind(task, TaskModule)
+    task = node_at(config, "task")
+    optim: OptimOptions = node_at(config, "optim").build()
     plan = LoadPlan(
         seed=config["seed"],
-        accumulate=optim["accumulate"],
-        steps_between_scores=None if optim.get("max_steps") else optim["val_every"],
+        accumulate=optim.accumulate,
+        steps_between_scores=None if optim.max_steps else optim.val_every,
         score_test_each_epoch=config["selection"] == "best_test",
         pairwise=task.target.passes_bias(task.options),
         run_folder=run_folder,
     )
-    node = node_at(config, "data")
-    _check_kind(node, DataModule)
-    data: DataModule = node.build(plan)
+    data: DataModule = node_at(config, "data").build(plan)
     return data
+
+
+def check_accelerator(trainer: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a GPU on a machine that has none."""
+    wanted = trainer.get("accelerator")
+    if wanted in ("gpu", "cuda") and not torch.accelerator.is_available():
+        raise ConfigError(
+            f"trainer.accelerator: given {wanted}, but torch finds no GPU on this machine; trainer=cpu trains without"
+        )
 
 
 def check_published(published: Mapping[str, Any] | None) -> None:
@@ -57,10 +67,6 @@ def build_task(config: Mapping[str, Any], data: DataSpec) -> TaskModule:
     Raises ConfigError if attention, block, position, task and data do not fit together, before anything is built.
     """
     model, node = model_of(config), node_at(config, "task")
-    _check_kind(node, TaskModule)
-    _check_kind(model.block, EncoderBlock)
-    for layer in model.attention:
-        _check_kind(layer, Attention)
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
     task: TaskModule = node.build(model, data)
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
@@ -108,9 +114,3 @@ def _all_fit(name: str, fits: Callable[[type[Attention]], bool]) -> bool:
         return all(map(fits, _kinds(attention_nodes(load_option("attention", name)))))
     except ConfigError:
         return False
-
-
-def _check_kind(node: CheckedNode, base: type[Any]) -> None:
-    """Raises ConfigError if the target of a node is not a subclass of `base`."""
-    if not (isinstance(node.target, type) and issubclass(node.target, base)):
-        raise ConfigError(f"{node.where}._target_: {node.name} is not a subclass of {base.__module__}.{base.__name__}")

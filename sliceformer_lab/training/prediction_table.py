@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.csv_cells import csv_cell
 from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import write_predictions
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
@@ -149,20 +150,5 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
     header = list(columns)
     with whole_file(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([cell(name) for name in header])
-        writer.writerows([cell(row.get(name)) for name in header] for row in rows)
-
-
-def cell(value: object) -> object:
-    """A value of a CSV file; a text that a spreadsheet would execute as a formula begins with an apostrophe."""
-    if not isinstance(value, str) or value[:1] not in ("=", "+", "-", "@", "\t", "\r") or _is_number(value):
-        return value
-    return f"'{value}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        writer.writerow([csv_cell(name) for name in header])
+        writer.writerows([csv_cell(row.get(name)) for name in header] for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,18 +27,19 @@ from sliceformer_lab.runs.folder import (
     scored_checkpoint,
     write_config,
 )
+from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.build import build_data, build_task, check_published
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.choices import choose_options
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.distributed import child_arguments, is_first_process
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.loggers import close_wandb, csv_logger, publish, sync_command
+from sliceformer_lab.training.other_processes import OwnProcesses, child_processes, record_first_error
 from sliceformer_lab.training.pictures import draw_pictures
 from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
 from sliceformer_lab.training.references import below_reference, references
 from sliceformer_lab.training.scoring import results, score
-from sliceformer_lab.training.signals import signals_as_errors
+from sliceformer_lab.training.signals import catch_signals, recorded_by, signals_as_errors
 from sliceformer_lab.training.summary import RecordPlace, Summary, compare_metrics, print_summary
 
 log = logging.getLogger(__name__)
@@ -56,8 +58,7 @@ def run(config: Config, folder: Path) -> float | None:
         return None
     with signals_as_errors(), lock_folder(folder):
         if config["mode"] == "eval":
-            with child_arguments(folder):
-                return evaluate(config, folder)
+            return evaluate(config, folder)
         if is_finished(folder):
             log.info(f"{folder} holds a finished run, so nothing is trained; mode=eval scores it again")
             value: float | None = read_summary(folder)["best"]["value"]
@@ -79,14 +80,14 @@ def _silence_lightning() -> None:
 
 
 def _run_as_child(config: Config, folder: Path) -> None:
-    """Runs a process that Lightning started: the same computation, but it writes nothing."""
+    """Runs one of the other processes: the same computation, but it writes nothing but the error that ends it."""
     try:
-        with signals_as_errors():
-            evaluate(config, folder) if config["mode"] == "eval" else train(config, folder, None)
+        evaluate(config, folder) if config["mode"] == "eval" else train(config, folder, None)
     except (DivergedError, InterruptedRunError) as error:
-        # All processes raise these errors together and the first one reports them. With another exit code Lightning
-        # would kill the first process before it has done so.
-        raise SystemExit(0) from error
+        raise SystemExit(0) from error  # all processes raise these together, and the first one reports them
+    except BaseException as error:
+        record_first_error(folder, int(os.environ["LOCAL_RANK"]), error)
+        raise SystemExit(1) from error
 
 
 def _train_and_record(config: Config, folder: Path) -> float | None:
@@ -96,9 +97,10 @@ def _train_and_record(config: Config, folder: Path) -> float | None:
     log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
     try:
         config = _with_choices(config, folder, summary)
-        with child_arguments(folder):
+        with recorded_by(summary.fail):
             return train(config, folder, summary)
     except BaseException as error:
+        catch_signals(later=True)  # a second signal must not prevent the record
         summary.fail(error)
         raise
     finally:
@@ -128,11 +130,12 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     context = run_context(config, folder, task)
     loggers = build_loggers(config, context) if is_first_process() else []
     trainer = build_trainer(config, context, task, loggers, summary)
-    fit(trainer, task, data, resumable_checkpoint(folder))
-    trained = trainer.global_step
-    scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
-    metrics = score(trainer, task, data, scored, config["selection"])
-    predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
+    with child_processes(trainer, folder):
+        fit(trainer, task, data, resumable_checkpoint(folder))
+        trained = trainer.global_step
+        scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
+        metrics = score(trainer, task, data, scored, config["selection"])
+        predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     if summary is not None:
         if scored is not None:
             record_predictions(folder, task, data, predictions)
@@ -158,7 +161,8 @@ def evaluate(config: Config, folder: Path) -> float | None:
     scored = scored_checkpoint(config, folder)
     load_weights(task, scored)
     trainer = build_trainer(config, run_context(config, folder, task), task, [])
-    metrics = score(trainer, task, data, scored, config["selection"])
+    with child_processes(trainer, folder):
+        metrics = score(trainer, task, data, scored, config["selection"])
     if is_first_process():
         save_preprocessing(folder, data)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
@@ -208,7 +212,7 @@ def build_trainer(
             gradient_clip_val=optim.clip_norm,
             callbacks=callbacks,
             logger=loggers,
-            plugins=[AtomicCheckpointIO()],
+            plugins=[AtomicCheckpointIO(), OwnProcesses()],
             num_sanity_val_steps=0,
             enable_model_summary=False,
             enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),

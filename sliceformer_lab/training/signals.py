@@ -1,16 +1,26 @@
-"""Turns SIGINT and SIGTERM into errors that a run can record."""
+"""Turns the signals that stop a program into errors that a run records, and ends a program that does not stop."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.runs.processes import STOP_SIGNALS, is_first_process
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 8.0  # seconds in which a program stops by itself after a signal
+SAVING = 18.0  # seconds more for a checkpoint; Slurm kills after 30 s unless its KillWait says otherwise
+RECORDING = 1.5  # seconds for the last words of a program that is ended
+SAME = 0.5  # seconds in which a repeated signal counts as the same; schedulers send some twice
+
+Record = Callable[[LabError], None]
 
 
 def interrupted(number: int, when: str = "") -> InterruptedRunError:
@@ -18,23 +28,199 @@ def interrupted(number: int, when: str = "") -> InterruptedRunError:
     return InterruptedRunError(f"stopped by {signal.Signals(number).name}{when}", number)
 
 
+def stopped(when: str) -> InterruptedRunError:
+    """The error for the signal that was caught, here or in another process; the next signals are ignored."""
+    if _watch is not None:
+        _watch.raised = True
+    return interrupted(caught() or signal.SIGTERM, when)
+
+
 @contextmanager
 def signals_as_errors() -> Iterator[None]:
-    """Raises InterruptedRunError in the main thread when SIGINT or SIGTERM arrives.
+    """Raises InterruptedRunError in the main thread when a stop signal arrives, once.
 
-    By default SIGTERM ends Python without cleanup, and Lightning turns a KeyboardInterrupt into exit code 1 and then
-    ignores Ctrl-C. Loader workers inherit the handler when they are forked, so it ignores other processes.
+    Eight seconds after a signal, a thread ends the program if it still runs: a main thread that waits for a data
+    worker or another process runs no Python code, and a library may swallow the error. SIGHUP stays ignored if it is,
+    as under nohup. Inside another `signals_as_errors` this does nothing.
     """
-    owner = os.getpid()
+    global _watch
+    if _watch is not None and _watch.owner == os.getpid():
+        yield
+        return
+    outer, _watch = _watch, _Watch()
+    try:
+        with _watch.running():
+            yield
+    finally:
+        _watch = outer
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        del frame
-        if os.getpid() == owner:
-            raise interrupted(number)
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+@contextmanager
+def recorded_by(record: Record) -> Iterator[None]:
+    """Lets `record` write the error down if the program has to be ended by force."""
+    watch = _watch
+    if watch is None:
+        yield
+        return
+    watch.record = record
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        watch.record = None
+
+
+def catch_signals(*, later: bool) -> None:
+    """Installs our handlers again, over those of a library. `later`: the first signal is only noted, for `caught`."""
+    if _watch is not None:
+        _watch.install()
+        _watch.later = later
+
+
+def caught() -> int | None:
+    """The first stop signal that arrived, or None."""
+    return None if _watch is None else _watch.caught
+
+
+@contextmanager
+def time_to_save() -> Iterator[None]:
+    """Gives a program that is stopping more time, to write a checkpoint."""
+    if _watch is None:
+        yield
+        return
+    with _watch.saving():
+        yield
+
+
+def end_in_time(error: LabError) -> None:
+    """Ends the program eight seconds from now with `error`, unless `no_end` is called before."""
+    if _watch is not None:
+        _watch.end_at(time.monotonic() + GRACE, error)
+
+
+def no_end(error: LabError) -> None:
+    """Takes `end_in_time(error)` back."""
+    if _watch is not None:
+        _watch.cancel(error)
+
+
+class _Watch:
+    """The stop signals of this process, and a thread that ends it in time."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.caught: int | None = None
+        self.later = False
+        self.record: Record | None = None
+        self._caught_at = 0.0
+        self.raised = False
+        self._end: tuple[float, LabError] | None = None  # when to end the process, and why
+        self._saving = 0.0  # seconds more
+        self._closed = False
+        self._reader, self._writer = socket.socketpair()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Installs the handlers and starts the thread; restores the earlier handlers at the end."""
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        self._writer.setblocking(False)
+        fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self.install()
+        thread = threading.Thread(target=self._run, name="stop-signals", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(fd)
+            self._closed = True
+            self._wake()
+            thread.join()
+            self._reader.close()
+            self._writer.close()
+
+    def install(self) -> None:
+        """Installs the handler for every stop signal."""
+        for number in STOP_SIGNALS:
+            if number != getattr(signal, "SIGHUP", None) or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._receive)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if os.getpid() != self.owner or self.raised:  # a forked child has this handler too
+            return
+        first = self.caught is None
+        if first:
+            self.caught, self._caught_at = number, time.monotonic()
+        elif time.monotonic() - self._caught_at < SAME:
+            return
+        if self.later and first:
+            return
+        self.raised = True
+        raise interrupted(number, "" if first else " twice")
+
+    def end_at(self, deadline: float, error: LabError) -> None:
+        """Ends the process at a time; the first call counts."""
+        self._end = self._end or (deadline, error)
+        self._wake()
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Ends the process up to SAVING seconds later, if at all."""
+        began, self._saving = time.monotonic(), SAVING
+        try:
+            yield
+        finally:
+            self._saving = 0.0 if self._end is None else time.monotonic() - began
+
+    def cancel(self, error: LabError) -> None:
+        """Does not end the process because of `error`."""
+        if self._end is not None and self._end[1] is error:
+            self._end = None
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # a full socket wakes the thread as well
+            self._writer.send(b"\0")
+
+    def _run(self) -> None:
+        """Waits for a signal, whose number Python writes into the socket at once, whatever the main thread does."""
+        while not self._closed:
+            left = None
+            if (end := self._end) is not None:
+                left = end[0] + self._saving - time.monotonic()
+                if left <= 0:
+                    self._end_process(end[1])
+            self._reader.settimeout(left)
+            with suppress(TimeoutError):
+                for number in self._reader.recv(4096):
+                    if number in STOP_SIGNALS:
+                        when = "; it did not stop by itself in time and was ended"
+                        self.end_at(time.monotonic() + GRACE, interrupted(number, when))
+
+    def _end_process(self, error: LabError) -> None:
+        words = threading.Thread(target=self._last_words, args=(error,), daemon=True)
+        words.start()
+        words.join(RECORDING)
+        os._exit(error.exit_code)
+
+    def _last_words(self, error: LabError) -> None:
+        if not is_first_process():
+            return
+        try:
+            if self.record is not None:
+                self.record(error)
+        finally:  # not print or logging, whose locks the main thread may hold
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"sliceformer-lab: {error}\n".encode())
+
+
+_watch: _Watch | None = None
+
+
+def _in_forked_child() -> None:
+    """A forked process must not write its signals into the socket of its parent."""
+    if _watch is not None:
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

@@ -41,7 +41,7 @@ class Summary:
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._start: dict[str, Any] = {"time": now, "precision": config["trainer"]["precision"]}
+        self._start: dict[str, Any] = {"time": now, "precision": config["trainer"].get("precision", "32-true")}
         if starts and starts[-1].get("precision", self._start["precision"]) != self._start["precision"]:
             log.warning(
                 f"WARNING: trainer.precision={self._start['precision']} continues a run that was trained with "

@@ -257,7 +257,7 @@ def test_options_equal_the_signature() -> None:
     from sliceformer_lab.config.schema import check_node, schema
 
     node = load_option("callbacks", "default")["spectrum"]
-    assert check_node(node, "sliceformer_lab.callbacks.record_spectrum").target is Spectrum
+    assert check_node(node, "callbacks.spectrum").target is Spectrum
     assert {k: v for k, v in node.items() if k != "_target_"} == {k: v for k, (_, v) in schema(Spectrum).items()}
     options = (CONF_DIR / "callbacks" / "default.yaml").read_text().partition("spectrum:")[2].splitlines()
     assert all(" # " in line or "_target_" in line for line in options)

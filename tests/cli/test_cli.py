@@ -120,11 +120,13 @@ def test_wrong_option_is_refused_in_one_sentence_before_anything_is_written(
 
 
 def test_wrong_values_are_reported_all_at_once(lab: Callable[..., Outcome]) -> None:
-    sentence = refusal(lab("attention.group_size=two", "optim.lr=-1", "seed=-1", "mode=foo", "selection=x"))
-    assert sentence.split("; ") == [
+    nodes = ("attention.group_size=two", "optim.lr=-1")
+    assert refusal(lab(*nodes, "seed=-1", "mode=foo", "selection=x")).split("; ") == [
         "seed: given -1, should be greater than or equal to 0",
         "mode: given 'foo', should be 'train' or 'eval'",
         "selection: given 'x', should be 'best_val', 'last' or 'best_test'",
+    ]
+    assert refusal(lab(*nodes)).split("; ") == [  # which classes check, whose import takes seconds
         "attention.group_size: given 'two', should be a valid integer",
         "optim.lr: given -1, should be greater than 0",
     ]
@@ -160,7 +162,7 @@ def test_code_named_by_a_file_is_refused_unless_the_command_line_allows_it(
     mine = ("--config-dir", str(tmp_path), "recipe=mine")
     assert "attention._target_: json.loads is code outside the allowed packages" in refusal(lab(*mine))
     allowed = refusal(lab(*mine, "allow_targets=[json.]"))  # found, and checked like any other target
-    assert "outside" not in allowed and "attention.s: a value is needed" in allowed
+    assert allowed.startswith("attention._target_: json.loads is not a subclass of")
     assert "code outside the allowed packages" in refusal(lab(*mine)), "what one command allows, the next does not"
 
 
@@ -174,7 +176,8 @@ def test_error_next_to_an_option_of_the_users_own_folder_is_explained(
 
 
 @pytest.mark.parametrize(
-    "target", ["sliceformer_lab.cli.main.os", "sliceformer_lab.runs.resume.Path", "torch.nn.os.system"]
+    "target",
+    ["sliceformer_lab.cli.main.os", "sliceformer_lab.runs.resume.Path", "pytorch_lightning.trainer.trainer.os"],
 )
 def test_what_an_allowed_module_has_merely_imported_is_refused(target: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a class or function that is defined|cannot be loaded"):

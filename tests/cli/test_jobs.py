@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training import run
 
 TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
@@ -105,6 +108,7 @@ def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
 def test_failures_in_building_and_in_data_are_printed_and_summarised(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "data" / "image_folder").mkdir(parents=True)
     assert lab("-m", *TINY, "task=digits,image_folder", "encoder.num_heads=3,4") == 1
     out = capsys.readouterr().out
     assert "failed  encoder: num_heads=3 does not divide dim=64" in out
@@ -115,12 +119,9 @@ def test_failures_in_building_and_in_data_are_printed_and_summarised(
     assert "num_heads=3 does not divide" in summaries[0]["error"]
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (InterruptedRunError("stopped", 15), 143)])
-def test_signal_ends_a_sweep(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
-) -> None:
-    fail_in_turn(monkeypatch, None, error)
-    assert lab("-m", *TINY, "seed=0,1,2") == code
+def test_signal_ends_a_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_in_turn(monkeypatch, None, InterruptedRunError("stopped", 15))
+    assert lab("-m", *TINY, "seed=0,1,2") == 143
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert printed.err == "sliceformer-lab: 2 of 3 jobs did not finish\n"  # one was stopped, one not started
@@ -130,7 +131,6 @@ def test_signal_ends_a_sweep(
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
-        (KeyboardInterrupt(), 130, "stopped by SIGINT"),
         (InterruptedRunError("stopped", 15), 143, "stopped"),
         (SystemExit(0), 1, "the job called sys.exit(0)"),
         (RuntimeError("out of cheese"), 1, "RuntimeError: out of cheese"),
@@ -166,6 +166,70 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
     assert lab("mode=eval", "resume=first", "attention=mha", "trainer.log_every_n_steps=3") == 0
     saved = (tmp_path / "first" / ".hydra" / "config.yaml").read_text()
     assert "log_every_n_steps: 3" in saved and "benchmark: true" in saved and "encoder.mha" not in saved
+
+
+def test_more_processes_than_cores_are_refused_unless_asked_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_in_turn(monkeypatch, None)
+    many = (*TINY, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=999")
+    assert lab(*many) == 1
+    assert capsys.readouterr().err.startswith("sliceformer-lab: trainer.devices=999: the run may use ")
+    assert lab(*many, "oversubscribe=true") == 0
+
+
+def test_signal_between_two_jobs_ends_a_sweep(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_in_turn(monkeypatch, None, None, None)
+    convert = OmegaConf.masked_copy
+
+    def signalling(config: DictConfig, keys: list[str]) -> DictConfig:
+        if config.seed == 1:
+            os.kill(os.getpid(), signal.SIGHUP)
+        return convert(config, keys)
+
+    monkeypatch.setattr(OmegaConf, "masked_copy", signalling)
+    assert lab("-m", *TINY, "seed=0,1,2") == 129
+    assert "stopped by SIGHUP" in capsys.readouterr().err
+
+
+def test_a_job_that_slurm_starts_again_goes_on_in_its_folder(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = ImageClassification.training_step
+
+    def signalling(self: ImageClassification, batch: Any, batch_idx: int) -> Any:
+        if self.trainer.current_epoch == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return step(self, batch, batch_idx)
+
+    words = (*TINY, "optim.epochs=3", "reference=null")
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train"}.items():
+        monkeypatch.setenv(name, value)
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageClassification, "training_step", signalling)
+        assert lab(*words) == 138
+    (folder,) = (tmp_path / "outputs" / "digits" / "mha").iterdir()
+    assert folder.name.startswith("slurm-7-") and not list(folder.rglob("hpc_ckpt*"))
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    capsys.readouterr()
+    assert lab(*words) == 0
+    assert json.loads((folder / "summary.json").read_text())["status"] == "ok"
+    printed = capsys.readouterr().out
+    assert "epoch 3/3" in printed and "epoch 1/3" not in printed, "it goes on"
+    assert lab(*words) == 0 and "holds a finished run" in capsys.readouterr().out
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_run_repeated_in_one_slurm_job_has_a_folder_of_its_own(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    fail_in_turn(monkeypatch, None, None, None)
+    assert lab(*TINY) == lab(*TINY) == lab(*TINY, "seed=1") == 0
+    names = {folder.name.rpartition("-")[0] for folder in (tmp_path / "outputs" / "digits" / "mha").iterdir()}
+    assert len(names) == 2 and "slurm-7" in names
 
 
 @pytest.mark.parametrize("name", ["fast", "overfit", "profile"])

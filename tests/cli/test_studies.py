@@ -291,7 +291,7 @@ def test_a_folder_with_other_runs_is_refused_job_by_job(
     assert lab(*words) == 0
     assert lab(*words, "trainer.benchmark=true") == 0, "this cannot change a result"
     assert lab(*words, "seed=1") == 1
-    assert "holds a run with another seed; choose another hydra.sweep.dir" in capsys.readouterr().out
+    assert "holds a run with another seed; choose another folder" in capsys.readouterr().out
 
 
 def test_a_study_of_models_of_one_size_continues_with_the_widths_it_solved(

@@ -19,7 +19,8 @@ from support.runs import small_config
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.spec import Example
 from sliceformer_lab.errors import LabError, RunFolderError
-from sliceformer_lab.training.prediction_table import PREPROCESSING, Row, cell, write_table
+from sliceformer_lab.runs.csv_cells import csv_cell
+from sliceformer_lab.training.prediction_table import PREPROCESSING, Row, write_table
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import Run, load_run
 
@@ -307,8 +308,8 @@ def test_a_run_of_an_earlier_version_loads_and_scoring_it_again_makes_it_predict
 def test_formulas_are_not_executed_by_a_spreadsheet(tmp_path: Path) -> None:
     texts = ['=HYPERLINK("x")', "+1+1", "@sum", "-2", "-x", "\t=1", "plain", "", "-1e5"]
     safe = ['\'=HYPERLINK("x")', "'+1+1", "'@sum", "-2", "'-x", "'\t=1", "plain", "", "-1e5"]
-    assert [cell(text) for text in texts] == safe
-    assert cell(-0.5) == -0.5
+    assert [csv_cell(text) for text in texts] == safe
+    assert csv_cell(-0.5) == -0.5
     rows: list[Row] = [{"text": text, "=value": -0.5} for text in texts]
     write_table(tmp_path / "t.csv", ["text", "=value"], rows)
     with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:

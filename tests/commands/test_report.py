@@ -225,6 +225,13 @@ def test_a_factor_gets_a_column_and_its_values_are_compared(tmp_path: Path) -> N
         report(tmp_path, by="group_size")
 
 
+def test_numbers_of_options_have_six_digits_at_most(tmp_path: Path) -> None:
+    for rate in (1e-3 / 2**0.5, 3e-4):
+        write_runs(tmp_path / str(rate), "csp", 0.9, 0.8, options={"optim.lr": rate})
+    page = text(tmp_path, by=["optim.lr"])
+    assert "| 0.000707107 |" in page and "| 0.0003 |" in page and "7071067" not in page
+
+
 def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp_path: Path) -> None:
     write_run(tmp_path / "mha", "mha", options={"encoder.depth": 4})
     write_run(tmp_path / "far", "mha", options={"encoder.depth": 9}, parameters=200_000)
@@ -342,6 +349,8 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
     names = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| ") and "---" not in line]
     assert names == ["| attention", "| csp", "| reference: pixels + forest", "| reference: most frequent class"]
     assert re.search(r"\| reference: pixels \+ forest \|  \| 96\.00 \|", page)
+    table = frame(report(tmp_path))
+    assert table[table["attention"].str.startswith("reference: ")]["mean"].tolist() == [0.96, 0.1]
     for broken in ("a word", [3], [{"name": "x", "metrics": {"test/accuracy": None}}]):
         write_runs(tmp_path, "csp", 0.9, 0.8, references=broken)
         assert "| reference: " not in text(tmp_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
+import time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -229,9 +231,20 @@ def test_a_killed_worker_is_reported_in_one_sentence_with_advice(
 ) -> None:
     data = lra_text(reviews, num_workers=1)
     monkeypatch.setattr(SequenceSplit, "batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(DataError, match=r"data worker was killed .*try fewer than data\.num_workers=1") as caught:
+    with pytest.raises(DataError, match=r"data worker was killed.*try fewer than data\.num_workers=1") as caught:
         list(data.train_dataloader())
     assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_was_killed_after_it_sent_a_batch_is_reported_too(reviews: Path) -> None:
+    batches = iter(lra_text(reviews, num_workers=1, batch_size=4).train_dataloader())
+    next(batches)
+    time.sleep(1)  # the next batches wait in a queue; their tensors are with the worker
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    time.sleep(0.5)
+    with pytest.raises(DataError, match="data worker was killed"):
+        list(batches)
 
 
 def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> None:

@@ -74,7 +74,7 @@ def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
         dim=spec.dim, depth=spec.depth, num_heads=1, mlp_dim=golden["ffn_width"] or 1, position="none"
     )
     mixer = build_layer(yaml_of("attention", name) | attention, spec)
-    layer: MegaBlock = construct(yaml_of("block", "mega") | block, spec, mixer, encoder)
+    layer: MegaBlock = construct(yaml_of("block", "mega") | block, spec, mixer, encoder, where="block")
     layer.load_state_dict(weights(cut(golden, arrays) if is_csp else arrays, layer))
     return layer.eval()
 

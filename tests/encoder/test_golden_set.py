@@ -64,7 +64,7 @@ def build_block(spec: LayerSpec, layer_norm: bool, arrays: Arrays) -> Any:
     inducing = None if points is None else points.shape[1]
     options = EncoderOptions(dim=spec.dim, depth=1, num_heads=spec.num_heads, mlp_dim=1, position="none")
     node = load_option("block", "set") | {"inducing": inducing, "layer_norm": layer_norm}
-    block = construct(node, spec, MHA(spec), options)
+    block = construct(node, spec, MHA(spec), options, where="block")
     if points is None:
         block.mab.load_state_dict(mab_weights(arrays, spec.dim))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,9 +23,20 @@ LONGEST = 280  # seconds that a process may take on a busy machine
 pytestmark = pytest.mark.slow
 
 
+UNHAPPY = """
+from pytorch_lightning import Callback
+
+class Unhappy(Callback):
+    def on_train_epoch_start(self, trainer, module):
+        if (trainer.global_rank, module.optim.lr) == (1, 0.003):
+            raise ValueError("only this process is unhappy")
+"""
+
+
 def start(outputs: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "sliceformer_lab", *SMALL, *TWO, f"paths.outputs='{outputs}'", *options]
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    environment = os.environ | {"PYTHONPATH": str(outputs.parent)}
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 class Sweep(NamedTuple):
@@ -38,18 +50,19 @@ class Sweep(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """A sweep of two distributed jobs; the second one diverges."""
+    """A sweep of three distributed jobs; the second one diverges, and in the third one the second process fails."""
     outputs = tmp_path_factory.mktemp("distributed") / "with spaces, and = signs"
-    rates = ("-m", "optim.lr=0.002,1e30", "optim.warmup_steps=0", "optim.epochs=3")
-    process = start(outputs, *rates, "callbacks=default", "attention=csp")
+    (outputs.parent / "unhappy.py").write_text(UNHAPPY)
+    unhappy = ("allow_targets=[unhappy.]", "+callbacks.last={_target_: unhappy.Unhappy}")
+    rates = ("-m", "optim.lr=0.002,1e30,0.003", "optim.warmup_steps=0", "optim.epochs=3")
+    process = start(outputs, *rates, *unhappy, "callbacks=default", "attention=csp")
     printed, errors = process.communicate(timeout=LONGEST)
     return Sweep(process.returncode, printed, errors, sorted(file.parent for file in outputs.rglob("summary.json")))
 
 
 def test_each_job_of_a_sweep_has_one_folder(sweep: Sweep) -> None:
-    first, second = sweep.jobs
-    assert [job.name[:2] for job in sweep.jobs] == ["0-", "1-"]
-    assert {place for place in first.parent.iterdir() if place.is_dir()} == {first, second}
+    assert [job.name[:2] for job in sweep.jobs] == ["0-", "1-", "2-"]
+    assert {place for place in sweep.jobs[0].parent.iterdir() if place.is_dir()} == set(sweep.jobs)
     for job in sweep.jobs:
         assert [(job / name).is_file() for name in ("config.yaml", ".hydra/config.yaml")] == [True, True]
         assert {file.name for file in job.glob("*.log")} == {"sliceformer_lab.log"}
@@ -64,15 +77,21 @@ def test_two_processes_share_a_run(sweep: Sweep) -> None:
     assert read_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] == 3  # 2 x 64 examples, 3 epochs
     for split in ("val", "test"):
         np.testing.assert_array_equal(found.predictions[f"{split}_ids"], np.arange(299))
-    assert main(["mode=eval", f"resume='{folder}'", "trainer=cpu"]) == 0
+    assert main(["mode=eval", f"resume='{folder}'", "trainer=cpu", "callbacks=default"]) == 0
     again = json.loads((folder / "eval.json").read_text())["metrics"]
     assert again == pytest.approx(found.summary["metrics"], abs=1e-6)
 
 
 def test_all_processes_stop_at_a_bad_loss(sweep: Sweep) -> None:
-    assert sweep.code == 1 and "Traceback" not in sweep.printed + sweep.errors
+    assert sweep.code == 1 and "Traceback" not in sweep.errors
     assert sweep.printed.count("this job diverged: the training loss became nan") == 1
     assert read_summary(sweep.jobs[1])["status"] == "diverged"
+
+
+def test_the_error_of_another_process_is_the_error_of_the_run(sweep: Sweep) -> None:
+    summary = read_summary(sweep.jobs[2])
+    assert summary["status"] == "failed"
+    assert summary["error"].endswith("process 2 of 2: ValueError: only this process is unhappy")
 
 
 def test_all_processes_stop_when_the_first_is_signalled_and_go_on_within_the_epoch(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,22 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DivergedError, InterruptedRunError, RunFolderError
+from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import lock_folder, read_checkpoint, read_summary
+from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.run import run
+from sliceformer_lab.training.summary import Summary
 
-SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+PHASES: dict[str, tuple[Any, str]] = {
+    "preparing": (Digits, "prepare_data"),
+    "training": (ImageClassification, "training_step"),
+    "validating": (ImageClassification, "validation_step"),
+    "ending": (ImageClassification, "on_train_end"),
+    "testing": (ImageClassification, "test_step"),
+    "drawing": (plots, "plot_curves"),
+}
 
 
 def send(number: int) -> None:
@@ -67,48 +78,63 @@ def test_bad_loss_stops_before_the_optimizer_step(tmp_path: Path, monkeypatch: p
     torch.testing.assert_close(models[0].head.weight, weights[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    ("owner", "method"),
-    [
-        (Digits, "prepare_data"),
-        (ImageClassification, "training_step"),
-        (ImageClassification, "validation_step"),
-        (ImageClassification, "test_step"),
-        (ImageClassification, "on_train_end"),
-    ],
-    ids=["preparing", "training", "validating", "testing", "ending"],
+    ("phase", "number"),
+    [*((phase, signal.SIGTERM) for phase in PHASES), *(("training", n) for n in STOP_SIGNALS if n != signal.SIGTERM)],
 )
 def test_signal_ends_a_run_in_every_phase(
-    owner: type, method: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    owner, method = PHASES[phase]
     original = getattr(owner, method)
-    handlers = {s: signal.getsignal(s) for s in SIGNALS}
+    handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS}
 
-    def signalling(self: Any, *args: Any) -> Any:
+    def signalling(*args: Any) -> Any:
         send(number)
-        return original(self, *args)
+        return original(*args)
 
     monkeypatch.setattr(owner, method, signalling)
-    with pytest.raises(InterruptedRunError, match=f"stopped by {signal.Signals(number).name}") as stopped:
-        run(small_config(), tmp_path)
-    assert stopped.value.exit_code == SIGNALS[signal.Signals(number)]
+    with pytest.raises(InterruptedRunError, match=f"stopped by {number.name}") as stopped:
+        run(small_config(f"pictures={phase == 'drawing'}"), tmp_path)
+    assert stopped.value.exit_code == 128 + number
     assert read_summary(tmp_path)["status"] == "interrupted"
-    assert {s: signal.getsignal(s) for s in SIGNALS} == handlers
-    if method != "prepare_data":
+    assert {s: signal.getsignal(s) for s in STOP_SIGNALS} == handlers
+    if phase not in ("preparing", "validating"):
         assert list((tmp_path / "checkpoints").glob("*.ckpt"))
-    assert ("before scoring" in str(stopped.value)) == (method == "on_train_end")
+    assert ("before scoring" in str(stopped.value)) == (phase == "ending")
 
 
 def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def impatient(self: ImageClassification, batch: Any, batch_idx: int) -> Tensor:
         send(signal.SIGINT)
+        send(signal.SIGINT)  # at the same time: a scheduler that sends it twice
+        time.sleep(0.6)
         send(signal.SIGINT)
         raise AssertionError("still running")
 
     monkeypatch.setattr(ImageClassification, "training_step", impatient)
     with pytest.raises(InterruptedRunError, match="SIGINT twice"):
         run(small_config(), tmp_path)
+
+
+def test_signal_while_a_failure_is_recorded_does_not_leave_the_run_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Summary.update
+
+    def signalling(self: Summary, **facts: object) -> None:
+        if facts.get("status") == "failed":
+            send(signal.SIGTERM)
+        update(self, **facts)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(Summary, "update", signalling)
+    monkeypatch.setattr(Throughput, "on_train_epoch_end", fail)
+    with pytest.raises(RuntimeError):
+        run(small_config(), tmp_path)
+    assert read_summary(tmp_path)["status"] == "failed"
 
 
 def test_failing_write_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

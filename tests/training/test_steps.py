@@ -18,7 +18,7 @@ from torch import Tensor
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.callbacks.guard import Guard
-from sliceformer_lab.data.loader import PassSampler, Split
+from sliceformer_lab.data.loader import PassSampler, Place, Split
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.run import run
@@ -146,7 +146,7 @@ def repeated_batches(pool_share: float) -> list[float]:
     sampler = PassSampler(
         DistinctLengths(200),
         shuffle=True,
-        step=lambda: next(steps),
+        place=lambda: Place(next(steps), 0),
         new_seed=lambda step: step,
         batch_size=10,
         pool_share=pool_share,
@@ -174,7 +174,7 @@ def seen(
     sampler = PassSampler(
         Numbers(22),
         shuffle=True,
-        step=lambda: next(steps),
+        place=lambda: Place(next(steps), 0),
         new_seed=lambda step: step,
         batch_size=4,
         pool_share=pool_share,

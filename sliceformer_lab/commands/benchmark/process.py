@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.runs.processes import end_with_parent
+
 SHARE_OF_MEMORY = 0.9  # of the free memory when the process starts
 PRELOADED = ["sliceformer_lab.commands.benchmark.contest"]  # imported once by the fork server
 
@@ -55,6 +57,7 @@ def _send_result(
     connection: Connection, limited: bool, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates this process
+    end_with_parent()
     gc.freeze()  # the garbage collector skips imported modules
     if limited:
         _limit_memory()

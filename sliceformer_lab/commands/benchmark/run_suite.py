@@ -22,7 +22,6 @@ from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.training.signals import signals_as_errors
 
 WIDTH = 150  # characters of printed tables in files and pipes
 
@@ -33,23 +32,22 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
     """Measure a suite and write results.csv, results.json and figures into `folder`. Raises LabError."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
-    with signals_as_errors():
-        all_comparisons = comparisons(options)
-        if not all_comparisons:
-            raise LabError(f"sizes={list(options.sizes or ())}: suite={options.suite} has no comparison of these sizes")
-        facts = machine(options)
-        rows: list[Row] = []
-        for number, comparison in enumerate(all_comparisons, 1):
-            log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
-            rows += _measure(comparison, options)
-            set_ratios(rows)
-            add_published(rows)
-            _write(folder, options, facts, rows)
-        console = table_console(WIDTH)
-        print_tables(console, options.suite, rows, suite_verdicts(options, rows))
-        console.print(describe(facts), markup=False)
-        for path in (folder, *draw(rows, folder, describe(facts))):
-            console.print(str(path), markup=False, soft_wrap=True)
+    all_comparisons = comparisons(options)
+    if not all_comparisons:
+        raise LabError(f"sizes={list(options.sizes or ())}: suite={options.suite} has no comparison of these sizes")
+    facts = machine(options)
+    rows: list[Row] = []
+    for number, comparison in enumerate(all_comparisons, 1):
+        log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
+        rows += _measure(comparison, options)
+        set_ratios(rows)
+        add_published(rows)
+        _write(folder, options, facts, rows)
+    console = table_console(WIDTH)
+    print_tables(console, options.suite, rows, suite_verdicts(options, rows))
+    console.print(describe(facts), markup=False)
+    for path in (folder, *draw(rows, folder, describe(facts))):
+        console.print(str(path), markup=False, soft_wrap=True)
     return rows
 
 

@@ -15,6 +15,7 @@ from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.csv_cells import csv_cell
 from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.summary import git_commit
@@ -31,7 +32,7 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
         raise LabError(f"none of the runs in {', '.join(options.folders)} could be opened: {_reasons(study)}")
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.csv", folder / f"{name}.json"]
-    findings.table.to_csv(files[0], index=False)
+    findings.table.map(csv_cell).to_csv(files[0], index=False)
     write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
     for figure_name, figure in findings.figures.items():
         files += _save(figure, folder / figure_name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sliceformer_lab.cli.jobs import Job
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import InterruptedRunError
-from sliceformer_lab.training.distributed import is_first_process
+from sliceformer_lab.runs.processes import is_first_process
 
 
 def report_sweep(jobs: Sequence[Job]) -> None:

@@ -12,9 +12,11 @@ from rich.table import Table as RichTable
 from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.lines import SAME_COST, Cost, Line, Published
 from sliceformer_lab.commands.report.metric_scale import factor_of, headed, less_is_better, written
+from sliceformer_lab.commands.report.quoted import in_latex, in_markdown
 from sliceformer_lab.commands.report.reference_rows import Reference, references_of
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.collect import Collection
+from sliceformer_lab.runs.csv_cells import csv_cell
 from sliceformer_lab.runs.groups import Table, at_scale, plain
 
 Section = tuple[Table, list[Line]]
@@ -38,27 +40,30 @@ LEGEND = (
     "`≠` marks a published number under another protocol; the notes list the differences."
 )
 COVERAGE = "Published numbers and their runs"
-LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≠": r"$\neq$"}
-LATEX |= {"×": r"$\times$", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
 def markdown(found: Collection, sections: Sequence[Section]) -> str:
     """The whole report."""
-    parts = [f"# {heading(found)}", counts(found), LEGEND]
+    parts = [f"# {in_markdown(heading(found))}", in_markdown(counts(found)), LEGEND]
     for table, lines in sections:
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
-        parts += [f"## {table.title}", *usual(table), _markdown_table(names, rows), *_notes(table, lines)]
+        parts += [f"## {in_markdown(table.title)}", *map(in_markdown, usual(table))]
+        parts += [_markdown_table(names, [[*map(in_markdown, row)] for row in rows]), *_notes(table, lines)]
     if rest := leftovers(found, sections):
-        parts += ["## Not in a table", "\n".join(f"- {line}" for line in rest)]
+        parts += ["## Not in a table", "\n".join(f"- {in_markdown(line)}" for line in rest)]
     return "\n\n".join(parts) + "\n"
 
 
 def coverage_page(covered: Sequence[Coverage]) -> str:
     """coverage.md: a row for each number that the papers print."""
-    return (
-        "\n\n".join([f"# {COVERAGE}", coverage_counts(covered), _markdown_table(*coverage_cells(covered, "`"))]) + "\n"
-    )
+    names, rows = coverage_cells(covered)
+    command = names.index("command")
+    for row, line in zip(rows, covered, strict=True):
+        row[:] = map(in_markdown, row)
+        if line.command:
+            row[command] = f"`{line.command}`"
+    return "\n\n".join([f"# {COVERAGE}", coverage_counts(covered), _markdown_table(names, rows)]) + "\n"
 
 
 def coverage_counts(covered: Sequence[Coverage]) -> str:
@@ -68,14 +73,14 @@ def coverage_counts(covered: Sequence[Coverage]) -> str:
     return f"{len(covered)} published numbers: {with_command} have a command, {run} have been run in this folder."
 
 
-def coverage_cells(covered: Sequence[Coverage], quote: str = "") -> tuple[list[str], list[list[str]]]:
-    """Column heads and rows; commands are enclosed in `quote`."""
+def coverage_cells(covered: Sequence[Coverage]) -> tuple[list[str], list[list[str]]]:
+    """Column heads and rows."""
     rows = [
         [
             f"{line.result.cell.paper} {line.result.cell.table}",
             *(line.result.cell.task, " ".join(filter(None, (line.result.cell.attention, line.result.cell.variant)))),
             *(line.result.cell.metric, line.result.printed),
-            f"{quote}{line.command}{quote}" if line.command else f"none: {line.reason}",
+            line.command or f"none: {line.reason}",
             line.status,
         ]
         for line in covered
@@ -89,11 +94,11 @@ def latex(sections: Iterable[Section]) -> str:
     for table, lines in sections:
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
-        body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
-        head = " & ".join(map(_tex, names)) + r" \\"
+        body = [" & ".join(map(in_latex, row)) + r" \\" for row in rows]
+        head = " & ".join(map(in_latex, names)) + r" \\"
         parts += [
             r"\begin{table}",
-            rf"\caption{{{_tex(table.title)}}}",
+            rf"\caption{{{in_latex(table.title)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}",
             *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
             *(r"\end{tabular}", r"\end{table}"),
@@ -102,8 +107,15 @@ def latex(sections: Iterable[Section]) -> str:
 
 
 def frame(sections: Iterable[Section]) -> pd.DataFrame:
-    """A row for each line, with unrounded numbers in the units of the summaries."""
-    return pd.DataFrame([_record(table, line) for table, lines in sections for line in lines])
+    """A row for each line and reference, with unrounded numbers in the units of the summaries; no formulas."""
+    records = []
+    for table, lines in sections:
+        records += [_record(table, line) for line in lines]
+        records += [
+            {"table": table.title, "attention": f"reference: {one.name}", "metric": table.metric, "mean": one.value}
+            for one in _references(table)
+        ]
+    return pd.DataFrame(records).map(csv_cell).rename(columns=lambda name: str(csv_cell(name)))
 
 
 def show(console: Console, found: Collection, sections: Iterable[Section]) -> None:
@@ -182,15 +194,19 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *shown_columns]
     rows = [
-        [line.row.label, *map(str, line.row.factors), *(texts[i] for texts in shown_columns.values())]
+        [line.row.label, *map(plain, line.row.factors), *(texts[i] for texts in shown_columns.values())]
         for i, line in enumerate(lines)
     ]
     return names, rows
 
 
+def _references(table: Table) -> list[Reference]:
+    return references_of((run for row in table.rows for run in row.runs), table.metric)
+
+
 def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[Reference, list[str]]]:
     """Each reference of a table with its cells, which are empty but for its name and its score."""
-    found = references_of((run for row in table.rows for run in row.runs), table.metric)
+    found = _references(table)
     scores = {name: i for i, name in enumerate(names)}
     rows = []
     for reference in found if headed(table.metric) in scores else []:
@@ -267,7 +283,7 @@ def _notes(table: Table, lines: Iterable[Line]) -> list[str]:
         name = " ".join(
             [line.row.label, *(f"{key}={value}" for key, value in zip(table.by, line.row.factors, strict=True))]
         )
-        remarks += [f"- {name}: {note}" for note in (*line.notes, *published_notes(line.published))]
+        remarks += [f"- {in_markdown(f'{name}: {note}')}" for note in (*line.notes, *published_notes(line.published))]
     return ["\n".join(remarks)] if remarks else []
 
 
@@ -337,9 +353,6 @@ def _interval(interval: Interval | None, factor: float) -> str:
 
 
 def _markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def _tex(text: str) -> str:
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    """A table of names that are text, and of cells that are Markdown."""
+    lines = [[*map(in_markdown, names)], ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

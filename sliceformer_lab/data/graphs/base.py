@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Share
+from sliceformer_lab.config.option_types import Count, Processes, Share
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, molecule, values_of
@@ -164,7 +164,7 @@ class SmilesData(GraphData):
     content_kind = "smiles"
     takes_new = True
 
-    processes: Count | None = None
+    processes: Processes | None = None
 
     @property
     def spec(self) -> DataSpec:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.config.option_types import Count, Workers
 from sliceformer_lab.data.cache import stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.graphs.base import Sample
@@ -38,7 +38,7 @@ class PCQM4M(MoleculeData):
 
     version: Literal[1, 2] = 2
     batch_size: Count = 256
-    num_workers: Natural = 4
+    num_workers: Workers = 4
     download: bool = True
 
     def target_names(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import Field
 from torch import Tensor
 
-from sliceformer_lab.config.option_types import Count, Fraction, Natural, NonNegative
+from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
@@ -127,7 +127,7 @@ class FileImageData(ImageData):
 
     root: str
     batch_size: Count | None = 256
-    num_workers: Natural = 4
+    num_workers: Workers = 4
     image_size: Count = 224
 
     @property

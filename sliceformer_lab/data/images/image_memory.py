@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sliceformer_lab.data.parallel import Pace, num_cores
+from sliceformer_lab.data.parallel import Pace
+from sliceformer_lab.runs.processes import num_cores
 
 
 class ImageMemory:

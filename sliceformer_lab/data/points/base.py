@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached
 from sliceformer_lab.data.loader import Split
@@ -116,7 +116,7 @@ class PointData(CachedData):
     scale: Scale = "unit_sphere"
     augment: Augment = "none"
     order: Order = "none"
-    processes: Count | None = None
+    processes: Processes | None = None
     batch_size: Count | None = 32
     eval_batch_size: Count = 64
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached, stamps
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
@@ -67,7 +67,7 @@ class ShapeNetPart(CachedData):
     scale: Scale = "unit_sphere"
     augment: Augment = "none"
     order: Order = "none"
-    processes: Count | None = None
+    processes: Processes | None = None
     batch_size: Count = 32
     eval_batch_size: Count = 64
     download: bool = True

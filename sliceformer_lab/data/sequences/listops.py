@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
@@ -43,7 +43,7 @@ class ListOps(SequenceData):
     num_val: Count = 2_000
     num_test: Count = 2_000
     generator_seed: Natural = 0
-    processes: Count | None = None
+    processes: Processes | None = None
     batch_size: Count = 32
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from sliceformer_lab.config.option_types import Count, Natural
+from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import cached, stamps
 from sliceformer_lab.data.images.base import picture_places
 from sliceformer_lab.data.images.contact_sheet import contact_sheet
@@ -50,7 +50,7 @@ class LRAPathfinder(SequenceData):
     num_examples: Annotated[int, Field(ge=10)] = PUBLISHED
     num_distractors: Natural | None = None
     generator_seed: Natural = 0
-    processes: Count | None = None
+    processes: Processes | None = None
     pixels: Literal["tokens", "values"] = "tokens"
     token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024

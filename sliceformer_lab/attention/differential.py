@@ -1,0 +1,74 @@
+"""Differential attention: the difference of two softmax maps, so that weights can be negative."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
+from sliceformer_lab.attention.rotary import rotate
+from sliceformer_lab.batch import Padding
+
+EPS = 1e-5
+
+
+class Differential(Attention):
+    """(softmax(q1 k1^T) - lambda softmax(q2 k2^T)) V, normalised in each head. (B, N, dim) -> (B, N, dim).
+
+    q1 and q2 are the halves of a head's queries. Compare it with an attention of twice as many heads, whose score
+    products are as wide. Raises ValueError for an odd width of the heads.
+    """
+
+    needs_qk = True
+    order_sensitive = False
+    complexity = "N^2 C"
+    source = "Differential Transformer, arXiv 2410.05258, equations (1)-(3)"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        if self.head_dim % 2:
+            raise ValueError(f"differential halves the heads, so their width must be even, got {self.head_dim}")
+        half = self.head_dim // 2
+        self.start = 0.8 - 0.6 * math.exp(-0.3 * spec.index)  # lambda's initial value
+        self.lambda_q1, self.lambda_k1, self.lambda_q2, self.lambda_k2 = (
+            nn.Parameter(0.1 * torch.randn(half)) for _ in range(4)
+        )
+        self.scale = nn.Parameter(torch.ones(self.head_dim))  # of the norm, shared by the heads
+
+    def rotated(self, x: Tensor) -> Tensor:
+        """Queries or keys (B, N, H*D), each half of a head rotated by position if the spec asks for rope."""
+        spec = self.spec
+        if not spec.rope:
+            return x
+        return rotate(x, 2 * spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
+        del bias
+        if q is None or k is None:
+            raise ValueError("differential mixes with queries and keys: mix(v, q, k)")
+        v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
+        factor = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp() + self.start
+        first, second = ((q[..., part], k[..., part]) for part in self._halves())
+        out = self._softmax(v, *first, padding) - factor.to(v.dtype) * self._softmax(v, *second, padding)
+        return self.merge_heads((1 - self.start) * F.rms_norm(out, (self.head_dim,), self.scale.to(out.dtype), EPS))
+
+    def _halves(self) -> tuple[slice, slice]:
+        half = self.head_dim // 2
+        return slice(None, half), slice(half, None)
+
+    def _softmax(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
+        mask = None if padding is None else torch.where(padding.mask, 0.0, NEVER).to(q.dtype)[:, None, None]
+        dropout = self.spec.attention_dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)

@@ -1,0 +1,48 @@
+"""A learned matrix of tokens in each head: no content, no structure."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.batch import Padding
+
+
+class DenseMatrix(LinearMix):
+    """v + M v / sqrt(L) with a learned matrix M of L = max_len rows in each head. (B, N, dim) -> (B, N, dim).
+
+    n tokens use the first n rows and columns. Raises ValueError without spec.max_len.
+    """
+
+    complexity = "N^2 C"
+    source = "Hydra, arXiv 2407.09941, section 3"
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("matrix_dense has a weight for each pair of positions, so it needs max_len")
+        self.max_len = spec.max_len
+        self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(spec.num_heads, self.max_len, self.max_len)))
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
+        del q, k, bias
+        n = v.shape[1]
+        if n > self.max_len:
+            raise ValueError(f"matrix_dense was built for at most {self.max_len} tokens, got {n}")
+        if padding is not None:
+            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        moved = self.weight[:, :n, :n].to(v.dtype) @ self.split_heads(v)
+        return v + self.merge_heads(moved) / sqrt(self.max_len)

@@ -1,0 +1,48 @@
+"""MLP-Mixer: a small network along the tokens, the same for all channels."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
+
+
+class MLPMixer(Attention):
+    """W2 gelu(W1 v + b1) + b2 along the tokens of each channel. (B, N, dim) -> (B, N, dim).
+
+    n tokens use the first n columns of W1 and rows of W2. Raises ValueError without spec.max_len.
+    """
+
+    complexity = "N M C"
+    source = "MLP-Mixer, arXiv 2105.01601, equation (1)"
+
+    def __init__(self, spec: LayerSpec, *, hidden: Count = 256) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("mlp_mixer has a weight for each position, so it needs max_len")
+        self.inner, self.outer = nn.Linear(spec.max_len, hidden), nn.Linear(hidden, spec.max_len)
+        for linear in (self.inner, self.outer):
+            nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            nn.init.zeros_(linear.bias)
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
+        del q, k, bias
+        num_tokens = v.shape[1]
+        if num_tokens > self.inner.in_features:
+            raise ValueError(f"mlp_mixer was built for at most {self.inner.in_features} tokens, got {num_tokens}")
+        if padding is not None:
+            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        hidden = F.gelu(F.linear(v.mT, self.inner.weight[:, :num_tokens], self.inner.bias), approximate="tanh")
+        return F.linear(hidden, self.outer.weight[:num_tokens], self.outer.bias[:num_tokens]).mT

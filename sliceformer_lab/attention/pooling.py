@@ -1,0 +1,57 @@
+"""Control: every token receives the mean of its neighbours, the mixer of PoolFormer."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.grid_mix import GridMix
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import Count
+
+
+class Pooling(GridMix):
+    """The mean of the neighbouring tokens that exist, minus the token itself: no parameters, no content.
+
+    The window is `kernel_size` tokens of a sequence, or kernel_size x kernel_size patches of an image. On an image the
+    prefix tokens (CLS) are not mixed: they receive what the mean of themselves would give.
+    Raises ValueError for an even `kernel_size`, which has no middle.
+    """
+
+    complexity = "N C k (on a grid k^2)"
+    source = "control; MetaFormer, arXiv 2111.11418, equation (2)"
+
+    def __init__(self, spec: LayerSpec, *, kernel_size: Count = 3, subtract_input: bool = True) -> None:
+        super().__init__(spec)
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
+        self.window = (kernel_size if spec.grid else 1, kernel_size)
+        self.subtract_input = subtract_input
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        del q, k, bias
+        num_prefix = self.spec.num_prefix if self.spec.grid else 0
+        prefix, tokens = v[:, :num_prefix], v[:, num_prefix:]
+        present = torch.ones_like(v[:1, :, :1]) if padding is None else padding.mask[:, :, None].to(v.dtype)
+        present = present[:, num_prefix:]
+        mean = self._sums(tokens.where(present > 0, 0)) / self._sums(present).clamp(min=1)
+        mixed = torch.cat([prefix, mean], dim=1)
+        return mixed - v if self.subtract_input else mixed
+
+    def _sums(self, tokens: Tensor) -> Tensor:
+        """The sum over the window of each token (B, N, C) -> (B, N, C); what is outside counts as zero."""
+        image = self.to_grid(tokens).permute(0, 3, 1, 2)
+        edge = (self.window[0] // 2, self.window[1] // 2)
+        sums = F.avg_pool2d(image, self.window, stride=1, padding=edge, divisor_override=1)
+        return self.to_tokens(sums.permute(0, 2, 3, 1))

@@ -1,0 +1,51 @@
+"""Control: every token receives a fixed random average of all tokens, the mixer of RandFormer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.linear_map import LinearMix
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.option_types import NonNegative
+
+
+class RandomMixing(LinearMix):
+    """softmax(scale * U) V with U uniform in [0, 1), drawn at construction, never trained, saved in checkpoints.
+
+    With scale 1 the weights are nearly equal, so this is the mean plus a few percent of noise; 8 to 32 mix at random.
+    n real tokens use the first n rows and columns. Raises ValueError without spec.max_len.
+    """
+
+    complexity = "N^2 C"
+    source = "control; MetaFormer baselines, arXiv 2210.13452"
+    logits: Tensor  # (max_len, max_len), scale * U
+
+    def __init__(self, spec: LayerSpec, *, scale: NonNegative = 1.0) -> None:
+        super().__init__(spec)
+        if spec.max_len is None:
+            raise ValueError("random_mixing draws one weight for each pair of positions, so it needs max_len")
+        self.register_buffer("logits", scale * torch.rand(spec.max_len, spec.max_len))
+
+    def mix(
+        self,
+        v: Tensor,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        *,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """(B, N, C) -> (B, N, C), averages of the real tokens. Raises ValueError for N > max_len."""
+        del q, k, bias
+        num_tokens, max_len = v.shape[1], len(self.logits)
+        if num_tokens > max_len:
+            raise ValueError(f"random_mixing was built for at most {max_len} tokens, got {num_tokens}")
+        logits = self.logits[:num_tokens, :num_tokens]
+        if padding is None:
+            return logits.softmax(dim=1).to(v.dtype) @ v
+        mask = padding.mask[:, :, None]
+        weights = logits.exp()  # at most exp(scale): rows that padding shortens are divided by what is left
+        total = (weights @ mask.to(weights.dtype)).to(v.dtype)
+        return weights.to(v.dtype) @ v.where(mask, 0) / total

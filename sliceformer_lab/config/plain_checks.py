@@ -1,0 +1,159 @@
+"""What the plain values of a configuration show: numbers without meaning, sizes without memory, files that are missing.
+
+These checks need no class, so that they come before torch is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.config.schema import nearest
+
+LARGEST = 2**63  # beyond it, no integer has a place in a tensor
+GB = 1e9
+COPIES = 4  # of each weight in training: itself, its gradient and two moments
+NUMBER = 4  # bytes
+FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
+LENGTHS = ("steps", "warmup_steps")
+FOLDERS = {  # of the user's own data: class -> option
+    "sliceformer_lab.data.images.folders.ImageFolder": "root",
+    "sliceformer_lab.data.points.point_folder.PointFolder": "root",
+}
+
+
+def number_faults(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each number that is infinite, NaN, or too large for a tensor."""
+    faults = []
+    for place, value in _values(config, ""):
+        if isinstance(value, float) and not math.isfinite(value):
+            faults.append(f"{place}: given {value}, should be a finite number")
+        elif isinstance(value, int) and abs(value) >= LARGEST:
+            faults.append(
+                f"{place}: given {value:.3g}, should be less than 2^63"
+                if abs(value) < 10**300
+                else f"{place}: given a number of {len(str(value))} digits, should be less than 2^63"
+            )
+    return faults
+
+
+def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str]:
+    """A sentence for each option with which a new run would make no sense; `given` holds the keys of the command line.
+
+    A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
+    """
+    warmup = _long_warmup(config.get("optim")) if any(f"optim.{key}" in given for key in LENGTHS) else ()
+    return [*size_faults(config), *warmup, *_long_pattern(config)]
+
+
+def _long_warmup(optim: Any) -> Iterator[str]:
+    steps, warmup = _whole(optim, "steps"), _whole(optim, "warmup_steps")
+    shortened = isinstance(optim, Mapping) and optim.get("max_steps") is not None  # which limits the warm-up
+    if 1 < steps <= warmup and not shortened:
+        yield f"optim.warmup_steps={warmup} takes all of optim.steps={steps}; try optim.warmup_steps={steps // 20}"
+
+
+def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
+    attention, depth = config.get("attention"), _whole(config.get("encoder"), "depth")
+    pattern = attention.get("pattern") if isinstance(attention, Mapping) else None
+    if isinstance(pattern, list) and len(pattern) > depth:
+        yield (
+            f"attention.pattern: names {len(pattern)} attentions, but encoder.depth={depth}; "
+            "shorten one or raise the other"
+        )
+
+
+def size_faults(config: Mapping[str, Any], memory: int | None = None) -> list[str]:
+    """A sentence for each size that alone needs more than the `memory` of this machine, in bytes.
+
+    The estimates are lower bounds: what they refuse cannot run, what they let pass may still not fit.
+    """
+    available = physical_memory() if memory is None else memory
+    data = config.get("data")
+    batch = [_whole(data, name) for name in ("batch_size", "eval_batch_size")] if isinstance(data, Mapping) else []
+    dim, depth, mlp = (_whole(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
+    needs = {
+        f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES
+        * depth
+        * dim
+        * (dim + 2 * mlp),
+        f"data.batch_size={max(batch, default=1):,}": max(batch, default=1) * dim,
+        f"data.image_size={_whole(data, 'image_size'):,}": _whole(data, "image_size") ** 2,
+        f"data.max_len={_whole(data, 'max_len'):,}": _whole(data, "max_len") * dim,
+        f"data.num_points={_whole(data, 'num_points'):,}": _whole(data, "num_points") * dim,
+        f"data.vocab_size={_whole(data, 'vocab_size'):,}": _whole(data, "vocab_size"),
+    }
+    return [
+        f"{options}: needs at least {NUMBER * numbers / GB:,.0f} GB, and this machine has {available / GB:,.0f} GB"
+        for options, numbers in needs.items()
+        if NUMBER * numbers > available
+    ]
+
+
+def empty_epochs(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each limit that leaves no batch."""
+    trainer = config.get("trainer")
+    names = ("limit_train_batches", "limit_val_batches")
+    return [
+        f"trainer.{name}: given {trainer[name]}, which leaves no batch; null uses all"
+        for name in names
+        if isinstance(trainer, Mapping) and trainer.get(name) is not None and not trainer[name]
+    ]
+
+
+def missing_files(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each file or folder of the user that the configuration names and that is not there."""
+    faults = []
+    for place in FILES:
+        node, _, key = place.partition(".")
+        name = _value(config, node, key)
+        if isinstance(name, str) and not Path(name).expanduser().is_file():
+            faults.append(f"{place}: {name} {'is a folder' if Path(name).expanduser().is_dir() else _not_there(name)}")
+    option = FOLDERS.get(str(_value(config, "data", "_target_")), "")
+    name = _value(config, "data", option)
+    if isinstance(name, str) and not Path(name).expanduser().is_dir():
+        faults.append(f"data.{option}: {name} {'is a file' if Path(name).expanduser().is_file() else _not_there(name)}")
+    return faults
+
+
+def physical_memory() -> int:
+    """The bytes of memory of this machine; without a limit where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return LARGEST
+
+
+def _not_there(name: str) -> str:
+    """That a file is missing, and what its folder has with nearly that name."""
+    path = Path(name).expanduser()
+    try:
+        close = nearest(path.name, sorted(file.name for file in path.parent.iterdir()))
+    except OSError:
+        close = ""
+    return f"does not exist{close if 'did you mean' in close else ''}"
+
+
+def _value(config: Mapping[str, Any], node: str, key: str) -> object:
+    """The value of an option; None if there is none."""
+    options = config.get(node)
+    return options.get(key) if isinstance(options, Mapping) else None
+
+
+def _whole(node: object, key: str) -> int:
+    """A positive whole number of a node; 1 where there is none."""
+    value = node.get(key) if isinstance(node, Mapping) else None
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def _values(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping or list, with its place."""
+    items = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else None
+    if items is None:
+        yield place, node
+    else:
+        for key, value in items:
+            yield from _values(value, f"{place}.{key}" if place else str(key))

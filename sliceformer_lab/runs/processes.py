@@ -1,0 +1,56 @@
+"""What all processes of a run share: the signals that stop it, and how a child process ends with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+# The stop signals. Windows has only the first two. Slurm sends SIGTERM, or the one that --signal names.
+STOP_SIGNALS = tuple(
+    signal.Signals[name]
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+    if name in signal.Signals.__members__
+)
+PARENT = "SLICEFORMER_LAB_PARENT"  # in the environment of the other processes of a distributed run: a process id
+
+
+def is_first_process() -> bool:
+    """Whether this process writes the run folder: a single process, or the first of a distributed run."""
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0
+
+
+def num_cores() -> int:
+    """Number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some cores of the machine
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def ignore_stop_signals() -> None:
+    """Leaves the stop signals to the parent process. A scheduler sends them to every process of a job."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Ends this process when its parent ends, even if that is killed. `parent` is its process id, if it is known.
+
+    Linux ends it even while it hangs; elsewhere, a thread looks every second.
+    """
+    parent = parent or os.getppid()
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:  # it ended before this call
+        os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

@@ -1,0 +1,55 @@
+"""Reads YAML files that a run or a sweep has left: plain values only, whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf._utils import get_yaml_loader  # reads 1e-4 as a number, as OmegaConf does
+
+from sliceformer_lab.errors import RunFolderError
+
+INTERPOLATION = "${"
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises RunFolderError for a file that is damaged or holds something else.
+
+    Aliases are refused: ten lines of them can describe a billion values.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
+        content = None if aliased else yaml.load(text, Loader=get_yaml_loader())  # a loader of plain values only
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise RunFolderError(f"{file} cannot be read ({type(error).__name__}: {reason})") from error
+    if aliased:
+        raise RunFolderError(f"{file} cannot be read: it has YAML aliases, which no saved file needs")
+    if not isinstance(content, dict):
+        raise RunFolderError(f"{file} does not hold a configuration")
+    return {str(key): value for key, value in content.items()}
+
+
+def refuse_interpolations(content: Any, file: Path) -> None:
+    """Raises RunFolderError if a value would be looked up elsewhere, such as ${oc.env:HOME}: saved values are final."""
+    for place, text in _texts(content, ""):
+        if INTERPOLATION in text:
+            raise RunFolderError(
+                f"{file}: {place} holds {text!r}; a saved configuration is data, nothing is resolved in it"
+            )
+
+
+def _texts(node: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every text in a node, keys included, with its place."""
+    if isinstance(node, str):
+        yield place, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield place or "the top level", str(key)
+            yield from _texts(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _texts(value, f"{place}.{index}")

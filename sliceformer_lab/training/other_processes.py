@@ -1,0 +1,193 @@
+"""The other processes of a distributed run: starts them, ends them, and finds the error that was the first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
+
+from sliceformer_lab.config.compose import conf_folders, search_path
+from sliceformer_lab.config.schema import allowed_too
+from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.runs.processes import PARENT, num_cores
+from sliceformer_lab.training.signals import end_in_time, no_end
+
+VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+FIRST_ERROR = ".first_error.json"
+LEAVING = 30.0  # seconds in which the other processes end after the first
+
+log = logging.getLogger(__name__)
+
+
+class OwnProcesses(LightningEnvironment):
+    """One process starts the others of a run on one machine: `child_processes` does, and Lightning does not.
+
+    Lightning's own observer kills the first process before it can record why another one ended. Under Slurm,
+    Lightning would take SIGUSR1 for itself, save a checkpoint that nothing else reads, and train on.
+    """
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        """Lightning starts no processes."""
+        return True
+
+
+def check_processes(config: Mapping[str, Any]) -> None:
+    """Raises ConfigError for more processes on the CPU than it has cores, unless the configuration asks for them."""
+    trainer, cores = config["trainer"], num_cores()
+    wanted, kind = str(trainer.get("devices")), trainer.get("accelerator")
+    if config["oversubscribe"] or not wanted.isdigit() or int(wanted) <= cores:
+        return
+    if kind == "cpu" or (kind == "auto" and not torch.accelerator.is_available()):
+        raise ConfigError(
+            f"trainer.devices={wanted}: the run may use {cores} CPU cores of this machine, and more processes wait for "
+            f"each other; choose at most {cores}, or say oversubscribe=true"
+        )
+
+
+@contextmanager
+def child_processes(trainer: pl.Trainer, folder: Path) -> Iterator[None]:
+    """Starts the other processes of a distributed run, and ends them at the end; one process starts none.
+
+    They read `folder`/.hydra/config.yaml, the resolved configuration of this job, and may load what the user's
+    command line allows. Raises the first error of any process. At the end the process group and the environment
+    variables are removed, so that the next job of a sweep starts its own.
+    """
+    launcher = trainer.strategy.launcher
+    if "LOCAL_RANK" in os.environ or not isinstance(launcher, _SubprocessScriptLauncher):
+        yield
+        return
+    (folder / FIRST_ERROR).unlink(missing_ok=True)
+    environment = {name: os.environ.get(name) for name in VARIABLES}
+    children = [_start(rank, launcher, folder) for rank in range(1, launcher.num_processes)]
+    watch = _Observer(children, folder)
+    watch.start()
+    try:
+        yield
+        watch.expect_ends()
+    except BaseException as error:
+        if isinstance(error, LabError):  # no consequence of the error of another process
+            raise
+        if (first := watch.first_error()) is not None:
+            raise first from error
+        raise
+    finally:
+        watch.stop()
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        for name, value in environment.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        (folder / FIRST_ERROR).unlink(missing_ok=True)
+
+
+def record_first_error(folder: Path, rank: int, error: BaseException) -> None:
+    """Writes the error of one process down, unless another process has failed before."""
+    sentence = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+    trace = "" if isinstance(error, LabError) else "".join(traceback.format_exception(error))
+    with suppress(OSError), (folder / FIRST_ERROR).open("x", encoding="utf-8") as file:
+        json.dump([rank, sentence, trace], file)
+
+
+def _start(rank: int, launcher: _SubprocessScriptLauncher, folder: Path) -> subprocess.Popen[bytes]:
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    command = [
+        *(sys.executable, "-m", "sliceformer_lab"),
+        f"--config-path={folder / '.hydra'}",
+        "--config-name=config",
+        f"hydra.run.dir='{quoted}'",
+        "hydra.output_subdir=null",
+        "hydra/job_logging=none",
+        *search_path(conf_folders()[1:]),
+        f"allow_targets=[{','.join(allowed_too())}]",
+    ]
+    variables: Mapping[str, object] = {
+        "MASTER_ADDR": launcher.cluster_environment.main_address,
+        "MASTER_PORT": launcher.cluster_environment.main_port,
+        "NODE_RANK": 0,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": launcher.num_processes,
+        PARENT: os.getpid(),
+    }
+    return subprocess.Popen(command, env=os.environ | {name: str(value) for name, value in variables.items()})
+
+
+class _Observer(threading.Thread):
+    """Looks whether the other processes still run, and ends a run that does not notice the end of one of them."""
+
+    EVERY = 0.5  # seconds
+
+    def __init__(self, children: list[subprocess.Popen[bytes]], folder: Path) -> None:
+        super().__init__(name="other-processes", daemon=True)
+        self._children, self._folder = children, folder
+        self._stopped = threading.Event()
+        self._error: LabError | None = None
+
+    def run(self) -> None:
+        """Waits for the end of a child; a run whose processes wait for it forever is ended."""
+        while not self._stopped.wait(self.EVERY):
+            if (error := self._dead_child()) is not None:
+                self._error = error
+                end_in_time(error)
+                return
+
+    def first_error(self) -> LabError | None:
+        """The error that another process raised before this one, or its death; None if this one was the first."""
+        for _ in range(10):  # the first process notices a closed connection before the other one has ended
+            if (error := self._recorded() or self._dead_child()) is not None:
+                return error
+            time.sleep(self.EVERY / 5)
+        return None
+
+    def expect_ends(self) -> None:
+        """Waits for children that are about to end."""
+        deadline = time.monotonic() + LEAVING
+        for child in self._children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.1, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Ends the children that are left."""
+        self._stopped.set()
+        self.join()
+        if self._error is not None:
+            no_end(self._error)
+        for child in self._children:
+            child.kill()
+            child.wait()
+
+    def _recorded(self) -> LabError | None:
+        try:
+            rank, sentence, trace = json.loads((self._folder / FIRST_ERROR).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        if rank == 0:
+            return None
+        if trace:
+            log.error(trace)
+        return LabError(f"process {rank + 1} of {len(self._children) + 1}: {sentence}")
+
+    def _dead_child(self) -> LabError | None:
+        for rank, child in enumerate(self._children, start=1):
+            if code := child.poll():
+                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                advice = ", most often because memory ran out; try a smaller data.batch_size" if code == -9 else ""
+                return self._recorded() or LabError(f"process {rank + 1} of {len(self._children) + 1} {how}{advice}")
+        return None

@@ -1,0 +1,287 @@
+"""Command lines that cannot work: each is refused in one sentence, before data are read."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.data.images.small_images import Digits
+
+INFINITE = "should be a finite number"
+NO_BATCH = "which leaves no batch"
+GIB = "needs at least"
+STEPS = "optim.epochs=null optim.interval=step optim.steps"
+
+# Lines that the plain values of the configuration refuse, and what the sentence says.
+WITHOUT_TORCH = {
+    "seed=4294967296": "seed: given 4294967296, should be less than 4294967296",
+    "seed=-1": "seed: given -1, should be greater than or equal to 0",
+    "seed=1.5": "seed: given 1.5, should be a valid integer",
+    "seed=99999999999999999999999": "seed: given",
+    "seed=1e400": f"seed: given inf, {INFINITE}",
+    "seed=true": "seed: given True",
+    "seed=zero": "seed: given 'zero'",
+    "seed=null": "seed: given None",
+    "seed=[0,1]": "seed: given [0, 1]",
+    "optim.lr=inf": f"optim.lr: given inf, {INFINITE}",
+    "optim.lr=-inf": f"optim.lr: given -inf, {INFINITE}",
+    "optim.lr=nan": f"optim.lr: given nan, {INFINITE}",
+    "optim.lr=1e400": f"optim.lr: given inf, {INFINITE}",
+    "optim.lr=1e99999": f"optim.lr: given inf, {INFINITE}",
+    "optim.eps=nan": f"optim.eps: given nan, {INFINITE}",
+    "optim.weight_decay=inf": f"optim.weight_decay: given inf, {INFINITE}",
+    "optim.clip_norm=inf": f"optim.clip_norm: given inf, {INFINITE}",
+    "optim.min_lr=nan": f"optim.min_lr: given nan, {INFINITE}",
+    "optim.warmup_lr=inf": f"optim.warmup_lr: given inf, {INFINITE}",
+    "optim.warmup_power=inf": f"optim.warmup_power: given inf, {INFINITE}",
+    "optim.decay_power=nan": f"optim.decay_power: given nan, {INFINITE}",
+    "optim.betas=[0.9,nan]": f"optim.betas.1: given nan, {INFINITE}",
+    "optim.betas=[inf,0.9]": f"optim.betas.0: given inf, {INFINITE}",
+    "optim.milestones=[1,inf]": f"optim.milestones.1: given inf, {INFINITE}",
+    "optim.epochs=inf": f"optim.epochs: given inf, {INFINITE}",
+    "optim.epochs=1e400": f"optim.epochs: given inf, {INFINITE}",
+    "optim.epochs=99999999999999999999": "optim.epochs: given 1e+20, should be less than 2^63",
+    "optim.warmup_share=nan": f"optim.warmup_share: given nan, {INFINITE}",
+    "data.val_fraction=nan": f"data.val_fraction: given nan, {INFINITE}",
+    "data.batch_size=inf": f"data.batch_size: given inf, {INFINITE}",
+    "data.limit_train=-inf": f"data.limit_train: given -inf, {INFINITE}",
+    "data.split_seed=nan": f"data.split_seed: given nan, {INFINITE}",
+    "encoder.dropout=nan": f"encoder.dropout: given nan, {INFINITE}",
+    "encoder.drop_path=inf": f"encoder.drop_path: given inf, {INFINITE}",
+    "encoder.dim=inf": f"encoder.dim: given inf, {INFINITE}",
+    "task.label_smoothing=nan": f"task.label_smoothing: given nan, {INFINITE}",
+    "task.mixup=inf": f"task.mixup: given inf, {INFINITE}",
+    "attention.group_size=nan": f"attention.group_size: given nan, {INFINITE}",
+    "attention=hybrid +attention.options.csp.group_size=inf": f"group_size: given inf, {INFINITE}",
+    "trainer.limit_val_batches=nan": f"trainer.limit_val_batches: given nan, {INFINITE}",
+    "trainer.overfit_batches=inf": f"trainer.overfit_batches: given inf, {INFINITE}",
+    "callbacks.spectrum.max_rows=inf": "callbacks.spectrum",
+    "tags=[inf]": f"tags.0: given inf, {INFINITE}",
+    "-m seed=0,1 optim.lr=inf": f"optim.lr: given inf, {INFINITE}",
+    "encoder.dim=1000000000": GIB,
+    "encoder.dim=10000000 encoder.num_heads=1": GIB,
+    "encoder.mlp_dim=100000000000": GIB,
+    "encoder.depth=1000000000": GIB,
+    "data.batch_size=100000000000": "data.batch_size=100,000,000,000: needs at least",
+    "data.eval_batch_size=100000000000": "data.batch_size=100,000,000,000: needs at least",
+    "task=cifar10 data.batch_size=1000000000000": GIB,
+    "task=lra_listops data.max_len=1000000000000": "data.max_len=1,000,000,000,000: needs at least",
+    "task=imdb data.max_len=100000000000": GIB,
+    "task=modelnet40 data.num_points=1000000000000": "data.num_points=1,000,000,000,000: needs at least",
+    "trainer.limit_train_batches=0": f"trainer.limit_train_batches: given 0, {NO_BATCH}",
+    "trainer.limit_train_batches=0.0": f"trainer.limit_train_batches: given 0.0, {NO_BATCH}",
+    "trainer.limit_val_batches=0": f"trainer.limit_val_batches: given 0, {NO_BATCH}",
+    "trainer.limit_val_batches=0.0": f"trainer.limit_val_batches: given 0.0, {NO_BATCH}",
+    "task=text_csv data.file=nope.csv": "data.file: nope.csv does not exist",
+    "task=text_csv": "texts.csv does not exist",
+    "task=text_csv data.file=tabel.csv": "data.file: tabel.csv does not exist; did you mean table.csv?",
+    "task=text_csv data.file=.": "data.file: . is a folder",
+    "task=text_csv data.file=table.csv data.test_file=nope": "data.test_file: nope does not exist",
+    "task=text_csv data.file=table.csv data.val_file=/nope/x": "data.val_file: /nope/x does not exist",
+    "task=molecule_csv data.file=nope.csv": "data.file: nope.csv does not exist",
+    "task=image_folder data.root=nope": "data.root: nope does not exist",
+    "task=image_folder data.root=table.csv": "data.root: table.csv is a file",
+    "task=image_folder": "data.root:",
+    "task=point_folder data.root=nope": "data.root: nope does not exist",
+    "encoder.init=timm:vit_tiny_patch16_224 encoder.init_file=nope": "encoder.init_file: nope does not exist",
+    f"{STEPS}=100 optim.warmup_steps=100": "takes all of optim.steps=100; try optim.warmup_steps=5",
+    f"{STEPS}=100 optim.warmup_steps=1000": "optim.warmup_steps=1000 takes all of optim.steps=100",
+    "attention=hybrid attention.pattern=[csp,csp,csp,csp,csp]": "names 5 attentions, but encoder.depth=4",
+    "mode=test": "mode: given 'test', should be 'train' or 'eval'",
+    "mode=eval": "mode=eval scores a finished run again",
+    "selection=first": "selection: given 'first'",
+    "reference=manual": "reference: given 'manual'",
+    "pictures=2": "pictures: given 2",
+    "tags=x": "tags: given 'x'",
+    "published=x": "published: given 'x'",
+    "budget=3": "budget: given 3",
+    "budget_by=dim budget=params:1M": "budget_by: given 'dim'",
+    "paths.outputs=3": "expected str, bytes or os.PathLike object, not int",
+    "+paths.more=null": "paths.more: given None",
+    "+nonsense=1": "nonsense: there is no such option",
+    "resume=nope": "resume=nope is not a run folder",
+    "resume=table.csv": "is not a run folder",
+    "--config-dir nowhere": "nowhere: there is no such folder of options",
+    "--config-dir=nowhere": "nowhere: there is no such folder of options",
+    "-cd nowhere": "nowhere: there is no such folder of options",
+    "-cd nowhere seed=1": "nowhere: there is no such folder of options",
+    "--config-dir table.csv": "table.csv: there is no such folder of options",
+    "--config-dir nowhere report .": "nowhere: there is no such folder of options",
+    "--config-path=nowhere": "--config-path=nowhere: there is no such folder",
+    "--config-name=nowhere": "--config-name=nowhere: there is no such file",
+    "hydra.searchpath=[file://nowhere]": "nowhere: there is no such folder of options",
+    "hydra.searchpath=nowhere": "hydra.searchpath",
+    "report nope": "folder=nope: there is no such folder",
+    "report table.csv": "table.csv: there is no such folder",
+    "inspect nope": "analysis=nope: there is no such option",
+    "inspect spectrum runs=nope": "runs=nope: there is no such folder",
+    "export": "resume: a value is needed",
+    "predict": "resume: a value is needed",
+    "export resume=nope": "is not a run folder",
+    "predict resume=nope input=table.csv": "is not a run folder",
+    "check attention=nope": "attention=nope: there is no such option",
+    "check attention.group_size=nan": f"attention.group_size: given nan, {INFINITE}",
+    "benchmark suite=nope": "suite: given 'nope'",
+    "benchmark repeats=inf": "repeats",
+}
+
+# Lines for which the classes that the configuration names are needed.
+WITH_CLASSES = {
+    "data.num_workers=100000": "data.num_workers: given 100000, should be less than or equal to 256",
+    "data.num_workers=-1": "data.num_workers: given -1",
+    "task=peptides_func data.processes=100000": "data.processes: given 100000, should be less than or equal to 256",
+    "task=modelnet40 data.processes=0": "data.processes: given 0",
+    "data.split_seed=4294967296": "data.split_seed: given 4294967296",
+    "data.batch_size=0": "data.batch_size: given 0",
+    "data.batch_size=1.5": "data.batch_size: given 1.5",
+    "data.limit_train=0": "data.limit_train: given 0",
+    "data.limit_eval=-5": "data.limit_eval: given -5",
+    "data.val_fraction=1": "data.val_fraction: given 1",
+    "encoder.dim=0": "encoder.dim: given 0",
+    "encoder.depth=0": "encoder.depth: given 0",
+    "encoder.depth=1001": "encoder.depth: given 1001, should be less than or equal to 1000",
+    "encoder.num_heads=0": "encoder.num_heads: given 0",
+    "encoder.num_heads=7": "num_heads=7 does not divide dim",
+    "encoder.drop_path=1.0": "encoder.drop_path: given 1.0",
+    "encoder.position=up": "encoder.position: given 'up'",
+    "attention=mha encoder.position=rope encoder.dim=60 encoder.num_heads=4": "a head has 15",
+    "attention=mha encoder.position=rope encoder.head_dim=3": "a head has 3",
+    "attention=mha encoder.position=rope encoder.head_dim=6": "turns 4 channels together, but a head has 6",
+    "attention=csp encoder.position=rope": "rope rotates queries and keys",
+    "task=lra_listops attention=mha encoder.position=rope encoder.head_dim=5": "turns 2 channels together",
+    f"{STEPS}=0": "optim.steps: given 0",
+    "optim.warmup_steps=-1": "optim.warmup_steps: given -1",
+    "optim.accumulate=0": "optim.accumulate: given 0",
+    "optim.epochs=0": "optim.epochs: given 0",
+    "optim.epochs=null": "epochs=None and steps=None: set one of them",
+    "optim.lr=0": "optim.lr: given 0",
+    "optim.betas=[0.9]": "optim.betas",
+    "attention=hybrid attention.pattern=[]": "attention.pattern",
+    "attention=hybrid attention.pattern=[csp,nope]": "attention=nope: there is no such option",
+    "attention=hybrid attention.pattern=[csp,../../x]": "attention=../../x: there is no such option",
+    "attention=hybrid attention.pattern=[hybrid]": "hybrid is itself a hybrid",
+    "attention.group_size=0": "attention.group_size: given 0",
+    "attention.group_size=1e3": "attention.group_size: given 1000.0",
+    "trainer=gpu": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
+    "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
+    "trainer.accelerator=cuda": "trainer.accelerator: given cuda, but torch finds no GPU on this machine",
+    "trainer.precision=8": "trainer.precision: given 8",
+    "trainer.log_every_n_steps=x": "trainer.log_every_n_steps: given 'x'",
+    "data._target_=os.system": "data._target_: os.system is code outside the allowed packages",
+    "data._target_=pytorch_lightning.Trainer": "is not a subclass of sliceformer_lab.data.base.DataModule",
+    "attention._target_=sliceformer_lab.attention.base.Attention": "is abstract",
+    "+callbacks.x._target_=pytorch_lightning.cli.instantiate_class": "is not a subclass of pytorch_lightning.Callback",
+    "+callbacks.x=3": "callbacks.x",
+    "callbacks.checkpoints=null": "callbacks.checkpoints",
+    "+logger._target_=sliceformer_lab.training.loggers.close_wandb": "is not a subclass of",
+}
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What a refused command printed."""
+
+    sentence: str
+    printed: str
+
+
+@pytest.fixture
+def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """Runs a command line in a temporary folder, checks that it is refused cleanly, and returns its sentence."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.csv").write_text("text,label\n")
+
+    def no_data(self: Digits) -> None:
+        raise AssertionError("data were read")
+
+    monkeypatch.setattr(Digits, "setup", no_data)
+    monkeypatch.setattr(Digits, "prepare_data", no_data)
+
+    def call(line: str) -> str:
+        assert main(shlex.split(line)) == 1
+        out, err = capfd.readouterr()
+        assert "Traceback" not in out + err
+        said = out if line.startswith("-m ") else err
+        assert err.count("\n") == 1 and err.startswith("sliceformer-lab: ") and "data were read" not in out + err
+        return said
+
+    return call
+
+
+@pytest.mark.parametrize("line", WITHOUT_TORCH)
+def test_a_line_with_impossible_values_is_refused_before_any_class_is_imported(
+    line: str, refuse: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_class(target: str, where: str = "") -> None:
+        raise AssertionError(f"{target} was imported")
+
+    if not line.startswith(("check attention=", "benchmark")):  # whose options are classes themselves
+        monkeypatch.setattr("sliceformer_lab.config.schema.locate", no_class)
+    assert WITHOUT_TORCH[line] in refuse(line)
+    assert line.startswith("-m ") or not list(Path("outputs").glob("digits/*/*"))
+
+
+@pytest.mark.parametrize("line", WITH_CLASSES)
+def test_a_line_with_impossible_options_is_refused_before_data_are_read(
+    line: str, refuse: Callable[[str], str]
+) -> None:
+    assert WITH_CLASSES[line] in refuse(line)
+
+
+def test_as_many_lines_are_tried_as_the_guarantees_state() -> None:
+    assert len({**WITHOUT_TORCH, **WITH_CLASSES}) >= 150
+
+
+def test_an_epoch_without_a_step_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["optim.accumulate=1000", "encoder=tiny", "pictures=false", "reference=null"]) == 1
+    assert "1199 training examples do not fill a step of 64000" in capfd.readouterr().err
+
+
+def test_an_error_of_many_lines_is_one_line_in_the_table_of_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sliceformer_lab.training import run
+
+    def fail(config: object, folder: Path) -> float:
+        raise RuntimeError("the first line\n\n  the second line\nthe third")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "run", fail)
+    assert main(["-m", "encoder=tiny", "seed=0,1"]) == 1
+    table = capfd.readouterr().out.partition("\njobs in ")[2].splitlines()[1:]
+    assert [line.split("  ", 3)[3] for line in table] == ["RuntimeError: the first line the second line the third"] * 2
+
+
+def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tmp_path: Path) -> None:
+    lines = ["task=text_csv data.file=nope.csv", "task=image_folder data.root=nope", "seed=4294967296", "optim.lr=inf"]
+    code = (
+        "import sys; from sliceformer_lab.__main__ import main;"
+        f"codes = [main(line.split()) for line in {lines}];"
+        "print(codes, 'torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1] False"
+
+
+def test_a_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = (
+        f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r});"
+        "from sliceformer_lab.__main__ import main; sys.exit(main(['attention=mha']))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "the current folder does not exist" in done.stderr
