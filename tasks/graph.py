@@ -31,6 +31,7 @@ class GraphTask(Task):
     """
 
     kept_type: ClassVar[torch.dtype] = torch.float32  # rounding would tie what metrics rank
+    pool_over_padding = False
     target_mean: Tensor  # (T,)
     target_std: Tensor  # (T,)
 
@@ -106,7 +107,7 @@ class GraphTask(Task):
             tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
         else:
             tokens = self.encoder(tokens, padding, bias, edges)
-        output: Tensor = self.head(self.pool(tokens, padding, reference=reference))
+        output: Tensor = self.head(self.pool(tokens, None if self.pool_over_padding else padding, reference=reference))
         return output * self.target_std + self.target_mean
 
     def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:

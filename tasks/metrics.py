@@ -61,6 +61,35 @@ class MeanOverTargets(Metric):
         return torch.stack(scores).nanmean()
 
 
+class BatchPrecision(Metric):
+    """Average precision of all labels together at five thresholds, averaged over batches. (B, T), (B, T) -> scalar.
+
+    The metric of SAMSA's published code on Peptides-func. It depends on the batches, and is not the benchmark's, the
+    mean over labels of the exact average precision. Batches without a true label are left out; NaN if none remains.
+    """
+
+    full_state_update = False
+    total: Tensor
+    batches: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("batches", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Scores the logits of a batch."""
+        known = ~target.isnan()
+        labels = target[known].long()
+        if labels.any():
+            self.total += binary_average_precision(preds[known].sigmoid(), labels, thresholds=5)
+            self.batches += 1
+
+    def compute(self) -> Tensor:
+        """The mean over batches."""
+        return self.total / self.batches
+
+
 class OneVsRestAUC(MeanOverTargets):
     """Mean over classes of the area under the ROC curve of each class's probability. (B, classes), (B,) -> scalar."""
 

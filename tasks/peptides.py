@@ -7,22 +7,28 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from torch import Tensor
+from torchmetrics import Metric, MetricCollection
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.graph_tokens import GraphTokens
+from sliceformer_lab.encoder.graph_tokens import GraphTokens, RandomGraphTokens
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
-from sliceformer_lab.tasks.targets import Labels, Numbers, TargetKind
+from sliceformer_lab.tasks.metrics import BatchPrecision
+from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers, TargetKind
 
 log = logging.getLogger(__name__)
+
+Tokens = Literal["nodes", "nodes_edges", "random"]
 
 
 class PeptideTask(GraphTask):
     """Peptides with tokens for their atoms, or for atoms and bonds as in SAMSA, and with position encodings.
 
+    `tokens=random` tells atoms and bonds apart by random vectors, in evaluation too, as SAMSA's published code does;
+    so does `pool_over_padding`, with which pooling includes padding, as 0.
     The benchmark compares models of at most `max_parameters`; a larger model is trained with a warning.
     """
 
@@ -32,22 +38,24 @@ class PeptideTask(GraphTask):
         data: DataSpec | Mapping[str, Any],
         *,
         pool: PoolMode = "mean",
-        tokens: Literal["nodes", "nodes_edges"] = "nodes",
+        tokens: Tokens = "nodes",
+        pool_over_padding: bool = False,
         max_parameters: Count | None = 500_000,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(pool=pool, tokens=tokens, max_parameters=max_parameters)
-        spec = self.data_spec
-        self.with_edges, self.graph_token = tokens == "nodes_edges", pool == "cls"
+        self.keep_options(pool=pool, tokens=tokens, pool_over_padding=pool_over_padding, max_parameters=max_parameters)
+        spec, dim = self.data_spec, int(self.nodes.encoder.options["dim"])
+        self.edges_per_node = {"nodes": 0, "nodes_edges": 1, "random": 2}[tokens]
+        self.graph_token, self.pool_over_padding = pool == "cls", pool_over_padding
         self.max_parameters = max_parameters
-        self.embedding = GraphTokens(
-            spec.node_values,
-            spec.edge_values,
-            spec.position_channels,
-            int(self.nodes.encoder.options["dim"]),
-            edges=self.with_edges,
-            graph_token=self.graph_token,
-        )
+        inputs = (spec.node_values, spec.edge_values, spec.position_channels, dim)
+        self.embedding: GraphTokens | RandomGraphTokens
+        if tokens == "random":
+            if self.graph_token:
+                raise ValueError("tokens=random has no graph token for pool=cls; choose pool=softmax or mean")
+            self.embedding = RandomGraphTokens(*inputs)
+        else:
+            self.embedding = GraphTokens(*inputs, edges=tokens == "nodes_edges", graph_token=self.graph_token)
         self.build(pool, num_prefix=int(self.graph_token))
 
     def setup(self, stage: str) -> None:
@@ -61,8 +69,8 @@ class PeptideTask(GraphTask):
             )
 
     def num_tokens(self) -> int:
-        """The nodes of the largest graph, and as many edges, which is more than a peptide has."""
-        return (self.data_spec.max_len or 0) * (1 + self.with_edges) + self.graph_token
+        """The nodes of the largest graph, and as many edges, which is more than a peptide has, or twice as many."""
+        return (self.data_spec.max_len or 0) * (1 + self.edges_per_node) + self.graph_token
 
     def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
         """Tokens (B, M, C) and their padding. The tokens encode the structure, so there is no bias."""
@@ -71,16 +79,49 @@ class PeptideTask(GraphTask):
 
 
 class PeptideNumbers(PeptideTask):
-    """Numbers of peptides, by mean absolute error."""
+    """Numbers of peptides, by mean absolute error; `number_loss=smooth_l1` trains as SAMSA's published code does."""
+
+    number_loss: NumberLoss = "l1"
+
+    def __init__(
+        self,
+        model: ModelNodes | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        pool: PoolMode = "mean",
+        tokens: Tokens = "nodes",
+        pool_over_padding: bool = False,
+        max_parameters: Count | None = 500_000,
+        number_loss: NumberLoss = "l1",
+    ) -> None:
+        super().__init__(
+            model, data, pool=pool, tokens=tokens, pool_over_padding=pool_over_padding, max_parameters=max_parameters
+        )
+        self.keep_options(
+            pool=pool,
+            tokens=tokens,
+            pool_over_padding=pool_over_padding,
+            max_parameters=max_parameters,
+            number_loss=number_loss,
+        )
+        self.number_loss = number_loss
 
     @property
     def kind(self) -> TargetKind:
         """Numbers."""
-        return Numbers()
+        return Numbers(form=self.number_loss)
 
 
 class PeptideLabels(PeptideTask):
-    """Labels of peptides, by average precision, as the benchmark scores them."""
+    """Labels of peptides, by average precision, as the benchmark scores them.
+
+    `average_precision_samsa` is the other metric of SAMSA's published code.
+    """
+
+    def build_metrics(self) -> MetricCollection:
+        """The metrics of labels, and SAMSA's."""
+        metrics: dict[str, Metric | MetricCollection] = dict(super().build_metrics().items())
+        return MetricCollection(metrics | {"average_precision_samsa": BatchPrecision()}, compute_groups=False)
 
     @property
     def kind(self) -> TargetKind:

@@ -17,17 +17,19 @@ from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.classification import Classification
 
-Head = Literal["linear", "mlp", "mega"]
+Head = Literal["linear", "mlp", "gelu", "mega"]
 
 
 class SequenceClassification(Classification):
     """A sequence encoder of any attention. Ids (B, N) or numbers (B, N, F) -> logits (B, classes).
 
-    head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `mega`, one hidden layer with GELU and no last
-    bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. `token_dropout` is the share
-    of the tokens that training sets to zero, as the word dropout of Iyyer et al. (2015) does. Two options repeat
-    Sliceformer's published IMDB code: `double_softmax` passes probabilities to the loss in place of logits, and
-    `pool_over_padding` pools over all positions, with zeros at padding.
+    head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `gelu`, one hidden layer with GELU; `mega`,
+    the same without the last bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. With
+    `embed_dim` the token table has that width, and a GELU and a linear map follow. `token_dropout` is the share of the
+    tokens that training sets to zero, as the word dropout of Iyyer et al. (2015) does. Two options repeat Sliceformer's
+    published IMDB code: `double_softmax` passes probabilities to the loss in place of logits, and `pool_over_padding`
+    pools over all positions, with zeros at padding. `padding_counts` repeats SAMSA's published code: padding is an
+    ordinary token in the whole model.
     """
 
     def __init__(
@@ -39,10 +41,12 @@ class SequenceClassification(Classification):
         head: Head = "linear",
         head_dim: Count | None = None,
         embed_std: Positive | None = 1.0,
+        embed_dim: Count | None = None,
         token_dropout: Fraction = 0.0,
         label_smoothing: Fraction = 0.0,
         double_softmax: bool = False,
         pool_over_padding: bool = False,
+        padding_counts: bool = False,
     ) -> None:
         super().__init__(model, data)
         self.keep_options(
@@ -50,10 +54,12 @@ class SequenceClassification(Classification):
             head=head,
             head_dim=head_dim,
             embed_std=embed_std,
+            embed_dim=embed_dim,
             token_dropout=token_dropout,
             label_smoothing=label_smoothing,
             double_softmax=double_softmax,
             pool_over_padding=pool_over_padding,
+            padding_counts=padding_counts,
         )
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None:
@@ -62,7 +68,14 @@ class SequenceClassification(Classification):
         dim = int(nodes.encoder.options["dim"])
         std = dim**-0.5 if embed_std is None else embed_std
         self.embedding = TokenEmbedding(
-            spec.vocab_size, spec.channels, dim, cls=pool == "cls", std=std, padded=spec.ragged, dropout=token_dropout
+            spec.vocab_size,
+            spec.channels,
+            dim,
+            cls=pool == "cls",
+            std=std,
+            padded=spec.ragged and not padding_counts,
+            hidden=embed_dim,
+            dropout=token_dropout,
         )
         self.encoder = build_encoder(
             nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
@@ -72,6 +85,7 @@ class SequenceClassification(Classification):
         self.head = self.build_head(head, dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
         self.label_smoothing = label_smoothing
         self.double_softmax, self.pool_over_padding = double_softmax, pool_over_padding
+        self.padding_counts = padding_counts
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
         """The head, from a pooled vector (B, dim) to logits (B, classes)."""
@@ -81,6 +95,8 @@ class SequenceClassification(Classification):
                 return nn.Linear(dim, classes)
             case "mlp":
                 return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+            case "gelu":
+                return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes))
             case "mega":
                 return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes, bias=False))
 
@@ -100,6 +116,8 @@ class SequenceClassification(Classification):
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""
         tokens = self.embedding(inputs)
+        if self.padding_counts:
+            padding = None
         if padding is not None and self.embedding.num_prefix:
             padding = padding.after_prefix(self.embedding.num_prefix)
         reference = None

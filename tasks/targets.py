@@ -22,6 +22,8 @@ from sliceformer_lab.tasks.metrics import (
     spearman,
 )
 
+NumberLoss = Literal["l1", "smooth_l1"]
+
 
 class TargetKind(ABC):
     """Loss, metrics and chance level of targets (B, T). Missing targets (NaN) are ignored in loss and metrics."""
@@ -45,9 +47,10 @@ class TargetKind(ABC):
 
 @dataclass(frozen=True)
 class Numbers(TargetKind):
-    """Numbers. The loss is the mean absolute error in units of each number's deviation."""
+    """Numbers. The loss is the mean of absolute errors, or of smooth L1, in units of each number's deviation."""
 
     monitor: Literal["mae"] = "mae"
+    form: NumberLoss = "l1"
     monitor_mode: ClassVar[str] = "min"
     goal: ClassVar[Literal["labels", "numbers"]] = "numbers"
 
@@ -60,10 +63,11 @@ class Numbers(TargetKind):
         return {"mae": KnownMeanAbsoluteError(), **{name: MeanOverTargets(score) for name, score in scores.items()}}
 
     def loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """Mean absolute error of the known numbers, divided by `scale`."""
+        """Mean loss of the known numbers, divided by `scale`."""
         known = ~target.isnan()
-        scaled = (output - target) / scale
-        return scaled.where(known, 0.0).abs().sum() / known.sum().clamp_min(1)
+        errors = ((output - target) / scale).where(known, 0.0)
+        each = errors.abs() if self.form == "l1" else F.smooth_l1_loss(errors, errors * 0, reduction="none")
+        return each.sum() / known.sum().clamp_min(1)
 
     def chance(self, targets: Tensor) -> float:
         """Mean absolute error of always predicting the mean of these targets."""

@@ -77,6 +77,7 @@ class Attention(nn.Module, ABC):
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_padding: ClassVar[bool] = True
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
+    random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2
     source: ClassVar[str]  # paper and equation

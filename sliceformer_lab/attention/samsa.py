@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
+from sliceformer_lab.attention.base import NEVER, LayerSpec
+from sliceformer_lab.attention.block_input import BlockInputAttention
+from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
 
@@ -29,7 +31,7 @@ class Sample:
     scores: Tensor  # (B, H, K), with the noise
 
 
-class SAMSA(Attention):
+class SAMSA(BlockInputAttention):
     """Softmax attention to K sampled keys and values per head. (B, N, dim) -> (B, N, dim).
 
     An MLP scores every token for every head; training adds Gumbel noise. The candidates are the tokens and 2K learned
@@ -38,8 +40,12 @@ class SAMSA(Attention):
     `hard` attends to the selected candidates, uses the gradient of the mixtures for the scores (straight-through), and
     in evaluation only gathers. A bias acts on a slot through the column of its token, and not on supports.
 
-    The score reads the input of the layer, as the projections do: the normalised tokens in a pre-norm block. Algorithm
-    1 scores the tokens before the norm, which are not an input of an attention.
+    The score reads the input of the layer, as the projections do: the normalised tokens in a pre-norm block.
+    `score_input=raw` reads the tokens before the norm, as Algorithm 1 and the published code do. `score_net=residual`,
+    `support_std=1`, `projection_init=kaiming`, `gumbel_eval`, `dropout_eval` and `gradient_cap=0.25` are the published
+    code too; with noise or dropout, evaluation is random. `gradient_cap` scales the gradient of all pairs of a head, so
+    that the largest derivative of the batch is at most this number.
+    Raises ValueError for a gradient cap with `proxy=softmax`, which has no pairs.
     `mix` raises ValueError without queries, keys and scores.
     """
 
@@ -52,7 +58,10 @@ class SAMSA(Attention):
     order_sensitive = False
     complexity = "N C K + C K^2"
     source = "SAMSA, section 4.2, algorithms 1 and 2, their misprints corrected"
-    deviation = "none is published; Algorithm 2 as printed has a sign error, which gives H - 2P in place of H"
+    deviation = (
+        "as samsa_published repeats: another score net, which reads the tokens before the norm; noise in evaluation; "
+        "other initial weights; a cap on the scores' gradient. Algorithm 2 as printed gives H - 2P in place of H"
+    )
 
     def __init__(
         self,
@@ -65,20 +74,48 @@ class SAMSA(Attention):
         supports: bool = True,
         noise_on_support: bool = True,
         gumbel_eval: bool = False,
+        score_net: Literal["mlp", "residual"] = "mlp",
+        score_input: Literal["normed", "raw"] = "normed",
+        support_std: Positive = 0.02,
+        gradient_cap: Positive | None = None,
+        projection_init: Literal["torch", "kaiming"] = "torch",
+        dropout_eval: bool = False,
     ) -> None:
         super().__init__(spec)
+        if gradient_cap is not None and proxy != "pairwise":
+            raise ValueError(
+                f"gradient_cap={gradient_cap} limits pairs; proxy={proxy} has none, so set null or pairwise"
+            )
         self.sample_size = sample_size
         self.hard = mode == "hard"
         self.proxy: Proxy = proxy
         self.tau = _TEMPERATURE[mode] if tau is None else tau
         self.noise_on_support, self.gumbel_eval = noise_on_support, gumbel_eval
-        self.score = nn.Sequential(nn.Linear(spec.dim, spec.dim), nn.GELU(), nn.Linear(spec.dim, spec.num_heads))
-        self.supports = _Supports(spec.num_heads, 2 * sample_size, self.head_dim) if supports else None
+        self.random_evaluation = gumbel_eval or (dropout_eval and spec.attention_dropout > 0)
+        self.dropout_eval, self.gradient_cap = dropout_eval, gradient_cap
+        self.reads_block_input = score_input == "raw"
+        self.score: nn.Module = (
+            ResidualScore(spec.dim, spec.num_heads)
+            if score_net == "residual"
+            else nn.Sequential(nn.Linear(spec.dim, spec.dim), nn.GELU(), nn.Linear(spec.dim, spec.num_heads))
+        )
+        number = 2 * sample_size
+        self.supports = _Supports(spec.num_heads, number, self.head_dim, support_std) if supports else None
+        for layer in (self.value, self.query, self.key):
+            if projection_init == "kaiming" and isinstance(layer, nn.Linear):
+                nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
 
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        block_input: Tensor | None = None,
+    ) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed."""
+        scored = block_input if self.reads_block_input and block_input is not None else x
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, scores=self.score(x), padding=padding, bias=bias))
+        return self.project_out(v, self.mix(v, q, k, scores=self.score(scored), padding=padding, bias=bias))
 
     def mix(
         self,
@@ -99,7 +136,7 @@ class SAMSA(Attention):
             sample.keys,
             sample.values,
             attn_mask=self._slot_mask(sample, None if bias is None else bias.to(q.dtype)),
-            dropout_p=self.spec.attention_dropout if self.training else 0.0,
+            dropout_p=self.spec.attention_dropout if self.training or self.dropout_eval else 0.0,
         )
         return self.merge_heads(mixed)
 
@@ -154,7 +191,7 @@ class SAMSA(Attention):
 
     def _relaxed(self, chosen: Tensor, z: Tensor) -> Tensor:
         """Selected candidates and rivals (B, H, 2K, 2D) -> slots (B, H, K, 2D)."""
-        own, rivals = (weight.to(chosen.dtype) for weight in proxy_weights(z, self.proxy, self.tau))
+        own, rivals = (weight.to(chosen.dtype) for weight in proxy_weights(z, self.proxy, self.tau, self.gradient_cap))
         selected, others = (chosen.detach() if self.hard else chosen).chunk(2, dim=2)
         mixture = own * selected + rivals @ others
         if not self.hard:
@@ -174,26 +211,37 @@ class SAMSA(Attention):
 class _Supports(nn.Module):
     """Learned candidates in addition to the tokens, with learned scores: `number` for each head."""
 
-    def __init__(self, num_heads: int, number: int, head_dim: int) -> None:
+    def __init__(self, num_heads: int, number: int, head_dim: int, std: float) -> None:
         super().__init__()
         # scores must differ: the choice between two equal ones would depend on the batch
-        self.scores = nn.Parameter(0.02 * torch.randn(num_heads, number))
-        self.keys = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
-        self.values = nn.Parameter(0.02 * torch.randn(num_heads, number, head_dim))
+        self.scores = nn.Parameter(std * torch.randn(num_heads, number))
+        self.keys = nn.Parameter(std * torch.randn(num_heads, number, head_dim))
+        self.values = nn.Parameter(std * torch.randn(num_heads, number, head_dim))
 
 
-def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
+def proxy_weights(z: Tensor, proxy: Proxy, tau: float, cap: float | None = None) -> tuple[Tensor, Tensor]:
     """The weights of a relaxed slot: of its candidate (B, H, K, 1) and of each rival (B, H, K, K); rows sum to 1.
 
     `z` (B, H, 2K) holds the scores of the selected candidates, then of the rivals. `pairwise` (section 4.2) compares
-    the candidate with every rival separately, `softmax` (algorithm 2) with all of them at once.
+    the candidate with every rival separately, `softmax` (algorithm 2) with all of them at once. `cap` limits the
+    derivative of `pairwise`.
     """
     selected, rivals = (z / tau).chunk(2, dim=-1)
     if proxy == "pairwise":
-        wins = (selected[..., :, None] - rivals[..., None, :]).sigmoid()
+        wins = _capped(selected[..., :, None] - rivals[..., None, :], tau, cap).sigmoid()
         return wins.mean(-1, keepdim=True), (1 - wins) / wins.shape[-1]
     own = (selected - rivals.logsumexp(-1, keepdim=True)).sigmoid()[..., None]
     return own, (1 - own) * rivals.softmax(-1)[..., None, :]
+
+
+def _capped(leads: Tensor, tau: float, cap: float | None) -> Tensor:
+    """`leads` (B, H, K, K), with a gradient scaled per head so that no derivative of sigmoid(leads) exceeds `cap`."""
+    if cap is None:
+        return leads
+    wins = leads.detach().sigmoid()
+    steepest = (wins * (1 - wins) / tau).amax(dim=(0, 2, 3), keepdim=True)  # of each head, over the whole batch
+    scaled = leads * (cap / steepest.clamp(min=cap))
+    return leads.detach() + (scaled - scaled.detach())
 
 
 def gumbel_noise(like: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ class Block(EncoderBlock):
     ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N) and the state go to the attention."""
         del edges
-        mixed = self.dropout(self.attend(self.attention_input(x, padding), padding, bias, state))
+        mixed = self.dropout(self.attend(self.attention_input(x, padding), padding, bias, state, x))
         return self._feed_forward(self.add_residual(x, mixed), padding)
 
     def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:

@@ -59,8 +59,9 @@ class TokenEmbedding(nn.Module):
     """One token per id of a vocabulary, or per vector of numbers; with `cls` a learned CLS token in front.
 
     Ids (B, N), or numbers (B, N, F) -> (B, N, dim). With `vocab_size` 0 the inputs are numbers of `channels` features.
-    A table starts from N(0, std^2). If sequences are `padded`, id 0 is padding and its row is not learned. `dropout`
-    sets whole tokens to zero and scales the others.
+    A table starts from N(0, std^2). If sequences are `padded`, id 0 is padding and its row is not learned. With
+    `hidden` a table of that width, a GELU and a linear map follow each other. `dropout` sets whole tokens to zero and
+    scales the others.
     """
 
     def __init__(
@@ -72,14 +73,17 @@ class TokenEmbedding(nn.Module):
         cls: bool = False,
         std: float = 1.0,
         padded: bool = True,
+        hidden: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens: nn.Module
         if vocab_size:
-            table = torch.randn(vocab_size, dim) * std
+            table = torch.randn(vocab_size, hidden or dim) * std
             padding_idx = 0 if padded else None
             self.tokens = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=padding_idx)  # type: ignore[no-untyped-call]
+            if hidden is not None:
+                self.tokens = nn.Sequential(self.tokens, nn.GELU(), nn.Linear(hidden, dim))
         else:
             self.tokens = nn.Linear(channels, dim)
         self.dropout = nn.Dropout1d(dropout)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.batch import Edges, Graphs, Padding
 from sliceformer_lab.encoder.hints import without_decay
+from sliceformer_lab.encoder.layers import Mlp
 
 
 class FeatureEmbedding(nn.Module):
@@ -74,21 +75,65 @@ class GraphTokens(nn.Module):
         self, x: Tensor, graphs: Graphs, padding: Padding | None, embed: nn.Module, ends: nn.Module
     ) -> tuple[Tensor, Padding]:
         """Inserts edge tokens after the real nodes of each graph: (B, N, C) -> (B, M, C)."""
-        size, width = x.shape[:2]
         once = graphs.edge_index[0] < graphs.edge_index[1]  # one of both directions; no atom is bound to itself
         source, target = graphs.edge_index[:, once]
-        row = source // width
-        counts = torch.bincount(row, minlength=size)
-        nodes = counts.new_full((size,), width) if padding is None else padding.lengths
-        lengths = nodes + counts
-        longest = int(lengths.max())
         flat = x.flatten(0, 1)
         tokens = embed(graphs.edge_features[once]) + ends((flat[source] + flat[target]) / 2)
-        number = torch.arange(len(row), device=x.device) - (counts.cumsum(0) - counts)[row]  # within its graph
-        places = row * longest + nodes[row] + number
-        x = F.pad(x, (0, 0, 0, longest - width)).flatten(0, 1).index_copy(0, places, tokens.to(x.dtype))
-        mask = torch.arange(longest, device=x.device) < lengths[:, None]
-        return torch.unflatten(x, 0, (size, longest)), Padding(lengths, mask)
+        return after_nodes(x, padding, tokens, source // x.shape[1])
+
+
+class RandomGraphTokens(nn.Module):
+    """One token per node and per directed edge, told apart by random vectors. Nodes (B, N, F) -> (B, M, dim), padding.
+
+    Every pass, in evaluation too, draws a left and a right vector for each node. A node reads both, an edge the left
+    one of its source minus the right one of its target; both add an MLP of their features and end in an MLP.
+    Source: SAMSA's published code. Its nodes read no position encodings unless asked.
+    """
+
+    def __init__(
+        self, node_values: Sequence[int], edge_values: Sequence[int], position_channels: int, dim: int
+    ) -> None:
+        super().__init__()
+        self.nodes = nn.Sequential(FeatureEmbedding(node_values, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.edges = nn.Sequential(FeatureEmbedding(edge_values, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.positions = nn.Linear(position_channels, dim, bias=False) if position_channels else None
+        self.scales = nn.Parameter(torch.ones(2, dim))  # of left and right vectors, before the softplus
+        self.node_mlp = Mlp(dim, 4 * dim, act_layer=nn.GELU)
+        self.edge_mlp = Mlp(dim, 4 * dim, act_layer=nn.GELU)
+
+    def forward(self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None) -> tuple[Tensor, Padding]:
+        """Raises ValueError if the positions of the nodes are missing."""
+        x = self.nodes(nodes)
+        if self.positions is not None:
+            if graphs.positions is None:
+                raise ValueError("graph tokens need the positions of the nodes")
+            x = x + self.positions(graphs.positions)
+        left, right = torch.randn_like(x.expand(2, *x.shape)) * F.softplus(self.scales)[:, None, None]
+        source, target = graphs.edge_index
+        edges = self.edges(graphs.edge_features) + left.flatten(0, 1)[source] - right.flatten(0, 1)[target]
+        x = self.node_mlp(x + left + right)
+        if padding is not None:
+            x = x.masked_fill(~padding.mask[..., None], 0)
+        return after_nodes(x, padding, self.edge_mlp(edges), source // x.shape[1])
+
+
+def after_nodes(x: Tensor, padding: Padding | None, tokens: Tensor, row: Tensor) -> tuple[Tensor, Padding]:
+    """Nodes (B, N, C) and edge tokens (E, C) of the graphs `row` (E,), in their order -> (B, M, C) and its padding.
+
+    The edge tokens of a graph follow its real nodes.
+    """
+    size, width = x.shape[:2]
+    order = row.argsort(stable=True)
+    tokens, row = tokens[order], row[order]
+    counts = torch.bincount(row, minlength=size)
+    nodes = counts.new_full((size,), width) if padding is None else padding.lengths
+    lengths = nodes + counts
+    longest = int(lengths.max())
+    number = torch.arange(len(row), device=x.device) - (counts.cumsum(0) - counts)[row]  # within its graph
+    places = row * longest + nodes[row] + number
+    x = F.pad(x, (0, 0, 0, longest - width)).flatten(0, 1).index_copy(0, places, tokens.to(x.dtype))
+    mask = torch.arange(longest, device=x.device) < lengths[:, None]
+    return torch.unflatten(x, 0, (size, longest)), Padding(lengths, mask)
 
 
 def edges_among_tokens(

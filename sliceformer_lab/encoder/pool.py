@@ -12,7 +12,7 @@ from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.set_block import PMA
 from sliceformer_lab.errors import ConfigError
 
-PoolMode = Literal["cls", "mean", "max", "pma", "ref_min", "ref_max"]
+PoolMode = Literal["cls", "mean", "max", "softmax", "pma", "ref_min", "ref_max"]
 
 
 @runtime_checkable
@@ -28,7 +28,8 @@ class ReferenceSort(Protocol):
 class Pool(nn.Module):
     """One vector per sample from its real tokens. (B, N, C) -> (B, C).
 
-    cls: token 0; mean, max: per channel; pma: attention of a learned seed to the tokens (Set Transformer); ref_min,
+    cls: token 0; mean, max: per channel; softmax: mean weighted by the softmax of one learned score per token (the
+    readout of SAMSA's published code); pma: attention of a learned seed to the tokens (Set Transformer); ref_min,
     ref_max: the token at which channel 0 of the last attention's values is smallest or largest. After an aligned sort,
     this token holds the extreme of every channel (CSP, equations 4-5).
     """
@@ -37,6 +38,7 @@ class Pool(nn.Module):
         super().__init__()
         self.mode = mode
         self.pma = PMA(LayerSpec(dim=encoder.dim, num_heads=encoder.num_heads)) if mode == "pma" else None
+        self.score = nn.Linear(encoder.dim, 1) if mode == "softmax" else None
         self.needs_cls = mode == "cls"
         self.needs_reference = mode in ("ref_min", "ref_max")
 
@@ -52,6 +54,9 @@ class Pool(nn.Module):
         """(B, N, C) -> (B, C); `reference` (B, N) is the second output of `Encoder.with_reference`."""
         if self.pma is not None:
             return self.pma(x, padding).squeeze(1)
+        if self.score is not None:
+            weights = _fill(self.score(x), padding, float("-inf")).softmax(dim=1)  # (B, N, 1)
+            return (weights * x).sum(dim=1)
         match self.mode:
             case "cls":
                 return x[:, 0]

@@ -69,7 +69,7 @@ class Protocol:
     steps: int | None = None
     length: int | None = None  # maximum sequence length in tokens, without CLS and end token
     selection: str = "best_test"  # best_test: the best test score of all epochs
-    max_parameters: int | None = None  # the benchmark's limit
+    flaws: tuple[str, ...] = ()  # reasons why no run of ours is comparable
 
 
 _UNSTATED = "a rule it does not state"
@@ -78,7 +78,11 @@ _TEXT = Protocol(num_train=25_000, length=1000)  # the test set also serves as v
 _RETRIEVAL = Protocol(num_train=147_086, length=4000)
 _IMAGE = Protocol(num_train=45_000, length=1024, selection="best_val")
 _PATHFINDER = Protocol(num_train=160_000, length=1024, selection="best_val")
-_PEPTIDES = Protocol(num_train=10_873, selection=_UNSTATED, max_parameters=500_000)
+_VALIDATION = "SAMSA's code scores the validation split as its test set"
+_MICRO = (
+    "SAMSA's metric is not the benchmark's: all labels together, five thresholds, a mean over batches without the last"
+)
+_PEPTIDES = Protocol(num_train=10_873, selection=_UNSTATED)
 
 # keys: task, paper/table/task or paper/table/task/attention; the most specific key of a cell wins
 PROTOCOLS = {
@@ -106,13 +110,14 @@ PROTOCOLS = {
     "csp/table4b/lra_image": replace(_IMAGE, steps=180_000),
     "csp/table4b/lra_pathfinder": replace(_PATHFINDER, steps=250_000),
     "csp/table4b/lra_pathx": replace(_PATHFINDER, steps=125_000, length=16_384),
-    "samsa/table1/lra_listops": replace(_LISTOPS, epochs=50, length=2048, selection=_UNSTATED),
-    "samsa/table1/lra_text": replace(_TEXT, epochs=50, length=1024, selection=_UNSTATED),
-    "samsa/table1/lra_retrieval": replace(_RETRIEVAL, epochs=50, length=4096, selection=_UNSTATED),
+    # the epochs of SAMSA's published code; its text says 50 on LRA and 240 on Peptides-struct
+    "samsa/table1/lra_listops": replace(_LISTOPS, epochs=500, length=2048, selection="best_test"),
+    "samsa/table1/lra_text": replace(_TEXT, epochs=200, length=1024),
+    "samsa/table1/lra_retrieval": replace(_RETRIEVAL, epochs=40, length=4096),
     "samsa/table1/lra_image": replace(_IMAGE, epochs=50, selection=_UNSTATED),
-    "samsa/table1/lra_pathfinder": replace(_PATHFINDER, epochs=50, selection=_UNSTATED),
-    "samsa/table1/peptides_func": replace(_PEPTIDES, epochs=160),
-    "samsa/table1/peptides_struct": replace(_PEPTIDES, epochs=240),
+    "samsa/table1/lra_pathfinder": replace(_PATHFINDER, epochs=200, selection="best_test"),
+    "samsa/table1/peptides_func": replace(_PEPTIDES, epochs=160, flaws=(_VALIDATION, _MICRO)),
+    "samsa/table1/peptides_struct": replace(_PEPTIDES, epochs=320, flaws=(_VALIDATION,)),
 }
 PROTOCOLS |= {  # Tables 2 and 3 repeat the best of Table 1
     f"{key.replace('table1', 'table3' if 'peptides' in key else 'table2')}/samsa": recipe
@@ -241,12 +246,9 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
         f"the epoch was chosen by {chosen}, the paper's by {recipe.selection}": chosen != recipe.selection,
         f"{_length(run, unit)}, the paper {theirs_lasted}{'' if lasted else f' {unit}'}": lasted != theirs_lasted,
         f"sequences of {length} tokens, the paper {recipe.length}": not _same_length(length, recipe.length),
-        f"{parameters} parameters, the benchmark allows {recipe.max_parameters}": not _within(
-            parameters, recipe.max_parameters
-        ),
         f"{parameters} parameters, the paper {size} million": size is not None and not _same_size(parameters, size),
     }
-    return [*small, *(reason for reason, holds in reasons.items() if holds)]
+    return [*small, *recipe.flaws, *(reason for reason, holds in reasons.items() if holds)]
 
 
 def _protocol(cell: Cell) -> Protocol | None:
@@ -263,10 +265,6 @@ def _length(run: Mapping[str, Any], unit: str) -> str:
     """The length of a run, in the paper's unit if the run has it."""
     counted = [name for name in (unit, "epochs", "steps") if run.get(name) is not None]
     return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
-
-
-def _within(parameters: int | None, limit: int | None) -> bool:
-    return limit is None or (parameters is not None and parameters <= limit)
 
 
 def _published_size(cell: Cell) -> float | None:

@@ -14,7 +14,7 @@ from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import samsa
+from sliceformer_lab.attention import LayerSpec, samsa
 from sliceformer_lab.attention.contract import CHECKS, DIM, HEADS, MAX_LEN, Cost, Factory, make_spec, padded, tokens
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
@@ -267,3 +267,53 @@ def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:
     gains = {id(block.gain): block.gain.item() for block in task.encoder.blocks}
     assert len(gains) == 1 and 0.0 not in gains.values()
     assert all(isinstance(norm, nn.RMSNorm) for block in task.encoder.blocks for norm in (block.norm1, block.norm2))
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_a_cap_changes_gradients_only_where_they_exceed_it() -> None:
+    z = (0.1 * torch.randn(2, HEADS, 2 * K)).sort(-1, descending=True)[0]
+    z[:, 0] *= 100  # the pairs of one head are far apart, so its derivatives are small
+
+    def derivative(cap: float | None, tau: float) -> Tensor:
+        leaf = z.clone().requires_grad_()
+        wins = proxy_weights(leaf, "pairwise", tau, cap)
+        assert_close(wins[0], proxy_weights(z, "pairwise", tau)[0], rtol=0, atol=0)
+        return torch.autograd.grad(wins[0].square().sum(), leaf)[0]
+
+    assert_close(derivative(0.25, 1.0), derivative(None, 1.0))  # p (1 - p) is never above 1/4
+    free, capped = derivative(None, 0.1), derivative(0.25, 0.1)
+    factors = (capped / free)[free != 0]
+    assert factors.max() <= 1 and factors.min() < 0.2
+    for head in range(HEADS):
+        ratio = (capped / free)[:, head][free[:, head] != 0]
+        assert_close(ratio, ratio[:1].expand_as(ratio))  # one factor for a head in the whole batch
+
+
+def test_raw_scores_read_the_tokens_before_the_norm_of_the_block() -> None:
+    config = small_config("attention=samsa_published", "block=samsa_published", "attention.sample_size=4")
+    data = build_data(config)
+    block = build_task(config, data.spec).encoder.blocks[0]
+    seen: list[Tensor] = []
+    block.attention.score.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    x = 3 + torch.randn(2, N, config["encoder"]["dim"])
+    block(x)
+    assert torch.equal(seen[0], x)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_dropout_acts_in_evaluation_iff_the_option_is_on() -> None:
+    layer = SAMSA(make_spec(attention_dropout=0.5), sample_size=K, dropout_eval=True).eval()
+    assert not torch.equal(layer(tokens(N)), layer(tokens(N)))
+
+
+def test_the_published_starts_are_wide_supports_and_kaiming_projections() -> None:
+    torch.manual_seed(0)
+    layer = SAMSA(LayerSpec(dim=256, num_heads=2), support_std=1.0, projection_init="kaiming")
+    assert layer.supports is not None and isinstance(layer.query, nn.Linear)
+    assert layer.supports.keys.std().item() == pytest.approx(1, abs=0.02)
+    assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
+
+
+def test_a_cap_without_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match="limits pairs"):
+        layer_of(gradient_cap=0.25, proxy="softmax")

@@ -32,16 +32,11 @@ from sliceformer_lab.training.optim import OptimOptions
 
 TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
 TABLES["csp_table4"] = ("csp/table4",)  # both halves
-ADDED = {  # MEGA with CSP, which CSP's Table 7 has, and what SAMSA's Table 4 prints of its Table 1
+ADDED = {  # MEGA with CSP, which CSP's Table 7 has
     "csp_table4": {
         *(f"recipe=csp/table4b_lra_{task} attention=csp_complete" for task in ("listops", "text", "retrieval")),
         "recipe=csp/table4b_lra_image attention=csp_shift_only",
         *(f"recipe=csp/table4b_lra_{task} attention=csp" for task in ("pathfinder", "pathx")),
-    },
-    "samsa_table4": {
-        "recipe=samsa/table1_modelnet40 attention=samsa attention.sample_size=512",
-        "recipe=samsa/table1_modelnet40 attention=samsa_soft attention.sample_size=256",
-        "recipe=samsa/table1_shapenet_part attention=samsa attention.sample_size=256",
     },
 }
 NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text

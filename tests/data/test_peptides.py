@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.metrics import MeanOverTargets, average_precision
+from sliceformer_lab.tasks.targets import Numbers
 from sliceformer_lab.training.build import build_task
 
 SPLIT = Path("lrgb", "peptides-functional", "splits_random_stratified_peptide.pickle")
@@ -174,6 +176,57 @@ def test_a_peptide_has_the_same_output_in_any_batch(root: Path, options: str, bl
         together = task(split.batch(list(range(8))))
         alone = torch.cat([task(split.batch([row])) for row in range(8)])
     assert_close(together, alone, atol=1e-5, rtol=1e-4)
+
+
+def test_random_tokens_are_atoms_then_both_directions_of_their_bonds(root: Path) -> None:
+    data = func(root)
+    task = small_task(data, "task.tokens=random", "task.pool=softmax", "task.pool_over_padding=true")
+    split = data.splits["val"]
+    batch = split.batch(list(range(8)))
+    assert batch.structure is not None
+    with torch.no_grad():
+        tokens, padding = task.embedding(batch.inputs, batch.structure, batch.padding)
+        again, _ = task.embedding(batch.inputs, batch.structure, batch.padding)
+        assert task(batch).isfinite().all()
+    graphs = [split.store[place] for place in split.rows]
+    assert padding.lengths.tolist() == [len(graph) + graph.edges.shape[1] for graph in graphs]
+    assert not tokens[~padding.mask].any()
+    assert (tokens != again).any(-1)[padding.mask].all()  # drawn in every pass, in evaluation too
+
+
+def test_a_random_edge_is_left_of_its_source_minus_right_of_its_target(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = func(root)
+    embedding = small_task(data, "task.tokens=random").embedding
+    embedding.positions = None
+    for part in ("nodes", "edges"):
+        setattr(embedding, part, Zeros())
+    for part in ("node_mlp", "edge_mlp"):
+        setattr(embedding, part, torch.nn.Identity())
+    batch = data.splits["val"].batch([3])
+    graphs = batch.structure
+    assert graphs is not None
+    drawn = torch.randn(2, *batch.inputs.shape[:2], embedding.scales.shape[1])
+    monkeypatch.setattr(torch, "randn_like", lambda like: drawn)
+    with torch.no_grad():
+        tokens, _ = embedding(batch.inputs, graphs, batch.padding)
+    (left, right), size = drawn[:, 0] * math.log1p(math.e), batch.inputs.shape[1]
+    source, target = graphs.edge_index
+    assert_close(tokens[0, :size], left + right)
+    assert_close(tokens[0, size:], left[source] - right[target])
+
+
+class Zeros(torch.nn.Module):
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.zeros(*ids.shape[:-1], 1)
+
+
+def test_smooth_l1_is_quadratic_below_one_deviation_and_leaves_out_missing_numbers() -> None:
+    output, target = torch.tensor([[2.0, 6, 9]]), torch.tensor([[1.0, 0, torch.nan]])
+    loss = Numbers(form="smooth_l1").loss(output, target, torch.tensor([2.0, 2, 2]))
+    assert float(loss) == pytest.approx((0.5 * 0.5**2 + (3 - 0.5)) / 2)
+    assert float(Numbers().loss(output, target, torch.tensor([2.0, 2, 2]))) == pytest.approx((0.5 + 3) / 2)
 
 
 def official(scores: np.ndarray, answers: np.ndarray) -> float:

@@ -49,8 +49,8 @@ def accepts_padding(name: str) -> bool:
     return all(layer.target.accepts_padding for layer in attention_nodes(attention_node(name)))
 
 
-PADDED = [  # the published handling of padding breaks this rule on purpose
-    name for name in option_names("attention") if accepts_padding(name) and not name.endswith("_published_padding")
+PADDED = [  # published padding and published noise break this rule on purpose
+    name for name in option_names("attention") if accepts_padding(name) and "_published" not in name
 ]
 
 
@@ -334,7 +334,7 @@ def test_a_sequence_has_the_same_output_in_any_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("data", [IDS, NUMBERS], ids=lambda data: data.name)
-@pytest.mark.parametrize("pool", ["mean", "max", "cls", "pma"])
+@pytest.mark.parametrize("pool", ["mean", "max", "cls", "softmax", "pma"])
 def test_padding_does_not_affect_pooling(pool: str, data: DataSpec) -> None:
     model, rows = task(data, pool=pool), random_rows(data)
     with torch.no_grad():
@@ -350,6 +350,23 @@ def test_pooling_over_padding_counts_padded_positions_as_zero() -> None:
         for model in (clean, published):
             model.head = torch.nn.Identity()
         assert_close(published(batch), clean(batch).clamp(min=0))
+
+
+def test_padding_that_counts_is_a_token_like_any_other() -> None:
+    model, rows = task(padding_counts=True), random_rows(IDS)
+    batch = padded(rows, MAX_LEN)
+    with torch.no_grad():
+        assert_close(model(batch), model(Batch(batch.inputs, batch.target, batch.ids)))
+    model(batch).sum().backward()
+    assert model.embedding.tokens.weight.grad[0].any()
+
+
+def test_a_wide_token_table_is_mapped_to_the_encoder() -> None:
+    model = task(embed_dim=24)
+    table, activation, linear = model.embedding.tokens
+    assert table.weight.shape == (IDS.vocab_size, 24) and isinstance(activation, torch.nn.GELU)
+    assert (linear.in_features, linear.out_features) == (24, model.encoder.options.dim)
+    assert model(padded(random_rows(IDS), MAX_LEN)).isfinite().all()
 
 
 def test_double_softmax_gives_probabilities_to_the_loss() -> None:

@@ -303,25 +303,27 @@ def test_a_patch_that_does_not_tile_the_image_is_refused() -> None:
         ImageEmbedding((32, 30), 3, 5, DIM, cls=False)
 
 
-@pytest.mark.parametrize("mode", ["cls", "mean", "max", "ref_min", "ref_max"])
+@pytest.mark.parametrize("mode", ["cls", "mean", "max", "softmax", "ref_min", "ref_max"])
 def test_pooling_reads_real_tokens_only(mode: Any) -> None:
     lengths = [16, 3, 9]
     padding = Padding.from_lengths(torch.tensor(lengths), TOKENS)
     x, reference = tokens(), torch.randn(3, TOKENS, generator=torch.Generator().manual_seed(2))
     for row, length in enumerate(lengths):
         x[row, length:], reference[row, length:] = 1e3, (-1e3 if mode == "ref_min" else 1e3)
-    pooled = Pool(mode, OPTIONS)(x, padding, reference)
+    pool = Pool(mode, OPTIONS)
+    pooled = pool(x, padding, reference)
     for row, length in enumerate(lengths):
         real, order = x[row, :length], reference[row, :length].tolist()
         expected = {
             "cls": real[0],
             "mean": sum(real) / length,
             "max": torch.stack([real[:, c].sort().values[-1] for c in range(DIM)]),
+            "softmax": real if pool.score is None else pool.score(real)[:, 0].softmax(0) @ real,
             "ref_min": real[order.index(min(order))],
             "ref_max": real[order.index(max(order))],
         }[mode]
         assert_close(pooled[row], expected)
-        assert_close(Pool(mode, OPTIONS)(real[None], None, reference[row : row + 1, :length])[0], expected)
+        assert_close(pool(real[None], None, reference[row : row + 1, :length])[0], expected)
 
 
 def test_only_cls_pooling_needs_a_cls_token() -> None:

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, r2_score, roc_auc_score, root_mean_squared_error
 
 from sliceformer_lab.tasks.metrics import (
+    BatchPrecision,
     KnownAccuracy,
     MeanOverTargets,
     OneVsRestAUC,
@@ -70,6 +71,21 @@ def test_scores_of_labels(score: Score, wanted: Callable[..., float], scale: flo
     assert found == pytest.approx(each_known(wanted, outputs, targets), abs=1e-6)
     one_sided = np.concatenate([targets, np.zeros((70, 1), np.float32), np.full((70, 1), np.nan, np.float32)], axis=1)
     assert in_parts(score, np.pad(outputs, ((0, 0), (0, 2))), one_sided) == pytest.approx(found)
+
+
+def test_precision_of_batches_takes_all_labels_at_five_thresholds() -> None:
+    random = np.random.default_rng(0)
+    metric, wanted = BatchPrecision(), []
+    for _ in range(3):
+        targets = with_gaps(random.random((16, 3)) < 0.4, random)
+        logits = torch.from_numpy(random.normal(size=(16, 3)).astype(np.float32))
+        metric.update(logits, torch.from_numpy(targets))
+        known = ~np.isnan(targets)
+        scores, labels = logits.sigmoid().numpy()[known], targets[known]
+        steps = np.floor(scores * 4) / 4  # the largest threshold of 0, 1/4, ... 1 that a score reaches
+        wanted.append(average_precision_score(labels, steps))
+    metric.update(torch.zeros(2, 3), torch.zeros(2, 3))  # no true label
+    assert float(metric.compute()) == pytest.approx(np.mean(wanted), abs=1e-6)
 
 
 def test_numbers_that_are_all_equal_have_no_score() -> None:
