@@ -59,7 +59,7 @@ class GraphData(CachedData):
 
     max_nodes: Count = 128
     invalid: Literal["skip", "error"] = "skip"
-    bucket: bool = True
+    bucket: bool = False
     bucket_share: Share = 0.15
 
     @property

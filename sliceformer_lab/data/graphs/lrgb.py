@@ -71,6 +71,7 @@ class Peptides(SmilesData):
     parts: ClassVar[OfficialFile]
 
     max_nodes: Annotated[int, Field(ge=1, le=LARGEST)] = 512
+    bucket: bool = True  # sizes differ by hundreds of atoms
     laplacian: Natural = 10
     random_walk: Natural = 20
     flip_signs: bool = True
