@@ -112,16 +112,19 @@ def section() -> str:
 
 
 def draw() -> None:
-    """Write studies/figures/growth.png."""
+    """Write studies/figures/growth.png: attentions with queries and keys above, the others below."""
     measured = read()
-    figure = Figure(figsize=(13, 6.2), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, key, unit, title in zip(
-        panels, ("seconds", "peak_bytes"), (1e-3, 1e6), ("Time, ms", "Memory, MB"), strict=True
-    ):
-        _panel(axes, {n: np.array(f[key]) / unit for n, f in measured["attentions"].items()}, measured["lengths"])
-        axes.set_title(f"{title}: forward and backward of one layer")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure = Figure(figsize=(13, 12), layout="constrained")
+    rows = figure.subfigures(2, 1)
+    for with_keys, row in zip((True, False), rows, strict=True):
+        found = {n: f for n, f in measured["attentions"].items() if _layer(n, LENGTHS[0]).needs_qk == with_keys}
+        panels = row.subplots(1, 2)
+        for axes, key, unit, title in zip(
+            panels, ("seconds", "peak_bytes"), (1e-3, 1e6), ("Time, ms", "Memory, MB"), strict=True
+        ):
+            _panel(axes, {name: np.array(values[key]) / unit for name, values in found.items()}, measured["lengths"])
+            axes.set_title(f"{title}: one layer {'with' if with_keys else 'without'} queries and keys")
+        row.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.savefig(PICTURE, dpi=100, metadata={"Measurements": digest()})
 
 
@@ -177,8 +180,8 @@ def _cells(values: Sequence[float], unit: float, lengths: Sequence[int]) -> list
 
 
 def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]], lengths: Sequence[int]) -> None:
-    styles = product(("-", "--", ":", "-."), zip(COLOURS, MARKERS, strict=True))
-    for (name, values), (line, (colour, marker)) in zip(curves.items(), styles, strict=False):
+    styles = list(product(("-", "--", ":", "-."), zip(COLOURS, MARKERS, strict=True)))
+    for (name, values), (line, (colour, marker)) in zip(curves.items(), styles[: len(curves)], strict=True):
         axes.plot(lengths[: len(values)], values, line, color=colour, marker=marker, markersize=4, label=name)
     ends = np.array([lengths[0], lengths[-1]])
     low = min(values[0] for values in curves.values())
