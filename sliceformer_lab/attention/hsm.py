@@ -13,7 +13,7 @@ from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
 
 
-class HierarchicalShift(LinearMix):
+class HSM(LinearMix):
     """a v_i + b v_{i-s} + c v_{i+s} with s = 2^layer, starting again at 1 behind the longest sequence.
 
     Outside the real tokens the values are zero. Raises ValueError without spec.max_len.

@@ -12,7 +12,7 @@ from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
 
 
-class DenseMatrix(LinearMix):
+class MatrixDense(LinearMix):
     """v + M v / sqrt(L) with a learned matrix M of L = max_len rows in each head. (B, N, dim) -> (B, N, dim).
 
     n tokens use the first n rows and columns. Raises ValueError without spec.max_len.

@@ -12,7 +12,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
 
-class LowRankMatrix(QueryKeyAttention):
+class MatrixLowRank(QueryKeyAttention):
     """v + (Q K^T) V / sqrt(L r) without a softmax, with queries and keys of `rank` channels in each head.
 
     Raises ValueError without spec.max_len.

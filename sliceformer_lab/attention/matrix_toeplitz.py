@@ -12,7 +12,7 @@ from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
 
 
-class ToeplitzMatrix(LinearMix):
+class MatrixToeplitz(LinearMix):
     """v + M v / (2 sqrt(L)) with one learned weight for each distance, both ways, in each head.
 
     Computed by FFT in float32. Raises ValueError without spec.max_len.

@@ -13,7 +13,7 @@ from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
 from sliceformer_lab.batch import Padding
 
 
-class ToeplitzFromData(Attention):
+class MatrixToeplitzData(Attention):
     """v + M v / (2 sqrt(L)) with weights from data: token t says what distance t weighs.
 
     Raises ValueError without spec.max_len.

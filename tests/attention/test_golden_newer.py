@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
-from sliceformer_lab.attention.matrix_toeplitz import ToeplitzMatrix
+from sliceformer_lab.attention.matrix_toeplitz import MatrixToeplitz
 from sliceformer_lab.attention.pooling import Pooling
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift
@@ -238,7 +238,7 @@ def test_softpick_has_a_gradient_where_all_scores_are_very_low() -> None:
 
 
 def test_a_toeplitz_matrix_with_one_weight_shifts_every_channel() -> None:
-    layer = ToeplitzMatrix(make_spec())
+    layer = MatrixToeplitz(make_spec())
     with torch.no_grad():
         layer.forward_taps.zero_()
         layer.reverse_taps.zero_()

@@ -72,7 +72,7 @@ def test_examples_that_cannot_be_read_cost_one_picture_and_one_warning(
     with caplog.at_level(logging.WARNING):
         draw_pictures(tmp_path, data, predictions(data))
     assert [file.name for file in sorted(tmp_path.glob("*.png"))] == ["confusion.png", "curves.png"]
-    assert caplog.messages == ["mistakes.png was not drawn (FileNotFoundError: the disk is gone)"]
+    assert caplog.messages == ["mistakes.png stopped (FileNotFoundError: the disk is gone); the run goes on without it"]
 
 
 def test_the_mistakes_are_the_surest_wrong_answers_and_their_own_examples(

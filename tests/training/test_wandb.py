@@ -284,7 +284,9 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], compar
         assert ok[key] == recorded[key]
     assert "loss became nan" in diverged["error"]
     assert comparison.summary["jobs"] == 2 and comparison.summary["jobs_diverged"] == 1
-    assert [row["statuses"] for row in comparison.table("comparison/rows")] == ["1 ok", "1 diverged"]
+    rows = comparison.table("comparison/rows")
+    assert [row["statuses"] for row in rows if row["statuses"]] == ["1 ok", "1 diverged"]
+    assert [row["attention"] for row in rows if not row["statuses"]] == ["reference: commonest class"]
     (bar,) = comparison.table("comparison/metric_by_attention_table")
     assert bar == {"attention": "mha (1 of 1)", "test/accuracy": recorded["metrics"]["test/accuracy"]}
     assert comparison.charts["comparison/metric_by_attention"]["panelDefId"] == "wandb/bar/v0"
