@@ -39,15 +39,15 @@ class Ending:
     said: str  # on the terminal
 
 
-def endings(folder: Path, every: int) -> Iterator[Ending]:
-    """A run in which no write fails (nth 0), and runs in which every `every`-th one fails.
+def endings(folder: Path) -> Iterator[Ending]:
+    """A run in which no write fails (nth 0), and a run for each of its writes, which fails.
 
-    It fails once; in every third run more, all later ones fail too.
+    It fails once; for every third write there is a second run, in which all later ones fail, too.
     """
     library, source = folder / "full_disk.so", Path(__file__).with_suffix(".c")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     runs = subprocess.Popen(
-        [sys.executable, "-m", "support.full_disk", str(folder), str(every)],
+        [sys.executable, "-m", "support.full_disk", str(folder)],
         env=os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(Path(__file__).parents[1])},
         stdout=subprocess.PIPE,
         text=True,
@@ -72,14 +72,14 @@ def _run(folder: Path, nth: int, stays_full: bool) -> tuple[Ending, int]:
     return Ending(nth, stays_full, str(folder), code, said.getvalue()), count
 
 
-def _print_endings(folder: Path, every: int) -> None:
+def _print_endings(folder: Path) -> None:
     ending, count = _run(folder / "whole", 0, False)
     print(json.dumps(asdict(ending)), flush=True)  # noqa: T201
-    writes = range(1, count + 1, every)
+    writes = range(1, count + 1)
     for nth, stays_full in [*((nth, False) for nth in writes), *((nth, True) for nth in writes[::3])]:
         ending, _ = _run(folder / f"{nth}-{stays_full}", nth, stays_full)
         print(json.dumps(asdict(ending)), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    _print_endings(Path(sys.argv[1]), int(sys.argv[2]))
+    _print_endings(Path(sys.argv[1]))
