@@ -125,7 +125,7 @@ def draw() -> None:
             _panel(axes, {name: np.array(values[key]) / unit for name, values in found.items()}, measured["lengths"])
             axes.set_title(f"{title}: one layer {'with' if with_keys else 'without'} queries and keys")
         row.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
-    figure.savefig(PICTURE, dpi=100, metadata={"Measurements": digest()})
+    figure.savefig(PICTURE, dpi=68, metadata={"Measurements": digest()})
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -420,7 +420,7 @@ def test_two_runs_are_compared_by_curves_and_by_the_examples_that_they_answer_di
         ["sms.csv, line 5", "text <b>3</b>", "spam", "ham", "spam"],
         ["sms.csv, line 9", "text <b>7</b>", "spam", "spam", "ham"],
     ]
-    more.locator("svg .mark-line").first.wait_for()
+    tab.wait_for_function("document.querySelectorAll('#pair-more svg .role-title text').length === 3")
     titles = more.locator("svg .role-title text").all_text_contents()
     assert titles == ["Validation accuracy", "Validation loss", "Training loss"]
     assert more.locator("svg .role-legend-label text").all_text_contents() == ["A", "B"]

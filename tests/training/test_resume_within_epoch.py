@@ -171,7 +171,7 @@ def test_a_hundred_kills_in_random_moments_change_nothing(tmp_path: Path) -> Non
         killed += os.WIFSIGNALED(status)
         if os.WIFEXITED(status):
             assert os.WEXITSTATUS(status) == 0
-            assert_equal_runs(tmp_path / "whole", folder)
+            assert_equal_runs(tmp_path / "whole", folder, history=False)
             assert read_summary(folder)["status"] == "ok"
             finished += 1
     assert finished >= 3, "the kills came too early to let a run end"
