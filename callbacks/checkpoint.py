@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -33,9 +32,9 @@ class Checkpoints(Checkpoint):
     def __init__(self, context: RunContext, *, every_minutes: NonNegative = 10.0) -> None:
         self._folder = context.folder / "checkpoints"
         self._monitor = context.monitor
-        self._sign = 1.0 if context.monitor_mode == "max" else -1.0
+        self._score = context.score
         self._every_minutes = every_minutes
-        self._best: float | None = None  # sign * metric
+        self._best: float | None = None  # score
         self._saved = 0.0  # time of the last save
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -77,7 +76,7 @@ class Checkpoints(Checkpoint):
         self._saved = time.monotonic()
 
     def _improved(self, value: float) -> bool:
-        score = self._sign * value if math.isfinite(value) else -math.inf
+        score = self._score(value)
         if self._best is not None and not score > self._best:
             return False
         self._best = score

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any, cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -23,9 +22,9 @@ class EarlyStop(Callback):
     """
 
     def __init__(self, context: RunContext, *, patience_share: Fraction = 0.3) -> None:
-        self._monitor, self._sign = context.monitor, 1.0 if context.monitor_mode == "max" else -1.0
+        self._monitor, self._score = context.monitor, context.score
         self._patience_share = patience_share
-        self._best: float | None = None  # sign * metric
+        self._best: float | None = None  # score
         self._best_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -36,8 +35,7 @@ class EarlyStop(Callback):
         """Compares the epoch with the best one."""
         if self._monitor is None or self._monitor not in trainer.callback_metrics:
             return
-        value = float(trainer.callback_metrics[self._monitor])
-        score = self._sign * value if math.isfinite(value) else -math.inf
+        score = self._score(float(trainer.callback_metrics[self._monitor]))
         if self._best is None or score > self._best:
             self._best, self._best_step = score, trainer.global_step
         self._stop_without_improvement(trainer)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 SLOW_LINE = 2e6  # bytes per second, for the estimate that is printed before a download
 SILENCE = 30.0  # seconds without an answer, after which a connection is given up
 SLOWEST = 1000.0  # bytes per second, over SILENCE
-TRIES = 5  # connections for one download, each of which continues the last one
+TRIES = 5  # connections for one download; each continues the last one
 BLOCK = 1 << 20  # bytes
 TOLERANCE = 0.1  # of the size of a file without a known digest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,3 +15,9 @@ class RunContext:
     seed: int
     monitor: str | None  # the metric that selects the best epoch; None: the last epoch is scored
     monitor_mode: str  # max | min
+
+    def score(self, value: float) -> float:
+        """The monitored metric as a number that is larger where it is better; NaN and infinity are the worst."""
+        if not math.isfinite(value):
+            return -math.inf
+        return value if self.monitor_mode == "max" else -value

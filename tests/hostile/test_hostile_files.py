@@ -69,7 +69,7 @@ def encrypted_zip(path: Path) -> None:
 
 ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a path upwards": (lambda p: tar_of(p, (member("../escaped"), b"x")), "damaged"),
-    "an absolute path": (lambda p: tar_of(p, (member("/tmp/escaped-by-tar"), b"x")), "holds no folder set"),
+    "an absolute path": (lambda p: tar_of(p, (member(f"{p.parent.parent}/escaped"), b"x")), "holds no folder set"),
     "a link to outside": (lambda p: tar_of(p, (member("set", tarfile.SYMTYPE, "/etc"), b"")), "damaged"),
     "a hard link to outside": (lambda p: tar_of(p, (member("set/a", tarfile.LNKTYPE, "../../x"), b"")), "damaged"),
     "a device": (lambda p: tar_of(p, (member("set/a", tarfile.CHRTYPE), b"")), "damaged"),
@@ -96,7 +96,6 @@ def test_a_hostile_archive_leaves_nothing(kind: str, tmp_path: Path, monkeypatch
         unpack(folder / "set.archive", folder / "set")
     assert str(folder / "set.archive") in str(refused.value) and "\n" not in str(refused.value)
     assert [path.name for path in tmp_path.rglob("*")] == ["data", "set.archive"]
-    assert not Path("/tmp/escaped-by-tar").exists()
 
 
 GREY = np.linspace(0, 65535, 64 * 64).reshape(64, 64)

@@ -1,4 +1,4 @@
-"""Short runs of which the n-th write fails, all in one process that full_disk.c is preloaded into."""
+"""Short runs whose n-th write fails, all in one process with full_disk.c preloaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHORT = (
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended of which the n-th write failed."""
+    """How a run ended whose n-th write failed."""
 
     nth: int
     stays_full: bool

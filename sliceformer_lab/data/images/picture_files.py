@@ -24,7 +24,7 @@ def open_picture(path: Path) -> Iterator[Image.Image]:
         with Image.open(path) as image:
             if image.mode in WIDE_MODES:
                 raise DataError(
-                    f"{path} has grey values of {WIDE_MODES[image.mode]}, of which 8 bits would keep few levels; "
+                    f"{path} has grey values of {WIDE_MODES[image.mode]}; in 8 bits few of these levels would remain; "
                     "scale them to 0..255 and save the picture with 8 bits"
                 )
             yield image
