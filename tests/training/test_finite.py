@@ -33,7 +33,7 @@ def spoil_gradients(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(Guard, "on_before_optimizer_step", spoiling, raising=False)
 
 
-@pytest.mark.parametrize("selection", ["best_val", "last"])
+@pytest.mark.parametrize("selection", ["best_val", pytest.param("last", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("step", [1, 3], ids=["end of the first epoch", "last step of the run"])
 def test_weights_that_became_nan_end_the_run_as_diverged_and_are_not_saved(
     step: int, selection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

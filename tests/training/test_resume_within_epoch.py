@@ -103,12 +103,13 @@ def test_run_stopped_within_an_epoch_equals_an_uninterrupted_one(name: str, tmp_
 @pytest.mark.parametrize(
     ("options", "batch", "saved"),
     [
-        (("optim.accumulate=2", "data.batch_size=16"), 3, 5),  # 8 batches an epoch: the third one is not a whole step
-        (STEPS, 4, 9),  # the second stretch of five steps
-        ((*STEPS, "optim.accumulate=2"), 4, 7),
-        (("task.mixup=0.4", "data.batch_size=16"), 1, 9),
+        pytest.param(  # 8 batches an epoch: the third one is not a whole step
+            ("optim.accumulate=2", "data.batch_size=16"), 3, 5, id="accumulation", marks=pytest.mark.slow
+        ),
+        pytest.param(STEPS, 4, 9, id="second stretch of five steps", marks=pytest.mark.slow),
+        pytest.param((*STEPS, "optim.accumulate=2"), 4, 7, id="steps and accumulation"),
+        pytest.param(("task.mixup=0.4", "data.batch_size=16"), 1, 9, id="first batch of an epoch"),
     ],
-    ids=["accumulation", "steps", "steps and accumulation", "first batch of an epoch"],
 )
 def test_place_in_an_epoch_is_a_whole_step(options: tuple[str, ...], batch: int, saved: int, tmp_path: Path) -> None:
     config = small_config(*NOISE, "reference=null", *options)

@@ -128,7 +128,7 @@ def test_load_run_refuses_another_folder(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
-@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("terminal", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_epoch_prints_a_line_with_the_remaining_time(
     terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

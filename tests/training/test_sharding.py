@@ -105,7 +105,10 @@ def test_two_processes_with_split_weights_train_as_one_does(tmp_path: Path) -> N
     assert sharded["best"]["epoch"] == one["best"]["epoch"]
 
 
-@pytest.mark.parametrize("order", [("fsdp", "cpu"), ("cpu", "fsdp"), ("fsdp", "fsdp")])
+@pytest.mark.parametrize(
+    "order",
+    [("fsdp", "cpu"), *(pytest.param(order, marks=pytest.mark.slow) for order in (("cpu", "fsdp"), ("fsdp", "fsdp")))],
+)
 def test_a_run_goes_on_with_split_weights_or_without(
     tmp_path: Path, order: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

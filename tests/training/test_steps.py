@@ -66,7 +66,7 @@ def test_best_weights_of_a_run_s_last_steps_were_scored_with_them(by_stretches: 
     assert len(metrics) == 3 and summary["metrics"]["val/accuracy"] == pytest.approx(max(metrics))
 
 
-@pytest.mark.parametrize("step", [9, 19])
+@pytest.mark.parametrize("step", [9, pytest.param(19, marks=pytest.mark.slow)])
 def test_resumed_run_equals_an_uninterrupted_one(
     step: int, by_stretches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,8 +99,10 @@ def weights(folder: Path) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     "length",
-    [("optim.epochs=null", "optim.steps=11", "optim.val_every=4"), ("optim.epochs=3",)],
-    ids=["steps", "epochs"],
+    [
+        pytest.param(("optim.epochs=null", "optim.steps=11", "optim.val_every=4"), id="steps"),
+        pytest.param(("optim.epochs=3",), id="epochs", marks=pytest.mark.slow),
+    ],
 )
 def test_accumulated_batches_make_the_step_of_one_batch(length: tuple[str, ...], tmp_path: Path) -> None:
     """One batch of 32 or two of 16 give the same step. A pass over 120 examples drops the last 24."""
