@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.grid_shift import GridShift, Sort
 from sliceformer_lab.attention.permutation import BiasFormula, PermutationAttention, Reference
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -22,6 +24,7 @@ class CSP(PermutationAttention):
     """Each channel of V = x W_V rolled by its own step, then sorted in windows. (B, N, dim) -> (B, N, dim).
 
     The steps put other tokens into a window in every channel; the sort makes the permutation depend on the data.
+    `grid` rolls rows and columns of patches and sorts squares of patches (`GridShift`); the paper has sequences only.
     Raises ValueError for options that exclude each other and for options that need spec.max_len if it is None. With a
     random order, `mix` raises ValueError for more than spec.max_len tokens.
     """
@@ -39,6 +42,7 @@ class CSP(PermutationAttention):
         shift: Shift = "linear_paper",
         shift_window: Count = 2,
         group_size: Count | None = 2,
+        grid: bool = False,
         order: Order = "ascend",
         reference: Reference = "none",
         inner_mult: Positive = 1,
@@ -50,26 +54,26 @@ class CSP(PermutationAttention):
         self.group_size = group_size
         self.order_sensitive = not (self.reference and self.group_size is None)
         self.descending = order == "descend"
-        self.register_buffer("steps", self._steps(shift, shift_window), persistent=False)
+        steps = partial(self._steps, shift, shift_window)
+        self.grid = GridShift(spec, steps) if grid else None
+        self.register_buffer("steps", None if grid or shift == "none" else steps(spec.max_len), persistent=False)
         self.register_buffer("directions", self._random_directions() if order == "random" else None)
 
-    def _steps(self, shift: Shift, window: int) -> Tensor | None:
-        spec = self.spec
-        if shift == "none":
-            return None
-        if spec.max_len is None:
+    def _steps(self, shift: Shift, window: int, num_tokens: int | None) -> Tensor:
+        if num_tokens is None:
             raise ValueError(f"shift={shift} computes its steps from the longest sequence; set max_len or shift=none")
+        spec = self.spec
         steps = shift_steps(
             shift,
             self.width,
-            spec.max_len,
+            num_tokens,
             num_heads=spec.num_heads,
             index=spec.index,
             depth=spec.depth,
             window=window,
             reference=self.reference,
         )
-        return torch.tensor(steps)
+        return torch.tensor([0, *steps[1:]] if self.reference else steps)
 
     def _random_directions(self) -> Tensor:
         if self.spec.max_len is None:
@@ -79,18 +83,31 @@ class CSP(PermutationAttention):
 
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        return self._run(shift_sort, v, padding)
+        sort = partial(self._sort, shift_sort)
+        return (
+            sort(v, None if padding is None else padding.lengths)
+            if self.grid is None
+            else self.grid.sorted(v, padding, sort)
+        )
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
-        return self._run(shift_sort_index, v, padding)
+        sort = partial(self._sort, shift_sort_index)
+        return (
+            sort(v, None if padding is None else padding.lengths)
+            if self.grid is None
+            else self.grid.source_index(v, padding, sort)
+        )
 
-    def _run(self, operator: Callable[..., Tensor], v: Tensor, padding: Padding | None) -> Tensor:
+    def _in_line(self, v: Tensor, padding: Padding | None, sort: Sort) -> Tensor:
+        return sort(v, None if padding is None else padding.lengths)
+
+    def _sort(self, operator: Callable[..., Tensor], v: Tensor, lengths: Tensor | None) -> Tensor:
         return operator(
             v,
             self.steps,
             group_size=self.group_size,
-            lengths=None if padding is None else padding.lengths,
+            lengths=lengths,
             descending=self._descending(v.shape[1]),
             reference=self.reference,
         )

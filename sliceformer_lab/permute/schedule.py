@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Collection, Sequence
 from typing import Literal
 
+import numpy as np
+
 Shift = Literal[
-    "none", "head_block", "unit", "linear_paper", "linear_window", "linear_window0", "exp_code", "power_paper"
+    "none",
+    "head_block",
+    "unit",
+    "linear_paper",
+    "linear_coprime",
+    "linear_window",
+    "linear_window0",
+    "exp_code",
+    "power_paper",
 ]
 InterleaveRule = Literal["block", "sine_exact"]
 
@@ -29,6 +41,8 @@ def shift_steps(
 
     `max_len` is a constant of the run; steps computed from a batch's padded length would make the result depend on the
     amount of padding. With `reference`, linear_paper starts at 0, because channel 0 stays in place.
+    `linear_coprime` is ours: the stride of linear_paper, enlarged until it has no common divisor with max_len, and a
+    larger one in each further layer. So a few layers reach every distance, where multiples of one stride never do.
     Source: CSP, section 3.2 and Table 1; linear_window, linear_window0 and exp_code follow the published code.
     """
     channels = range(num_channels)
@@ -42,6 +56,9 @@ def shift_steps(
             steps = list(channels)
         case "linear_paper":
             steps = [(c + (not reference)) * math.ceil(max_len / num_channels) for c in channels]
+        case "linear_coprime":
+            stride = _coprime(math.ceil(max_len / num_channels), max_len, index)
+            steps = [(c + (not reference)) * stride for c in channels]
         case "linear_window":
             steps = [window * max(c - 1, 0) for c in channels]
         case "linear_window0":
@@ -53,6 +70,25 @@ def shift_steps(
             stretch = depth * num_channels / max(depth * num_channels - 1, 1)
             steps = [round(max_len ** (exponent * stretch)) - 1 for exponent in exponents]
     return [step % max_len for step in steps] if wrap else steps
+
+
+def distances_reached(layers: Sequence[Collection[int]], max_len: int) -> list[int]:
+    """How many distances (target less source, modulo max_len) the first 1, 2, ... layers with these steps can bridge.
+
+    A value may also stay where it is in any layer, as the shortcut of a block lets it.
+    """
+    reached, found = np.arange(max_len) == 0, []
+    for steps in layers:
+        if not reached.all():
+            reached = np.logical_or.reduce([np.roll(reached, step) for step in {0, *steps}])
+        found.append(int(reached.sum()))
+    return found
+
+
+def _coprime(least: int, number: int, index: int) -> int:
+    """The integer `index` (0-based) of those from `least` on that have no common divisor with `number`."""
+    candidates = (value for value in itertools.count(least) if math.gcd(value, number) == 1)
+    return next(itertools.islice(candidates, index, None))
 
 
 def interleave_columns(rule: InterleaveRule, num_channels: int, doublings: int) -> list[bool]:

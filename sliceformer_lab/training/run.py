@@ -13,6 +13,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
+from sliceformer_lab.attention.reach import reach_of_shifts
 from sliceformer_lab.config.checked import node_at
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
 from sliceformer_lab.errors import DivergedError, InterruptedRunError, LabError, PrunedError, machine_error
@@ -138,6 +139,8 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
     pl.seed_everything(config["seed"], verbose=False)
     data = build_data(config)
     task = build_task(config, data.spec)
+    if reach := reach_of_shifts(task.encoder.attentions):
+        log.info(reach)
     context = run_context(config, folder, task)
     loggers = build_loggers(config, context) if is_first_process() else []
     trainer = build_trainer(config, context, task, loggers, summary)

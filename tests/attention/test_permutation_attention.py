@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.published_padding import CSPPublishedPadding, SliceformerPublishedPadding
+from sliceformer_lab.attention.reach import reach_of_shifts
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.order import token_order
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +28,8 @@ def _seed() -> None:
 
 def make(cls: type[PermutationAttention], *, spec: dict[str, Any] | None = None, **options: Any) -> Any:
     torch.manual_seed(0)
-    return cls(LayerSpec(**({"dim": 8, "num_heads": 2, "depth": 3, "max_len": 12} | (spec or {}))), **options).eval()
+    sizes = {"dim": 8, "num_heads": 2, "depth": 3, "max_len": 12, "grid": (3, 4) if options.get("grid") else None}
+    return cls(LayerSpec(**(sizes | (spec or {}))), **options).eval()
 
 
 OPERATORS = [
@@ -35,6 +39,8 @@ OPERATORS = [
     pytest.param(CSP, {"shift": "head_block", "group_size": 1}, id="csp_head_block"),
     pytest.param(CSP, {"group_size": 3, "reference": "channel0"}, id="csp_reference"),
     pytest.param(CSP, {"group_size": None, "inner_mult": 2}, id="csp_complete_wide"),
+    pytest.param(CSP, {"grid": True, "group_size": 4, "shift": "linear_coprime"}, id="csp_grid"),
+    pytest.param(CSP, {"grid": True, "group_size": 2, "reference": "channel0"}, id="csp_grid_reference"),
     pytest.param(Sliceformer, {}, id="sliceformer"),
     pytest.param(Sliceformer, {"order": "interleave"}, id="sliceformer_interleave"),
     pytest.param(
@@ -245,3 +251,54 @@ def test_layers_build_on_the_meta_device() -> None:
     with torch.device("meta"):
         layers: list[Attention] = [make(cls, **options) for cls, options in (p.values for p in OPERATORS)]
     assert all(layer.out.weight.is_meta for layer in layers)
+
+
+GRID = {"grid": (4, 6), "num_prefix": 1, "max_len": 25}
+ALONG_CURVE = token_order("hilbert", (4, 6))
+HILBERT = {"token_order": None if ALONG_CURVE is None else tuple(ALONG_CURVE.tolist())}
+
+
+@pytest.mark.parametrize("order", [{}, HILBERT], ids=["raster", "hilbert"])
+def test_grid_rolls_rows_and_columns_whatever_the_order_of_the_patches(order: dict[str, Any]) -> None:
+    layer = make(CSP, spec=GRID | order, grid=True, group_size=1, shift="unit")
+    pictures, cls_token = torch.randn(2, 4, 6, 8), torch.randn(2, 1, 8)
+    places = torch.tensor(order.get("token_order", range(24)))
+    mixed = layer.mix(torch.cat([cls_token, pictures.flatten(1, 2)[:, places]], dim=1))
+    rolled = [pictures[..., c].roll((c // 6, c % 6), dims=(1, 2)) for c in range(8)]
+    assert torch.equal(mixed[:, 1:], torch.stack(rolled, dim=-1).flatten(1, 2)[:, places])
+    assert torch.equal(mixed[:, :1], cls_token)
+
+
+def test_grid_sorts_squares_of_four_patches() -> None:
+    layer, v = make(CSP, spec=GRID, grid=True, group_size=4, shift="none"), torch.randn(2, 25, 8)
+    squares = layer.mix(v)[:, 1:].unflatten(1, (2, 2, 3, 2)).transpose(2, 3).flatten(3, 4)  # (B, 2, 3, 4, C)
+    expected = v[:, 1:].unflatten(1, (2, 2, 3, 2)).transpose(2, 3).flatten(3, 4).sort(dim=3).values
+    assert torch.equal(squares, expected)
+
+
+def test_grid_does_not_depend_on_the_amount_of_padding() -> None:
+    layer, v = make(CSP, spec=GRID, grid=True, group_size=4), torch.randn(2, 25, 8)
+    for length in (1, 9, 24):
+        long = layer.mix(v, padding=Padding.from_lengths(torch.tensor([length, 25]), 25))
+        short = layer.mix(v[:1, :length], padding=Padding.from_lengths(torch.tensor([length]), length))
+        assert torch.equal(long[:1, :length], short)
+
+
+def test_grid_needs_rows_and_columns() -> None:
+    with pytest.raises(ValueError, match="these tokens have none; use grid=false"):
+        make(CSP, grid=True, spec={"grid": None})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"group_size": 1}, "layer reach 8 of 16 .* 2 layers 8: no value can bridge .*shift=linear_coprime"),
+        ({}, "layer reach 8 of 16 .* 2 layers 8; only the sort, which moves a value by at most 1 places"),
+        ({"shift": "linear_coprime"}, "layer reach 9 of 16 distances between tokens, those of all 2 layers 16$"),
+        ({"shift": "none"}, None),
+    ],
+)
+def test_reach_of_the_shifts_is_one_sentence(options: dict[str, Any], sentence: str | None) -> None:
+    layers = [make(CSP, spec={"index": i, "depth": 2, "max_len": 16}, **options) for i in range(2)]
+    found = reach_of_shifts(layers)
+    assert found is None if sentence is None else re.search(sentence, str(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sliceformer_lab.permute import shift_sort, shift_sort_index, use_backend
-from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
+from sliceformer_lab.permute.schedule import Shift, distances_reached, interleave_columns, shift_steps
 
 BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, torch.inf, -torch.inf, torch.nan, -torch.nan)
-SHIFTS = ("none", "head_block", "unit", "linear_paper", "linear_window", "linear_window0", "exp_code", "power_paper")
+SHIFTS = get_args(Shift)
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +191,43 @@ def test_exponential_steps_grow_over_all_layers(shift: Any) -> None:
     assert all(a <= b for a, b in pairwise(steps))
     assert len(set(steps)) == 355
     assert steps[-1] == {"exp_code": 16077, "power_paper": 16383}[shift]
+
+
+def reach(shift: Any, max_len: int, channels: int, depth: int) -> list[int]:
+    layers = [shift_steps(shift, channels, max_len, num_heads=8, index=index, depth=depth) for index in range(depth)]
+    return distances_reached(layers, max_len)
+
+
+@pytest.mark.parametrize(
+    ("max_len", "channels", "layers"), [(64, 64, 1), (128, 64, 2), (1024, 64, 2), (1024, 32, 3), (4096, 64, 3)]
+)
+def test_coprime_steps_reach_every_distance_in_a_few_layers(max_len: int, channels: int, layers: int) -> None:
+    reached = reach("linear_coprime", max_len, channels, depth=4)
+    assert reached[layers - 1] == max_len and reached[0] == min(channels + 1, max_len)  # and 0
+    assert layers == 1 or reached[layers - 2] < max_len
+
+
+def test_coprime_steps_differ_by_layer_and_are_spread_evenly() -> None:
+    layers = [shift_steps("linear_coprime", 64, 1024, index=index, depth=4) for index in range(4)]
+    assert len({tuple(layer) for layer in layers}) == 4
+    for layer in layers:
+        gaps = [b - a for a, b in pairwise([*sorted(layer), 1024])]
+        assert max(gaps) <= 1.5 * 1024 / 64
+
+
+@pytest.mark.parametrize(  # the divisor is common to N and to all steps
+    ("shift", "max_len", "channels", "divisor"),
+    [
+        ("linear_paper", 128, 64, 2),
+        ("linear_paper", 1024, 64, 16),
+        ("linear_window", 196, 384, 2),
+        ("unit", 128, 64, 1),
+    ],
+)
+def test_published_steps_never_leave_the_multiples_of_their_divisor(
+    shift: Any, max_len: int, channels: int, divisor: int
+) -> None:
+    assert reach(shift, max_len, channels, depth=40)[-1] == max_len // divisor
 
 
 def test_last_interleaved_layer_sorts_everything_upwards() -> None:
