@@ -53,6 +53,16 @@ def rank_share(maps: Tensor) -> Tensor:
     return ranks.double() / maps.shape[-1]
 
 
+def reads_through(maps: Tensor, before: Tensor | None = None) -> Tensor:
+    """Whether a token can receive from another through a layer: all its maps (M, N, N) -> (N, N) bool.
+
+    With the result of the layers `before` it, through all of them. A token always receives from itself (the shortcut).
+    """
+    here = torch.eye(maps.shape[-1], dtype=torch.bool, device=maps.device)
+    layer = (maps.abs() > NONZERO).any(0) | here
+    return layer if before is None else (layer.float() @ before.float()) > 0
+
+
 def overlap(a: Tensor, b: Tensor) -> Tensor:
     """Share of weight that two maps put on the same tokens with the same sign, twice (M, N, N) -> (M,).
 

@@ -24,6 +24,7 @@ from sliceformer_lab.commands.inspect.show_same_v import OWN, SOFTMAX, SameV
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures import maps as functions
 from sliceformer_lab.measures.capture import blocks_of
+from sliceformer_lab.permute.schedule import distances_reached, shift_steps
 
 TOKENS, CHANNELS, HEADS = 12, 8, 2
 PERMUTATIONS = (
@@ -141,6 +142,16 @@ def test_overlap_of_permutations_is_the_share_of_equal_entries() -> None:
     assert functions.overlap(a, torch.full_like(a, 1 / 6)).tolist() == pytest.approx([1 / 6])
 
 
+def test_shifts_reach_the_distances_of_their_steps_and_softmax_reaches_all() -> None:
+    steps = [shift_steps("linear_paper", CHANNELS, TOKENS), shift_steps("unit", CHANNELS, TOKENS)]
+    layers = [found(mixed("csp_shift_only", shift=shift))[1] for shift in ("linear_paper", "unit")]
+    first = functions.reads_through(layers[0])
+    both = functions.reads_through(layers[1], first)
+    shares = [float(reached.double().mean()) for reached in (first, both)]
+    assert shares == pytest.approx([count / TOKENS for count in distances_reached(steps, TOKENS)])
+    assert functions.reads_through(found(mixed("mha"))[1]).all()
+
+
 def test_chosen_channels_are_spread_over_all() -> None:
     assert functions.spread(64, 3).tolist() == [0, 32, 63]
     assert functions.spread(2, 9).tolist() == [0, 1]
@@ -181,6 +192,10 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     assert 0 < one(table, attention="csp", measure="overlap") < 1
     shares = table[(table["measure"] == "distance_share") & (table["attention"] == "csp") & (table["layer"] == 1)]
     assert shares["index"].tolist() == list(range(1, BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
+    assert "reach" not in set(table.loc[table["attention"] == "csp", "measure"])  # it needs all channels
+    whole = Maps(samples=2).findings(study()).table
+    reach = [one(whole, attention="csp", measure="reach", layer=layer) for layer in (1, 2)]
+    assert 0 < reach[0] <= reach[1]
     assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
     assert result.summary[0].row_count == 4
 

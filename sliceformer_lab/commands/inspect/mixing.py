@@ -39,6 +39,12 @@ class Mixed:
         """The number of real tokens of each sample (B,)."""
         return torch.full((len(self.v),), self.v.shape[1]) if self.padding is None else self.padding.lengths
 
+    @property
+    def num_maps(self) -> int:
+        """The number of maps that describe the operator: one for each channel, or one for each head."""
+        per_channel = isinstance(self.attention, PermutationAttention | LinearMix | GatedKernel)
+        return self.v.shape[2] if per_channel else self.attention.spec.num_heads
+
     def sample(self, index: int) -> Mixed:
         """The call for one sample without its padding, on which no output depends."""
         rows, tokens = slice(index, index + 1), slice(int(self.lengths[index]))
@@ -67,14 +73,14 @@ class Mixed:
         num_tokens = self.v.shape[1]
         limit = max(1, min(limit, MOST_WEIGHTS // num_tokens**2))
         if isinstance(self.attention, PermutationAttention):
-            chosen = spread(self.v.shape[2], limit)
+            chosen = spread(self.num_maps, limit)
             return chosen, matrices(self.attention.source_index(self.v, None)[0, :, chosen])
         if isinstance(self.attention, LinearMix | GatedKernel):
             if self.v.shape[2] * num_tokens**2 > 2 * MOST_WEIGHTS:
                 return None
-            chosen = spread(self.v.shape[2], limit)
+            chosen = spread(self.num_maps, limit)
             return chosen, self._of_channels(self.attention)[0, chosen]
-        chosen = spread(self.attention.spec.num_heads, limit)
+        chosen = spread(self.num_maps, limit)
         maps = self._probed()
         return None if maps is None else (chosen, maps[chosen])
 

@@ -37,6 +37,7 @@ from sliceformer_lab.measures.maps import (
     overlap,
     quantile,
     rank_share,
+    reads_through,
     row_error,
     spread,
     tokens_read,
@@ -54,6 +55,8 @@ COLUMNS = {
     "density": "share of\nnon-zero weights",
     "tokens_read": "tokens read\nby a token",
     "overlap": "equal in two\nsamples",
+    "reach_of_layer": "pairs reached\nby one layer",
+    "reach": "pairs reached\nby all layers",
     "distance_mean": "mean distance\n/ N",
     "distance_q10": "10 %",
     "distance_median": "median",
@@ -69,6 +72,8 @@ FACTS = {
     "measures": {
         "rank": "numerical rank of the shown maps over N",
         "tokens_read": "exp of the entropy of a row's weights",
+        "reach_of_layer": "share of pairs of tokens (i, j) whose i can receive from j in this layer",
+        "reach": "the same through this layer and all before it; both need the maps of all channels or heads",
         "overlap": "weight that two samples put on the same tokens; for permutations the share of equal entries",
         "distance": "|i - j| over N - 1, weighted by the map, without prefix tokens; grid_: Euclidean, in patches",
     },
@@ -135,6 +140,7 @@ class Maps(Analysis):
         is_new = all(key[0] != name for key in picture)
         for batch in group.batches(opened.source, opened.model, self.samples):
             for index, calls in _each_sample(blocks, batch, opened.model):
+                reached: Tensor | None = None  # by the layers so far
                 for layer, call in calls.items():
                     ours = call.sample(index).maps(self.channels)
                     if ours is None:
@@ -142,6 +148,11 @@ class Maps(Analysis):
                     chosen, maps = ours
                     for (measure, place), value in _measures(call, maps).items():
                         found[layer, measure, place].append(value)
+                    is_whole = len(chosen) == call.num_maps and (layer == 0 or reached is not None)
+                    reached = reads_through(maps, reached) if is_whole else None
+                    if reached is not None:
+                        found[layer, "reach_of_layer", 0].append(float(reads_through(maps).double().mean()))
+                        found[layer, "reach", 0].append(float(reached.double().mean()))
                     if layer in before and before[layer].shape == maps.shape:
                         found[layer, "overlap", 0].append(float(overlap(before[layer], maps).mean()))
                     elif is_new and layer not in before and layer in (0, len(blocks) - 1):
@@ -223,6 +234,7 @@ def _curves(group: Group, table: pd.DataFrame) -> Figure:
         "distance_mean": "Mean distance / N",
         "overlap": "Equal in two samples",
         "tokens_read": "Tokens read by a token",
+        "reach": "Pairs of tokens reached so far",
         "grid_distance_mean": "Mean distance in the grid, patches",
     }
     shown = {name: title for name, title in titles.items() if (table["measure"] == name).any()}
@@ -248,7 +260,7 @@ def _curves(group: Group, table: pd.DataFrame) -> Figure:
             axes.set_title(title, fontsize=9)
             axes.set_xlabel("layer")
             whole_numbers(axes)
-            if name == "overlap":
+            if name in ("overlap", "reach"):
                 axes.set_ylim(-0.03, 1.03)
             elif name == "tokens_read":
                 axes.set_yscale("log")
@@ -270,6 +282,10 @@ def _summary(group: Group, table: pd.DataFrame) -> Table:
         shown.add_column(title, justify="left" if title in ("attention", "weights") else "right")
     for (attention, checkpoint), rows in table.groupby(["attention", "checkpoint"], sort=False):
         means = rows.groupby("measure")["mean"].mean()
+        of_all = rows[(rows["measure"] == "reach") & (rows["layer"] == rows["layer"].max())]["mean"]
+        means = (
+            means.drop("reach", errors="ignore") if of_all.empty else means.where(means.index != "reach", of_all.mean())
+        )
         control = " (control)" if rows["control"].any() else ""
         cells = [f"{means[name]:.3g}" if name in means.index else "" for name in COLUMNS]
         shown.add_row(f"{attention}{control}", CHECKPOINT_TITLES[str(checkpoint)], *cells)
