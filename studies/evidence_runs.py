@@ -177,15 +177,8 @@ ROWS: dict[str, Row] = {
 REASONS: dict[str, str] = {
     "lra_pathfinder": "No attention has learned it here; a CNN learns it: [tasks.md](tasks.md)",
     "lra_pathx": "Not trained: at the 55,000 tokens a second of these runs 10 epochs of 20,000 pictures take 17 h.",
-    "cifar10": "Trained before ([study.md](study.md)): 3 seeds, 6 epochs, `csp` 37.7 %, constant 10 %.",
-    "imdb": "Trained before (`studies/results/modalities.jsonl`): `mha` 83.4 % of 25,000 reviews, constant 50 %.",
-    "qm9_gap": "Trained before ([modalities.md](modalities.md)): `mha` 0.243 eV on 3,094 molecules, constant 0.904.",
-    "peptides_func": "Trained before ([modalities.md](modalities.md)): `samsa`, precision 0.363, constant 0.165.",
-    "image_folder": "Trained before ([tasks.md](tasks.md)): `csp` 64.2 % of cats and dogs, HOG 65.0 %.",
-    "point_folder": "Trained before ([tasks.md](tasks.md)): `mha` 94.3 % of 1,000 digits, forest 74.0 %.",
-    "text_csv": "Trained before ([tasks.md](tasks.md)): `csp` 85.9 % of AG News, TF-IDF 87.1 %.",
 }
-"""What is known of a task without a run in evidence.jsonl; its row, if it has one, waits to be run."""
+"""Why a task has no run."""
 
 
 def named(names: Sequence[str]) -> dict[str, Row]:
