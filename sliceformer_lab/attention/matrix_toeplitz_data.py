@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,8 @@ from sliceformer_lab.batch import Padding
 class MatrixToeplitzData(Attention):
     """v + M v / (2 sqrt(L)) with weights from data: token t says what distance t weighs.
 
+    With `taps=published` each weight lies one place off, as in the published code: distance t back weighs what token
+    t + 1 says, the longest one what the last token says of the other direction.
     Raises ValueError without spec.max_len.
     """
 
@@ -24,8 +27,9 @@ class MatrixToeplitzData(Attention):
     source = "Hydra, arXiv 2407.09941, section 3"
     deviation = "Hydra: taps lie one place off, so that the diagonal comes from token 1"
 
-    def __init__(self, spec: LayerSpec) -> None:
+    def __init__(self, spec: LayerSpec, *, taps: Literal["aligned", "published"] = "aligned") -> None:
         super().__init__(spec)
+        self.aligned = taps == "aligned"
         if spec.max_len is None:
             raise ValueError("matrix_toeplitz_data is scaled by the longest sequence, so it needs max_len")
         self.max_len = spec.max_len
@@ -74,4 +78,8 @@ class MatrixToeplitzData(Attention):
                     (reverse, padding.mask[:, :, None]),
                 )
             )
-        return toeplitz_product(v, forward.mT, reverse.mT[..., 1:]) / (2 * sqrt(self.max_len))
+        back, ahead = forward.mT, reverse.mT[..., 1:]
+        if not self.aligned:
+            farthest = ahead[..., -1:] * (v.shape[2] == self.max_len)
+            back, ahead = torch.cat([back[..., 1:], farthest], -1), torch.cat([back[..., :1], ahead[..., :-1]], -1)
+        return toeplitz_product(v, back, ahead) / (2 * sqrt(self.max_len))

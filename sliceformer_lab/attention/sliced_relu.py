@@ -21,16 +21,24 @@ class SlicedReLU(QueryKeyAttention):
     `relu`: sum 2 relu(s_i - t_j) (v_j - mean v) / sum |s_i - t_j|, with s and t standardised over the real tokens.
     `bump`: the mean of max(0, 1 - |s_i - t_j| / b) v_j, with a learned b in each head.
     Keys are sorted once; a query finds its place by bisection and reads sums over the keys before it.
+    `scores=published` computes the numbers from parts of several tokens, as the published code does; `mix` then
+    raises ValueError for padding, which it would read.
     """
 
-    order_sensitive = False
     complexity = "N log N H + N C"
     source = "Sliced ReLU attention, arXiv 2512.11411"
     bandwidth: nn.Parameter
     deviation = "Sliced ReLU: scores mix heads and tokens, and results depend on the amount of padding"
 
-    def __init__(self, spec: LayerSpec, *, variant: Literal["relu", "bump"] = "relu") -> None:
+    def __init__(
+        self,
+        spec: LayerSpec,
+        *,
+        variant: Literal["relu", "bump"] = "relu",
+        scores: Literal["per_token", "published"] = "per_token",
+    ) -> None:
         super().__init__(spec)
+        self.order_sensitive = scores == "published"
         heads, width = spec.num_heads, self.qk_width
         self.variant = variant
         self.score: nn.Module = nn.Linear(width, heads, bias=False)
@@ -42,8 +50,10 @@ class SlicedReLU(QueryKeyAttention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         del dropout  # no weight is ever computed
+        if self.order_sensitive and padding is not None:
+            raise ValueError("scores=published mixes tokens with padding; use scores=per_token for many lengths")
         kind = torch.float64 if v.shape[2] > LONG else torch.float32
-        s, t = (self.score(self.merge_heads(x)).mT.to(kind) for x in (q, k))  # (B, H, N)
+        s, t = (self.score(self._inputs(x)).mT.to(kind) for x in (q, k))  # (B, H, N)
         real = torch.ones_like(s[:, :1], dtype=torch.bool) if padding is None else padding.mask[:, None]
         count = real.sum(dim=-1, keepdim=True)
         values = v.to(kind).where(real[..., None], 0)
@@ -51,6 +61,10 @@ class SlicedReLU(QueryKeyAttention):
             self._relu(values, s, t, real, count) if self.variant == "relu" else self._bump(values, s, t, real, count)
         )
         return mixed.to(v.dtype)
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        """(B, H, N, D) -> (B, N, H*D); the published code forgets to exchange heads and tokens."""
+        return x.flatten(1).view(len(x), x.shape[2], -1) if self.order_sensitive else self.merge_heads(x)
 
     def _relu(self, v: Tensor, s: Tensor, t: Tensor, real: Tensor, count: Tensor) -> Tensor:
         (s, s_var), (t, t_var) = (_centred(x, real, count) for x in (s, t))

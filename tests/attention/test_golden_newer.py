@@ -56,8 +56,7 @@ PEERS = {
     ),
     "sliced_relu": Peer(
         attention="sliced_relu",
-        options={"variant": "variant"},
-        fixed={"scores": "per_token"},
+        options={"variant": "variant", "scores": "scores"},
         weights={
             "score_w1": "score.0.weight",
             "score_b1": "score.0.bias",
@@ -82,8 +81,8 @@ PEERS = {
     ),
     "toeplitz_dd": Peer(
         attention="matrix_toeplitz_data",
-        fixed={"matrix": "toeplitz", "data_dependent": True, "taps": "aligned"},
-        options={"max_len": "max_len"},
+        fixed={"matrix": "toeplitz", "data_dependent": True},
+        options={"max_len": "max_len", "taps": "taps"},
         weights={"tap_w": "taps.weight", "tap_b": "taps.bias"},
     ),
     "low_rank_dd": Peer(
