@@ -1,0 +1,396 @@
+"""The probes: seven generators of sequences whose answers stand at single tokens.
+
+Numbers and ideas: our specification of the probes, which names zoology (associative recall), mad-lab (selective
+copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import permutations
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
+
+NOT_ASKED = -100  # the target of a token without a question
+Level = Literal["easy", "standard", "hard"]
+GROUPS = {6: (3, False), 24: (4, False), 60: (5, True), 120: (5, False)}  # size: letters, even permutations only
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large a probe is. A probe leaves the sizes that it does not have at 0."""
+
+    max_len: int  # tokens
+    vocabulary: int = 0  # different symbols; of words: elements of the group
+    pairs: int = 0  # of a key and a value
+    items: int = 0  # marks at most, or symbols to copy
+    distance: int = 0  # in tokens
+    neighbours: bool = False  # key and value in two neighbouring tokens, not in one
+
+    @property
+    def label(self) -> str:
+        """The sizes in a name: n32_v16_d5."""
+        return "_".join(f"{f.name[0]}{int(v)}" for f in fields(self) if (v := getattr(self, f.name)))
+
+
+class Probe(ABC):
+    """One generator. Ids (n, N), or (n, N, 2) with two symbols in a token, or numbers (n, N, 1)."""
+
+    levels: ClassVar[Mapping[Level, Sizes]]
+    grouped_by: ClassVar[str] = "position"  # what accuracy is listed by
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    @classmethod
+    def size_names(cls) -> tuple[str, ...]:
+        """The sizes that this probe has."""
+        used = [f.name for f in fields(Sizes) if any(getattr(sizes, f.name) for sizes in cls.levels.values())]
+        return tuple(used)
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """Number of different answers; 0 where they are numbers."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Number of ids; 0 where tokens are numbers."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """The best accuracy from the asked token and its position."""
+
+    @property
+    @abstractmethod
+    def bag_level(self) -> float | None:
+        """The best accuracy from the set of symbols without their arrangement; None where that is not defined."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets (count, N) of new sequences; NOT_ASKED where there is no question."""
+
+    def fault(self) -> str | None:
+        """Why these sizes are impossible, with one that would work; None if they are possible."""
+        return None
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        """The group (n, N) of each answer, by which accuracy is listed."""
+        return np.broadcast_to(np.arange(inputs.shape[1]), inputs.shape[:2])
+
+
+class Count(Probe):
+    """How many of the tokens are marked? The last token asks. Checks the wiring: every operator that mixes solves it."""
+
+    levels = {"easy": Sizes(8, items=4), "standard": Sizes(16, items=8), "hard": Sizes(64, items=32)}
+    grouped_by = "answer"
+    vocab_size = 3  # slot, mark, question
+    bag_level = 1.0
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.items + 1
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.classes
+
+    def fault(self) -> str | None:
+        if self.sizes.items < self.sizes.max_len:
+            return None
+        return f"items={self.sizes.items} marks do not fit before the last of {self.sizes.max_len} tokens; " + (
+            f"at most {self.sizes.max_len - 1} do"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        slots = self.sizes.max_len - 1
+        marks = rng.integers(0, self.classes, count)
+        inputs, targets = blank(count, self.sizes.max_len)
+        inputs[:, :slots] = rng.random((count, slots)).argsort(1) < marks[:, None]
+        inputs[:, slots], targets[:, slots] = 2, marks
+        return inputs, targets
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        return np.broadcast_to((inputs == 1).sum(1, keepdims=True), inputs.shape)
+
+
+class Recall(Probe):
+    """Keys with a value each, then some of the keys alone: which value was it? Associative recall.
+
+    A value belongs to its key's token. With `neighbours` it stands in the token after it, which is much harder.
+    """
+
+    levels = {
+        "easy": Sizes(16, vocabulary=16, pairs=4),
+        "standard": Sizes(32, vocabulary=32, pairs=8),
+        "hard": Sizes(64, vocabulary=64, pairs=16, neighbours=True),
+    }
+    grouped_by = "distance"
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return 1 + 2 * self.sizes.vocabulary  # nothing, keys, values
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.pairs, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        sizes = self.sizes
+        if 4 * sizes.pairs > sizes.max_len:
+            return f"pairs={sizes.pairs} need {4 * sizes.pairs} tokens, and max_len={sizes.max_len}; at most a quarter " + (
+                f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}"
+            )
+        if sizes.pairs > sizes.vocabulary:
+            return f"pairs={sizes.pairs} need as many different keys, and vocabulary={sizes.vocabulary}"
+        return None
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        pairs, symbols, length = self.sizes.pairs, self.sizes.vocabulary, self.sizes.max_len
+        used = pairs * (1 + self.sizes.neighbours)
+        keys = rng.random((count, symbols)).argsort(1)[:, :pairs]
+        values = rng.integers(0, symbols, (count, pairs))
+        places = used + rng.random((count, length - used)).argsort(1)[:, :pairs]  # of the pairs' questions
+        rows = np.arange(count)[:, None]
+        inputs, targets = blank(count, length, 2)
+        inputs[:, :used:, 0][:, :: 1 + self.sizes.neighbours] = 1 + keys
+        inputs[rows, places, 0] = 1 + keys
+        targets[rows, places] = values
+        if self.sizes.neighbours:
+            inputs[:, 1:used:2, 0] = 1 + symbols + values
+            return inputs[..., 0], targets
+        inputs[:, :used, 1] = 1 + symbols + values
+        return inputs, targets
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        """Tokens from the key of a pair to its question."""
+        ids = inputs if self.sizes.neighbours else inputs[..., 0]
+        first = (ids[:, :, None] == ids[:, None, :]).argmax(2)
+        distance: np.ndarray = np.arange(ids.shape[1]) - first
+        return distance
+
+
+class Back(Probe):
+    """Which symbol stood `distance` tokens before? A shift."""
+
+    levels = {
+        "easy": Sizes(16, vocabulary=16, distance=3),
+        "standard": Sizes(32, vocabulary=16, distance=5),
+        "hard": Sizes(512, vocabulary=16, distance=37),
+    }
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.max_len - 1, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        if self.sizes.distance < self.sizes.max_len:
+            return None
+        return f"distance={self.sizes.distance} reaches no token of {self.sizes.max_len}; " + (
+            f"set a max_len above {self.sizes.distance}"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
+        targets = np.full_like(inputs, NOT_ASKED)
+        targets[:, self.sizes.distance :] = inputs[:, : self.sizes.max_len - self.sizes.distance]
+        return inputs, targets
+
+
+class Rank(Probe):
+    """The i-th smallest of uniform numbers at position i. Right if no other number is nearer to the output."""
+
+    levels = {"easy": Sizes(8), "standard": Sizes(16), "hard": Sizes(64)}
+    classes = vocab_size = 0
+    bag_level = 1.0
+
+    @property
+    def chance(self) -> float:
+        return nearest_rank(self.sizes.max_len)
+
+    def fault(self) -> str | None:
+        fits = 2 <= self.sizes.max_len <= 1000
+        return None if fits else f"max_len={self.sizes.max_len}: rank orders 2 to 1000 numbers"
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        numbers = ((rng.random((count, self.sizes.max_len)) - 0.5) * 12**0.5).astype(np.float32)  # variance 1
+        return numbers[..., None], np.sort(numbers, axis=1)
+
+
+class Select(Probe):
+    """Symbols at random places among blanks, then as many questions: the j-th asks for the j-th symbol."""
+
+    levels = {
+        "easy": Sizes(16, vocabulary=8, items=4),
+        "standard": Sizes(32, vocabulary=8, items=8),
+        "hard": Sizes(256, vocabulary=16, items=64),
+    }
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary + 2  # symbols, blank, question
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.items, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        if 2 * self.sizes.items <= self.sizes.max_len:
+            return None
+        return f"items={self.sizes.items} and as many questions need {2 * self.sizes.items} tokens, and " + (
+            f"max_len={self.sizes.max_len}"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        symbols, items, slots = self.sizes.vocabulary, self.sizes.items, self.sizes.max_len - self.sizes.items
+        inputs, targets = blank(count, self.sizes.max_len)
+        inputs[:, :slots], inputs[:, slots:] = symbols, symbols + 1
+        drawn = rng.integers(0, symbols, (count, items))
+        places = np.sort(rng.random((count, slots)).argsort(1)[:, :items], axis=1)
+        inputs[np.arange(count)[:, None], places] = drawn
+        targets[:, slots:] = drawn
+        return inputs, targets
+
+
+class Hist(Probe):
+    """How often does one's own symbol occur? Once, twice, ... to eight times and more."""
+
+    levels = {
+        "easy": Sizes(8, vocabulary=4),
+        "standard": Sizes(16, vocabulary=8),
+        "hard": Sizes(64, vocabulary=64),
+    }
+    grouped_by = "answer"
+    classes = 8
+    bag_level = 1.0
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def present(self) -> range:
+        """The numbers of different symbols that a sequence may be drawn from."""
+        return range(max(2, 3 * self.sizes.vocabulary // 8), self.sizes.vocabulary + 1)
+
+    @property
+    def chance(self) -> float:
+        return commonest_count(self.sizes.max_len, self.present, self.classes)
+
+    def fault(self) -> str | None:
+        return "vocabulary=1 has nothing to tell apart; set at least 2" if self.sizes.vocabulary < 2 else None
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        symbols, length = self.sizes.vocabulary, self.sizes.max_len
+        present = rng.integers(self.present.start, self.present.stop, (count, 1))
+        order = rng.random((count, symbols)).argsort(1)
+        inputs = np.take_along_axis(order, (rng.random((count, length)) * present).astype(np.int64), axis=1)
+        return inputs, np.minimum(self._occurrences(inputs), self.classes) - 1
+
+    def _occurrences(self, inputs: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (inputs[:, :, None] == inputs[:, None, :]).sum(2)
+        return found
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        return np.minimum(self._occurrences(inputs), self.classes)
+
+
+class Words(Probe):
+    """Elements of a group; the answer at i is the product of the first i. State tracking."""
+
+    levels = {
+        "easy": Sizes(4, vocabulary=6),
+        "standard": Sizes(8, vocabulary=6),
+        "hard": Sizes(16, vocabulary=60),
+    }
+    bag_level = None  # the product depends on the order
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def chance(self) -> float:
+        """The first answer is the token itself; a product with a uniform factor is uniform."""
+        return (1 + (self.sizes.max_len - 1) / self.sizes.vocabulary) / self.sizes.max_len
+
+    def fault(self) -> str | None:
+        if self.sizes.vocabulary in GROUPS:
+            return None
+        known = "6 (S3), 24 (S4), 60 (A5) or 120 (S5)"
+        return f"vocabulary={self.sizes.vocabulary} is the size of no group here; choose {known}"
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        table = products(self.sizes.vocabulary)
+        inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
+        targets = inputs.copy()
+        for place in range(1, self.sizes.max_len):
+            targets[:, place] = table[targets[:, place - 1], inputs[:, place]]
+        return inputs, targets
+
+
+PROBES: dict[str, type[Probe]] = {kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)}
+
+
+def blank(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs of zeros (count, length) or (count, length, symbols), and targets without a question."""
+    shape = (count, length) if symbols == 1 else (count, length, symbols)
+    return np.zeros(shape, np.int64), np.full((count, length), NOT_ASKED)
+
+
+@lru_cache
+def elements(size: int) -> list[tuple[int, ...]]:
+    """The permutations in a group of this size, in lexicographic order."""
+    letters, even = GROUPS[size]
+    found = list(permutations(range(letters)))
+    return [p for p in found if not even or _inversions(p) % 2 == 0]
+
+
+def _inversions(permutation: tuple[int, ...]) -> int:
+    return sum(a > b for i, a in enumerate(permutation) for b in permutation[i + 1 :])
+
+
+@lru_cache
+def products(size: int) -> np.ndarray:
+    """Multiplication table (size, size): the first permutation, then the second."""
+    found = elements(size)
+    number = {element: index for index, element in enumerate(found)}
+    return np.array([[number[tuple(second[i] for i in first)] for second in found] for first in found])
