@@ -15,7 +15,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.probes.generators import NOT_ASKED
+from sliceformer_lab.data.probes.base import NOT_ASKED
 from sliceformer_lab.data.probes.probe_data import ProbeData
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding

@@ -4,91 +4,19 @@ Numbers and ideas: our specification of the probes, which names zoology (associa
 copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import lru_cache
-from itertools import permutations
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
+from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, blank
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
-
-NOT_ASKED = -100  # the target of a token without a question
-Level = Literal["easy", "standard", "hard"]
-GROUPS = {6: (3, False), 24: (4, False), 60: (5, True), 120: (5, False)}  # size: letters, even permutations only
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large a probe is. A probe leaves the sizes that it does not have at 0."""
-
-    max_len: int  # tokens
-    vocabulary: int = 0  # different symbols; of words: elements of the group
-    pairs: int = 0  # of a key and a value
-    items: int = 0  # marks at most, or symbols to copy
-    distance: int = 0  # in tokens
-    neighbours: bool = False  # key and value in two neighbouring tokens, not in one
-
-    @property
-    def label(self) -> str:
-        """The sizes in a name: n32_v16_d5."""
-        return "_".join(f"{f.name[0]}{int(v)}" for f in fields(self) if (v := getattr(self, f.name)))
-
-
-class Probe(ABC):
-    """One generator. Ids (n, N), or (n, N, 2) with two symbols in a token, or numbers (n, N, 1)."""
-
-    levels: ClassVar[Mapping[Level, Sizes]]
-    grouped_by: ClassVar[str] = "position"  # what accuracy is listed by
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-
-    @classmethod
-    def size_names(cls) -> tuple[str, ...]:
-        """The sizes that this probe has."""
-        used = [f.name for f in fields(Sizes) if any(getattr(sizes, f.name) for sizes in cls.levels.values())]
-        return tuple(used)
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """Number of different answers; 0 where they are numbers."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Number of ids; 0 where tokens are numbers."""
-
-    @property
-    @abstractmethod
-    def chance(self) -> float:
-        """The best accuracy from the asked token and its position."""
-
-    @property
-    @abstractmethod
-    def bag_level(self) -> float | None:
-        """The best accuracy from the set of symbols without their arrangement; None where that is not defined."""
-
-    @abstractmethod
-    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets (count, N) of new sequences; NOT_ASKED where there is no question."""
-
-    def fault(self) -> str | None:
-        """Why these sizes are impossible, with one that would work; None if they are possible."""
-        return None
-
-    def groups(self, inputs: np.ndarray) -> np.ndarray:
-        """The group (n, N) of each answer, by which accuracy is listed."""
-        return np.broadcast_to(np.arange(inputs.shape[1]), inputs.shape[:2])
+from sliceformer_lab.data.probes.groups import GROUPS, products
 
 
 class Count(Probe):
-    """How many of the tokens are marked? The last token asks. Checks the wiring: every operator that mixes solves it."""
+    """How many of the tokens are marked? The last token asks. Checks the wiring: all that mix solve it."""
 
-    levels = {"easy": Sizes(8, items=4), "standard": Sizes(16, items=8), "hard": Sizes(64, items=32)}
+    levels: ClassVar[Levels] = {"easy": Sizes(8, items=4), "standard": Sizes(16, items=8), "hard": Sizes(64, items=32)}
     grouped_by = "answer"
     vocab_size = 3  # slot, mark, question
     bag_level = 1.0
@@ -126,7 +54,7 @@ class Recall(Probe):
     A value belongs to its key's token. With `neighbours` it stands in the token after it, which is much harder.
     """
 
-    levels = {
+    levels: ClassVar[Levels] = {
         "easy": Sizes(16, vocabulary=16, pairs=4),
         "standard": Sizes(32, vocabulary=32, pairs=8),
         "hard": Sizes(64, vocabulary=64, pairs=16, neighbours=True),
@@ -152,8 +80,9 @@ class Recall(Probe):
     def fault(self) -> str | None:
         sizes = self.sizes
         if 4 * sizes.pairs > sizes.max_len:
-            return f"pairs={sizes.pairs} need {4 * sizes.pairs} tokens, and max_len={sizes.max_len}; at most a quarter " + (
-                f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}"
+            return (
+                f"pairs={sizes.pairs} need {4 * sizes.pairs} tokens, and max_len={sizes.max_len}; at most a quarter "
+                + (f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}")
             )
         if sizes.pairs > sizes.vocabulary:
             return f"pairs={sizes.pairs} need as many different keys, and vocabulary={sizes.vocabulary}"
@@ -187,7 +116,7 @@ class Recall(Probe):
 class Back(Probe):
     """Which symbol stood `distance` tokens before? A shift."""
 
-    levels = {
+    levels: ClassVar[Levels] = {
         "easy": Sizes(16, vocabulary=16, distance=3),
         "standard": Sizes(32, vocabulary=16, distance=5),
         "hard": Sizes(512, vocabulary=16, distance=37),
@@ -226,7 +155,7 @@ class Back(Probe):
 class Rank(Probe):
     """The i-th smallest of uniform numbers at position i. Right if no other number is nearer to the output."""
 
-    levels = {"easy": Sizes(8), "standard": Sizes(16), "hard": Sizes(64)}
+    levels: ClassVar[Levels] = {"easy": Sizes(8), "standard": Sizes(16), "hard": Sizes(64)}
     classes = vocab_size = 0
     bag_level = 1.0
 
@@ -246,7 +175,7 @@ class Rank(Probe):
 class Select(Probe):
     """Symbols at random places among blanks, then as many questions: the j-th asks for the j-th symbol."""
 
-    levels = {
+    levels: ClassVar[Levels] = {
         "easy": Sizes(16, vocabulary=8, items=4),
         "standard": Sizes(32, vocabulary=8, items=8),
         "hard": Sizes(256, vocabulary=16, items=64),
@@ -289,7 +218,7 @@ class Select(Probe):
 class Hist(Probe):
     """How often does one's own symbol occur? Once, twice, ... to eight times and more."""
 
-    levels = {
+    levels: ClassVar[Levels] = {
         "easy": Sizes(8, vocabulary=4),
         "standard": Sizes(16, vocabulary=8),
         "hard": Sizes(64, vocabulary=64),
@@ -326,13 +255,14 @@ class Hist(Probe):
         return found
 
     def groups(self, inputs: np.ndarray) -> np.ndarray:
-        return np.minimum(self._occurrences(inputs), self.classes)
+        found: np.ndarray = np.minimum(self._occurrences(inputs), self.classes)
+        return found
 
 
 class Words(Probe):
     """Elements of a group; the answer at i is the product of the first i. State tracking."""
 
-    levels = {
+    levels: ClassVar[Levels] = {
         "easy": Sizes(4, vocabulary=6),
         "standard": Sizes(8, vocabulary=6),
         "hard": Sizes(16, vocabulary=60),
@@ -367,30 +297,6 @@ class Words(Probe):
         return inputs, targets
 
 
-PROBES: dict[str, type[Probe]] = {kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)}
-
-
-def blank(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs of zeros (count, length) or (count, length, symbols), and targets without a question."""
-    shape = (count, length) if symbols == 1 else (count, length, symbols)
-    return np.zeros(shape, np.int64), np.full((count, length), NOT_ASKED)
-
-
-@lru_cache
-def elements(size: int) -> list[tuple[int, ...]]:
-    """The permutations in a group of this size, in lexicographic order."""
-    letters, even = GROUPS[size]
-    found = list(permutations(range(letters)))
-    return [p for p in found if not even or _inversions(p) % 2 == 0]
-
-
-def _inversions(permutation: tuple[int, ...]) -> int:
-    return sum(a > b for i, a in enumerate(permutation) for b in permutation[i + 1 :])
-
-
-@lru_cache
-def products(size: int) -> np.ndarray:
-    """Multiplication table (size, size): the first permutation, then the second."""
-    found = elements(size)
-    number = {element: index for index, element in enumerate(found)}
-    return np.array([[number[tuple(second[i] for i in first)] for second in found] for first in found])
+PROBES: dict[str, type[Probe]] = {
+    kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)
+}

@@ -13,7 +13,8 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Seed
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.loader import PassSampler, Split
-from sliceformer_lab.data.probes.generators import PROBES, Level, Probe, Sizes
+from sliceformer_lab.data.probes.base import Level, Probe, Sizes
+from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
 
@@ -109,7 +110,10 @@ class ProbeData(DataModule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for sizes in (self.probe_sizes, *(replace(self.probe_sizes, max_len=length) for length in self.test_lengths or ())):
+        for sizes in (
+            self.probe_sizes,
+            *(replace(self.probe_sizes, max_len=length) for length in self.test_lengths or ()),
+        ):
             if fault := PROBES[self.probe](sizes).fault():
                 where = "" if sizes == self.probe_sizes else f"test_lengths={list(self.test_lengths or ())}: "
                 raise ValueError(f"{where}{fault}")
@@ -152,6 +156,10 @@ class ProbeData(DataModule):
             "val": self._fixed(self.generator, VAL, self.num_val),
             "test": self._fixed(self.generator, TEST, self.num_test),
         }
+
+    def sizes(self) -> dict[str, int]:
+        """Number of validation and test sequences; training has no number of them."""
+        return {name: size for name, size in super().sizes().items() if name != "num_train"}
 
     def _pass_length(self) -> int:
         """A hundred steps of one process."""
