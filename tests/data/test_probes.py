@@ -207,7 +207,6 @@ def test_level_fills_the_sizes_and_each_may_be_set_alone() -> None:
         ("task=probe_words data.vocabulary=7", r"vocabulary=7 is the size of no group here; choose 6 \(S3\)"),
         ("task=probe_rank data.max_len=1", "rank orders 2 to 1000 numbers"),
         ("task=probe_hist data.vocabulary=1", "vocabulary=1 has nothing to tell apart"),
-        ("task=probe_back task.pool=mean", "pool"),
     ],
 )
 def test_impossible_options_are_refused(options: str, message: str) -> None:

@@ -109,8 +109,7 @@ class Recall(Probe):
         """Tokens from the key of a pair to its question."""
         ids = inputs if self.sizes.neighbours else inputs[..., 0]
         first = (ids[:, :, None] == ids[:, None, :]).argmax(2)
-        distance: np.ndarray = np.arange(ids.shape[1]) - first
-        return distance
+        return np.asarray(np.arange(ids.shape[1]) - first)
 
 
 class Back(Probe):
@@ -251,12 +250,10 @@ class Hist(Probe):
         return inputs, np.minimum(self._occurrences(inputs), self.classes) - 1
 
     def _occurrences(self, inputs: np.ndarray) -> np.ndarray:
-        found: np.ndarray = (inputs[:, :, None] == inputs[:, None, :]).sum(2)
-        return found
+        return np.asarray((inputs[:, :, None] == inputs[:, None, :]).sum(2))
 
     def groups(self, inputs: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.minimum(self._occurrences(inputs), self.classes)
-        return found
+        return np.asarray(np.minimum(self._occurrences(inputs), self.classes))
 
 
 class Words(Probe):
