@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, blank
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
-from sliceformer_lab.data.probes.groups import GROUPS, products
+from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
 
 
 class Count(Probe):
