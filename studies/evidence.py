@@ -173,10 +173,15 @@ def full_table(results: Sequence[Result]) -> str:
     return "\n".join(lines + rows)
 
 
+def tasks() -> list[str]:
+    """The tasks with data to learn from. The probes only tell operators apart; docs/tasks.md has them."""
+    return [task for task in option_names("task") if not task.startswith("probe_")]
+
+
 def untrained(results: Sequence[Result]) -> list[str]:
     """The tasks without a run that learned."""
     learned = {result["task"] for result in results if result["learned"]}
-    return [task for task in option_names("task") if task not in learned]
+    return [task for task in tasks() if task not in learned]
 
 
 def commands(results: Sequence[Result]) -> str:
@@ -189,7 +194,7 @@ def commands(results: Sequence[Result]) -> str:
 def short_table(results: Sequence[Result]) -> str:
     """The Markdown table of the README: the first run of each task."""
     lines = ["| task | attention | score | constant | without a network |", "|---|---|---|---|---|"]
-    for task in option_names("task"):
+    for task in tasks():
         found = next((r for r in results if r["task"] == task), None)
         if found is None:
             lines.append(f"| `{task}` | – | {REASONS[task].partition(' (')[0].partition(':')[0]} | – | – |")

@@ -82,12 +82,14 @@ class Task(TaskModule):
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds each process's sum of the training losses of this epoch, and of their weights."""
+        """Adds each process's sum of the training losses of this epoch and of their weights, and `stopped_at`."""
         parts = [self.train_loss.mean_value, self.train_loss.weight]
+        checkpoint["stopped_at"] = self.stopped_at
         checkpoint["train_loss"] = of_all_processes([part.cpu() for part in parts])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restores this process's sums, which an epoch that is resumed goes on from."""
+        """Restores `stopped_at` and this process's sums, which an epoch that is resumed goes on from."""
+        self.stopped_at = checkpoint.get("stopped_at")
         sums = checkpoint.get("train_loss", [])  # none in a checkpoint of an earlier version
         if self.global_rank < len(sums):
             total, weight = sums[self.global_rank]
@@ -100,8 +102,16 @@ class Task(TaskModule):
         self._stop_after_last_step()
 
     def _stop_after_last_step(self) -> None:
-        if self.optim.last_step is not None and self.trainer.global_step >= self.optim.last_step:
+        last = self.optim.last_step
+        if self.stopped_at is not None or (last is not None and self.trainer.global_step >= last):
             self.trainer.should_stop = True
+
+    def _stop_at_score(self) -> None:
+        if self.optim.stop_at is None or self.stopped_at is not None:
+            return
+        score, sign = float(self.val_metrics[self.monitor].compute()), 1 if self.monitor_mode == "max" else -1
+        if sign * score >= sign * self.optim.stop_at:
+            self.stopped_at, self.trainer.should_stop = self.trainer.global_step, True
 
     def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Scores a validation batch, or a test batch for test curves."""
@@ -170,9 +180,13 @@ class Task(TaskModule):
             super().lr_scheduler_step(scheduler, metric)
 
     def on_validation_epoch_end(self) -> None:
-        """Passes the loss to schedule=plateau. Lightning would do it after the checkpoint and lose it in a resume."""
+        """Passes the loss to schedule=plateau, and stops at optim.stop_at.
+
+        Lightning would pass it after the checkpoint and lose it in a resume.
+        """
         if self.trainer.state.fn != TrainerFn.FITTING or self.trainer.sanity_checking:
             return
+        self._stop_at_score()
         for config in self.trainer.lr_scheduler_configs:
             if isinstance(config.scheduler, ReduceLROnPlateau):
                 config.scheduler.step(float(self.val_loss.compute()))

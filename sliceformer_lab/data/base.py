@@ -52,6 +52,8 @@ class DataModule(LightningDataModule, ABC):
     takes_new: ClassVar[bool] = False  # `encode` makes batches of new contents
     pool_share: ClassVar[float | None] = None  # of the training data: sorted by length at a time; None: no sorting
 
+    train_sampler: ClassVar[type[PassSampler]] = PassSampler
+
     batch_sizes: ClassVar[tuple[int, int]] = (16, 64)  # smallest and largest that batch_size=null chooses
 
     plan: LoadPlan = field(default=LoadPlan(), kw_only=False)
@@ -211,7 +213,7 @@ class DataModule(LightningDataModule, ABC):
         return SeededLoader(
             split,
             batch_size=batch_size,
-            sampler=PassSampler(
+            sampler=(self.train_sampler if training else PassSampler)(
                 split,
                 shuffle=training,
                 place=self._place if training else None,

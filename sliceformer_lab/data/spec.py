@@ -70,6 +70,9 @@ class DataSpec:
     position_channels: int = 0  # numbers that encode a node's place in its graph
     num_hops: int = 0  # a batch holds the first num_hops edges of each shortest path
     needs_bias: bool = False  # batches hold the distances and paths that a pairwise bias needs
+    answers: bool = False  # targets (B, N) ask at single tokens, -100 elsewhere; numbers if num_classes is 0
+    chance: float | None = None  # of these answers: the best accuracy from the asked token and its position
+    bag_level: float | None = None  # and from the set of symbols without their arrangement, where that is defined
 
     @classmethod
     def from_json(cls, sizes: Mapping[str, object]) -> DataSpec:

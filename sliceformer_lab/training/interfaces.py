@@ -40,6 +40,7 @@ class TaskModule(LightningModule, ABC):
     encoder: Encoder
     optim: OptimOptions
     num_steps: int | None  # optimizer steps of the training, known when it starts
+    stopped_at: int | None = None  # the step at which validation reached optim.stop_at
     predictions: Mapping[str, SplitPredictions]  # by split, of the last scoring
 
     @classmethod
@@ -75,6 +76,11 @@ class TaskModule(LightningModule, ABC):
     @abstractmethod
     def build_metrics(self) -> MetricCollection:
         """Metrics of one split, updated with (output, target)."""
+
+    def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
+        """Facts of this task that the summary gains besides metrics and chance, from data and gathered predictions."""
+        del data, predictions
+        return {}
 
     def initialise(self) -> None:
         """Load pretrained weights into a new model, if the configuration names any."""

@@ -38,6 +38,7 @@ class OptimOptions:
     most_epochs: Count | None = None
     val_every: Count | None = None
     max_steps: Count | None = None
+    stop_at: float | None = None
     schedule: Literal["constant", "cosine", "linear", "inverse_sqrt", "multistep", "plateau"] = "cosine"
     interval: Literal["step", "epoch"] = "epoch"
     warmup_steps: Natural | Literal["untuned"] = 0
@@ -45,6 +46,7 @@ class OptimOptions:
     warmup_lr: NonNegative = 0.0
     warmup_power: Positive = 1.0
     min_lr: NonNegative = 0.0
+    min_lr_share: Fraction = 0.0
     decay_power: Positive = 1.0
     cycle: Literal["fit", "official"] = "fit"
     horizon: Count | None = None
@@ -176,7 +178,7 @@ class OptimOptions:
         return 0 if self.warmup_steps == "untuned" else self.warmup_steps
 
     def _after_warmup(self, step: int, total_steps: int, steps_per_epoch: int) -> float:
-        lowest = self.min_lr / self.lr
+        lowest = max(self.min_lr / self.lr, self.min_lr_share)
         match self.schedule:
             case "constant" | "plateau":  # which depends on the losses
                 return 1.0

@@ -66,6 +66,8 @@ def results(
         "cost_per_sample": cost_per_sample(task),
         "samples_per_second": _last(history, "train/samples_per_second"),
         "peak_memory_gb": _last(history, "train/peak_memory_gb"),
+        **({} if task.optim.stop_at is None else {"steps_to_stop_at": task.stopped_at}),
+        **task.more_results(data, predictions),
     }
 
 

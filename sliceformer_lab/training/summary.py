@@ -36,7 +36,7 @@ class Summary:
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._folder = folder
-        self._started = time.perf_counter()
+        self._started, self._worked = time.perf_counter(), time.process_time()
         earlier = _recorded(folder)  # by earlier starts, if the run was resumed
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
@@ -74,6 +74,7 @@ class Summary:
         """Adds facts and writes the file."""
         self.content |= facts
         self.content["wall_seconds"] = round(self.seconds(), 2)
+        self.content["processor_seconds"] = round(time.process_time() - self._worked, 2)  # of this start and process
         self._start |= {"status": self.content["status"], "seconds": round(self.seconds() - self._earlier_seconds, 2)}
         write_json(self._folder / SUMMARY, self.content)
 
@@ -164,10 +165,13 @@ def chance_warning(summary: Mapping[str, Any]) -> str | None:
 
 
 def _is_at_chance(summary: Mapping[str, Any]) -> bool:
-    """Whether test accuracy is below chance plus three standard errors. False where accuracy does not select epochs."""
+    """Whether test accuracy is below chance plus three standard errors.
+
+    False where accuracy does not select epochs, and for answers at single tokens, whose chance level is a result.
+    """
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
     chance = summary["chance"]
-    if reached is None or chance is None or summary["best"]["metric"] != "val/accuracy":
+    if reached is None or chance is None or summary["best"]["metric"] != "val/accuracy" or "bag_level" in summary:
         return False
     return bool(reached <= chance + 3 * (chance * (1 - chance) / summary["protocol"]["num_test"]) ** 0.5)
 
@@ -182,12 +186,18 @@ def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -
 
 def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
-    rows = [("data", f"{protocol['data']} ({protocol['num_train']:,} training examples)")]
+    examples = f" ({protocol['num_train']:,} training examples)" if "num_train" in protocol else ""
+    rows = [("data", f"{protocol['data']}{examples}")]
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
     rows += [("reference", line) for line in _references(summary)]
+    rows += _floors(summary)
     if _is_at_chance(summary):
         rows.append(("at chance", f"always predicting the most frequent class gives {summary['chance']:.4f}"))
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
+    if "steps_to_stop_at" in summary:
+        rows.append(
+            (f"steps to {summary['options']['optim']['stop_at']}", str(summary["steps_to_stop_at"] or "not reached"))
+        )
     if best["step"] is not None and protocol["steps"]:
         rows.append(("scored step", f"{best['step']:,} of {protocol['steps']:,} ({protocol['selection']})"))
     elif best["epoch"] is not None:
@@ -200,6 +210,15 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("peak memory", f"{memory:.2f} GB"))
     rows.append(("time", f"{summary['wall_seconds']:.0f} s"))
     return rows
+
+
+def _floors(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Chance and bag level of answers at single tokens; nothing for other tasks."""
+    if "bag_level" not in summary or summary["chance"] is None:
+        return []
+    bag = summary["bag_level"]
+    rows = [("chance", f"{summary['chance']:.4f}, from the asked token and its position")]
+    return [*rows, *([] if bag is None else [("bag level", f"{bag:.4f}, from the set of symbols")])]
 
 
 def _references(summary: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,6 @@ import pytest
 from evidence_runs import REASONS, ROWS, named
 from stand_ins import STAND_INS
 
-from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
 from sliceformer_lab.training.saved_run import Run
 
@@ -21,7 +20,7 @@ RESULTS = evidence.read(evidence.STUDY)
 
 def test_every_task_has_a_run_that_learned_or_a_reason() -> None:
     assert set(evidence.untrained(RESULTS)) <= set(REASONS)
-    assert set(REASONS) <= set(option_names("task"))
+    assert set(REASONS) <= set(evidence.tasks())
 
 
 def test_a_run_has_learned_if_its_whole_interval_is_better_than_the_best_constant() -> None:

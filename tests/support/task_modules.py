@@ -11,6 +11,7 @@ from support import image_modules, official_files, official_graphs, official_poi
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.spec import LoadPlan
 
 
@@ -44,6 +45,7 @@ SMALL = {
     "point_folder": Small(official_points.point_folder, {"num_points": 16, "processes": 1}),
     "peptides_func": Small(official_graphs.peptides, {"processes": 1}),
     "peptides_struct": Small(official_graphs.peptides, {"processes": 1}),
+    **{f"probe_{name}": Small(None, {"level": "easy"}) for name in PROBES},
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}

@@ -1,0 +1,299 @@
+"""The probes: seven generators of sequences whose answers stand at single tokens.
+
+Numbers and ideas: our specification of the probes, which names zoology (associative recall), mad-lab (selective
+copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, blank
+from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
+from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
+
+
+class Count(Probe):
+    """How many of the tokens are marked? The last token asks. Checks the wiring: all that mix solve it."""
+
+    levels: ClassVar[Levels] = {"easy": Sizes(8, items=4), "standard": Sizes(16, items=8), "hard": Sizes(64, items=32)}
+    grouped_by = "answer"
+    vocab_size = 3  # slot, mark, question
+    bag_level = 1.0
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.items + 1
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.classes
+
+    def fault(self) -> str | None:
+        if self.sizes.items < self.sizes.max_len:
+            return None
+        return f"items={self.sizes.items} marks do not fit before the last of {self.sizes.max_len} tokens; " + (
+            f"at most {self.sizes.max_len - 1} do"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        slots = self.sizes.max_len - 1
+        marks = rng.integers(0, self.classes, count)
+        inputs, targets = blank(count, self.sizes.max_len)
+        inputs[:, :slots] = rng.random((count, slots)).argsort(1) < marks[:, None]
+        inputs[:, slots], targets[:, slots] = 2, marks
+        return inputs, targets
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        return np.broadcast_to((inputs == 1).sum(1, keepdims=True), inputs.shape)
+
+
+class Recall(Probe):
+    """Keys with a value each, then some of the keys alone: which value was it? Associative recall.
+
+    A value belongs to its key's token. With `neighbours` it stands in the token after it, which is much harder.
+    """
+
+    levels: ClassVar[Levels] = {
+        "easy": Sizes(16, vocabulary=16, pairs=4),
+        "standard": Sizes(32, vocabulary=32, pairs=8),
+        "hard": Sizes(64, vocabulary=64, pairs=16, neighbours=True),
+    }
+    grouped_by = "distance"
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return 1 + 2 * self.sizes.vocabulary  # nothing, keys, values
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.pairs, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        sizes = self.sizes
+        if 4 * sizes.pairs > sizes.max_len:
+            return (
+                f"pairs={sizes.pairs} need {4 * sizes.pairs} tokens, and max_len={sizes.max_len}; at most a quarter "
+                + (f"of the tokens may be pairs, as pairs={max(1, sizes.max_len // 4)}")
+            )
+        if sizes.pairs > sizes.vocabulary:
+            return f"pairs={sizes.pairs} need as many different keys, and vocabulary={sizes.vocabulary}"
+        return None
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        pairs, symbols, length = self.sizes.pairs, self.sizes.vocabulary, self.sizes.max_len
+        used = pairs * (1 + self.sizes.neighbours)
+        keys = rng.random((count, symbols)).argsort(1)[:, :pairs]
+        values = rng.integers(0, symbols, (count, pairs))
+        places = used + rng.random((count, length - used)).argsort(1)[:, :pairs]  # of the pairs' questions
+        rows = np.arange(count)[:, None]
+        inputs, targets = blank(count, length, 2)
+        inputs[:, :used:, 0][:, :: 1 + self.sizes.neighbours] = 1 + keys
+        inputs[rows, places, 0] = 1 + keys
+        targets[rows, places] = values
+        if self.sizes.neighbours:
+            inputs[:, 1:used:2, 0] = 1 + symbols + values
+            return inputs[..., 0], targets
+        inputs[:, :used, 1] = 1 + symbols + values
+        return inputs, targets
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        """Tokens from the key of a pair to its question."""
+        ids = inputs if self.sizes.neighbours else inputs[..., 0]
+        first = (ids[:, :, None] == ids[:, None, :]).argmax(2)
+        return np.asarray(np.arange(ids.shape[1]) - first)
+
+
+class Back(Probe):
+    """Which symbol stood `distance` tokens before? A shift."""
+
+    levels: ClassVar[Levels] = {
+        "easy": Sizes(16, vocabulary=16, distance=3),
+        "standard": Sizes(32, vocabulary=16, distance=5),
+        "hard": Sizes(512, vocabulary=16, distance=37),
+    }
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.max_len - 1, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        if self.sizes.distance < self.sizes.max_len:
+            return None
+        return f"distance={self.sizes.distance} reaches no token of {self.sizes.max_len}; " + (
+            f"set a max_len above {self.sizes.distance}"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
+        targets = np.full_like(inputs, NOT_ASKED)
+        targets[:, self.sizes.distance :] = inputs[:, : self.sizes.max_len - self.sizes.distance]
+        return inputs, targets
+
+
+class Rank(Probe):
+    """The i-th smallest of uniform numbers at position i. Right if no other number is nearer to the output."""
+
+    levels: ClassVar[Levels] = {"easy": Sizes(8), "standard": Sizes(16), "hard": Sizes(64)}
+    classes = vocab_size = 0
+    bag_level = 1.0
+
+    @property
+    def chance(self) -> float:
+        return nearest_rank(self.sizes.max_len)
+
+    def fault(self) -> str | None:
+        fits = 2 <= self.sizes.max_len <= 1000
+        return None if fits else f"max_len={self.sizes.max_len}: rank orders 2 to 1000 numbers"
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        numbers = ((rng.random((count, self.sizes.max_len)) - 0.5) * 12**0.5).astype(np.float32)  # variance 1
+        return numbers[..., None], np.sort(numbers, axis=1)
+
+
+class Select(Probe):
+    """Symbols at random places among blanks, then as many questions: the j-th asks for the j-th symbol."""
+
+    levels: ClassVar[Levels] = {
+        "easy": Sizes(16, vocabulary=8, items=4),
+        "standard": Sizes(32, vocabulary=8, items=8),
+        "hard": Sizes(256, vocabulary=16, items=64),
+    }
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary + 2  # symbols, blank, question
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+    @property
+    def bag_level(self) -> float:
+        return commonest_share(self.sizes.items, self.sizes.vocabulary)
+
+    def fault(self) -> str | None:
+        if 2 * self.sizes.items <= self.sizes.max_len:
+            return None
+        return f"items={self.sizes.items} and as many questions need {2 * self.sizes.items} tokens, and " + (
+            f"max_len={self.sizes.max_len}"
+        )
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        symbols, items, slots = self.sizes.vocabulary, self.sizes.items, self.sizes.max_len - self.sizes.items
+        inputs, targets = blank(count, self.sizes.max_len)
+        inputs[:, :slots], inputs[:, slots:] = symbols, symbols + 1
+        drawn = rng.integers(0, symbols, (count, items))
+        places = np.sort(rng.random((count, slots)).argsort(1)[:, :items], axis=1)
+        inputs[np.arange(count)[:, None], places] = drawn
+        targets[:, slots:] = drawn
+        return inputs, targets
+
+
+class Hist(Probe):
+    """How often does one's own symbol occur? Once, twice, ... to eight times and more."""
+
+    levels: ClassVar[Levels] = {
+        "easy": Sizes(8, vocabulary=4),
+        "standard": Sizes(16, vocabulary=8),
+        "hard": Sizes(64, vocabulary=64),
+    }
+    grouped_by = "answer"
+    classes = 8
+    bag_level = 1.0
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def present(self) -> range:
+        """The numbers of different symbols that a sequence may be drawn from."""
+        return range(max(2, 3 * self.sizes.vocabulary // 8), self.sizes.vocabulary + 1)
+
+    @property
+    def chance(self) -> float:
+        return commonest_count(self.sizes.max_len, self.present, self.classes)
+
+    def fault(self) -> str | None:
+        return "vocabulary=1 has nothing to tell apart; set at least 2" if self.sizes.vocabulary < 2 else None
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        symbols, length = self.sizes.vocabulary, self.sizes.max_len
+        present = rng.integers(self.present.start, self.present.stop, (count, 1))
+        order = rng.random((count, symbols)).argsort(1)
+        inputs = np.take_along_axis(order, (rng.random((count, length)) * present).astype(np.int64), axis=1)
+        return inputs, np.minimum(self._occurrences(inputs), self.classes) - 1
+
+    def _occurrences(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray((inputs[:, :, None] == inputs[:, None, :]).sum(2))
+
+    def groups(self, inputs: np.ndarray) -> np.ndarray:
+        return np.asarray(np.minimum(self._occurrences(inputs), self.classes))
+
+
+class Words(Probe):
+    """Elements of a group; the answer at i is the product of the first i. State tracking."""
+
+    levels: ClassVar[Levels] = {
+        "easy": Sizes(4, vocabulary=6),
+        "standard": Sizes(8, vocabulary=6),
+        "hard": Sizes(16, vocabulary=60),
+    }
+    bag_level = None  # the product depends on the order
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def chance(self) -> float:
+        """The first answer is the token itself; a product with a uniform factor is uniform."""
+        return (1 + (self.sizes.max_len - 1) / self.sizes.vocabulary) / self.sizes.max_len
+
+    def fault(self) -> str | None:
+        if self.sizes.vocabulary in GROUPS:
+            return None
+        known = "6 (S3), 24 (S4), 60 (A5) or 120 (S5)"
+        return f"vocabulary={self.sizes.vocabulary} is the size of no group here; choose {known}"
+
+    def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        table = products(self.sizes.vocabulary)
+        inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
+        targets = inputs.copy()
+        for place in range(1, self.sizes.max_len):
+            targets[:, place] = table[targets[:, place - 1], inputs[:, place]]
+        return inputs, targets
+
+
+PROBES: dict[str, type[Probe]] = {
+    kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)
+}
