@@ -127,7 +127,7 @@ class TokenAnswers(Task):
         self.eval()
         metric, split = AnswerAccuracy(), data.at_length(length)
         metric.distributed_available_fn = bool  # False: only the first process computes this
-        for rows in torch.arange(len(split)).split(data.eval_batch_size):
+        for rows in torch.split(torch.arange(len(split)), data.eval_batch_size):
             batch = split.batch(rows.tolist())
             metric.update(self.predicted(batch.to(self.device)).long().cpu(), batch.target)
         return float(metric.compute())

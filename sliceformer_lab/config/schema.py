@@ -176,7 +176,8 @@ def positional(target: Any) -> dict[str, Any]:
     return {p.name: hint for p, hint in _parameters(target) if p.kind in kinds}
 
 
-def _parameters(target: Any) -> list[tuple[inspect.Parameter, Any]]:
+@cache
+def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
     """The parameters of a class or function, each with its type. Raises ConfigError if a type has no such name."""
     function = target.__init__ if inspect.isclass(target) else target
     try:
@@ -187,7 +188,7 @@ def _parameters(target: Any) -> list[tuple[inspect.Parameter, Any]]:
             "them outside `if TYPE_CHECKING`"
         ) from error
     found = inspect.signature(function).parameters.values()
-    return [(p, hints.get(p.name, Any)) for p in found if p.name != "self"]
+    return tuple((p, hints.get(p.name, Any)) for p in found if p.name != "self")
 
 
 @cache
