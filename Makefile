@@ -49,12 +49,14 @@ types: $(STAMP) ## mypy --strict
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
 	$(BIN)/mypy
 
-docs: $(STAMP) ## write the tables and the figure of the README, docs/evidence.md, docs/claims.md and docs/attentions.md
+docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/results.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
+	$(BIN)/python studies/gpu_kernels.py
+	$(BIN)/python studies/gpu_goals.py
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -2,9 +2,50 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import torch
+from support.devices import NO_GPU
+
+from sliceformer_lab.runs.commit import git_commit
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.sweeps import estimate
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option with which a first run on a GPU leaves its results."""
+    parser.addoption("--json", type=Path, metavar="FILE", help="write numbers and names of failed tests to FILE")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Writes the file of --json."""
+    file: Path | None = config.getoption("--json")
+    if file is None:
+        return
+    found = terminalreporter.stats
+    content = {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else NO_GPU,
+        "commit": git_commit(),
+        "torch": torch.__version__,
+        "numbers": {kind: len(found.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")},
+        "seconds": round(
+            sum(report.duration for reports in found.values() for report in reports if hasattr(report, "duration")), 1
+        ),
+        "failed": {report.nodeid: report.longreprtext.splitlines()[-1:] for report in found.get("failed", [])},
+        "errors": [report.nodeid for report in found.get("error", [])],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, content)
+    terminalreporter.write_line(f"wrote {file}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips the tests marked gpu where there is none, before any fixture is built."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=NO_GPU))
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ option of conf/attention, on a user's own class (`sliceformer-lab check attentio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from sliceformer_lab.config.schema import Node
 Factory = Callable[[LayerSpec], Attention]
 DIM, HEADS, MAX_LEN = 8, 2, 16
 GARBAGE = 1e3
+_device: ContextVar[str] = ContextVar("device", default="cpu")  # of the layers and of their inputs
 
 
 def make_spec(**changes: Any) -> LayerSpec:
@@ -32,24 +34,24 @@ def make_spec(**changes: Any) -> LayerSpec:
 
 def build(make: Factory, seed: int = 0, **changes: Any) -> Attention:
     torch.manual_seed(seed)
-    return make(make_spec(**changes)).eval()
+    return make(make_spec(**changes)).to(_device.get()).eval()
 
 
 def tokens(num_tokens: int, batch: int = 2, seed: int = 1) -> Tensor:
-    return torch.randn(batch, num_tokens, DIM, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(batch, num_tokens, DIM, generator=torch.Generator().manual_seed(seed)).to(_device.get())
 
 
 def padded(samples: Sequence[Tensor], num_tokens: int) -> tuple[Tensor, Padding]:
     """Samples (n, C) of different lengths as (B, num_tokens, C) with garbage behind them, and their padding."""
-    x = torch.full((len(samples), num_tokens, DIM), GARBAGE)
+    x = samples[0].new_full((len(samples), num_tokens, DIM), GARBAGE)
     for row, sample in zip(x, samples, strict=True):
         row[: len(sample)] = sample
-    lengths = torch.tensor([len(sample) for sample in samples])
-    return x, Padding(lengths, torch.arange(num_tokens) < lengths[:, None])
+    lengths = torch.tensor([len(sample) for sample in samples], device=x.device)
+    return x, Padding(lengths, torch.arange(num_tokens, device=x.device) < lengths[:, None])
 
 
 def random_bias(batch: int) -> Tensor:
-    return torch.randn(batch, HEADS, MAX_LEN, MAX_LEN, generator=torch.Generator().manual_seed(2))
+    return torch.randn(batch, HEADS, MAX_LEN, MAX_LEN, generator=torch.Generator().manual_seed(2)).to(_device.get())
 
 
 def require(holds: bool | Tensor, message: str) -> None:
@@ -175,7 +177,7 @@ def check_finite_in_bf16(make: Factory) -> None:
     """Outputs and gradients are finite in bfloat16."""
     layer = build(make).train()
     x, padding = padded([tokens(n, batch=1)[0] for n in (MAX_LEN, 5)], MAX_LEN)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(_device.get(), dtype=torch.bfloat16):
         out = layer(x.requires_grad_(), padding if layer.accepts_padding else None)
     out.float().sum().backward()
     assert_finite(out=out, gradient_of_x=x.grad, **gradients(layer))
@@ -291,19 +293,27 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
 
 def _cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> Cost:
     layer, x = build(make, max_len=num_tokens), tokens(num_tokens, batch).requires_grad_()
-    lengths = torch.tensor([num_tokens, num_tokens // 2 + 1] * (batch // 2))
+    lengths = torch.tensor([num_tokens, num_tokens // 2 + 1] * (batch // 2), device=x.device)
     padding = Padding.from_lengths(lengths, num_tokens) if ragged else None
     with Cost() as cost:
         layer(x, padding).sum().backward()
     return cost
 
 
-def broken_rule(check: Callable[[Factory], None], attention: Node) -> str | None:
-    """What the option breaks of a rule, in its first or its fourth layer; None if it keeps the rule.
+def broken_rule(check: Callable[[Factory], None], attention: Node, device: str = "cpu") -> str | None:
+    """What the option breaks of a rule on a device, in its first or its fourth layer; None if it keeps the rule.
 
     Published behaviour exists for comparison: its handling of padding is exempt from the rules on padding, and random
     evaluation from the rules that compare two passes.
     """
+    before = _device.set(device)
+    try:
+        return _broken_rule(check, attention)
+    finally:
+        _device.reset(before)
+
+
+def _broken_rule(check: Callable[[Factory], None], attention: Node) -> str | None:
     for index in (0, 3):
         made: list[Attention] = []
 

@@ -31,7 +31,11 @@ class GraphEmbedding(nn.Module):
 
     def forward(self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None) -> Tensor:
         ids = nodes + 2 + VALUES * torch.arange(nodes.shape[2], device=nodes.device)
-        degrees = torch.bincount(graphs.edge_index[0], minlength=nodes[..., 0].numel()).view(nodes.shape[:2]) + 1
+        source = graphs.edge_index[0]
+        edges = source.new_zeros(nodes[..., 0].numel()).index_add(
+            0, source, torch.ones_like(source)
+        )  # no wait for a GPU
+        degrees = edges.view(nodes.shape[:2]) + 1
         if padding is not None:
             ids, degrees = ids.masked_fill(~padding.mask[..., None], 0), degrees.masked_fill(~padding.mask, 0)
         x = self.features(ids).sum(dim=2) + self.in_degree(degrees) + self.out_degree(degrees)

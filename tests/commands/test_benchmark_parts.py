@@ -16,7 +16,7 @@ from rich.console import Console
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.commands.benchmark import measure, peers
+from sliceformer_lab.commands.benchmark import contest, measure, peers
 from sliceformer_lab.commands.benchmark import speed_figures as figures
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import TABLE3, Comparison, Variant, Workload, comparisons
@@ -173,7 +173,80 @@ def test_goals_measure_all_rows_that_they_compare(device: str) -> None:
         assert {c.workload.batch * c.workload.tokens for c in planned} == {65536}
 
 
+@pytest.mark.parametrize("tokens", [64, pytest.param(1024, marks=pytest.mark.slow)])
+def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu_compare(tokens: int) -> None:
+    on_gpu = BenchmarkOptions(suite="goals", device="cuda", sizes=(tokens,), batch=1, rounds=2, warmup=1)
+    here = replace(on_gpu, device="cpu", dtype=on_gpu.precision)
+    operators = [comparison for comparison in comparisons(on_gpu) if comparison.workload.kind == "operator"]
+    rows = [row for comparison in operators for row in run_contest(comparison, here)]
+    assert {(row.status, row.dtype) for row in rows} == {("ok", "bfloat16")}
+    for measured in rows:
+        if measured.method == "shift_sort":  # stands for the kernel, which needs a GPU
+            measured.engine = "custom"
+    goals = [goal for goal in goals_for("cuda") if (goal.kind, goal.tokens) == ("operator", tokens)]
+    found = verdicts(goals, rows)
+    assert len(found) == len(goals) > 4
+    assert all(verdict.measured is not None and verdict.measured > 0 for verdict in found)
+
+
+def test_goals_of_a_gpu_are_in_bfloat16_and_all_else_in_float32_unless_said() -> None:
+    assert BenchmarkOptions(suite="goals", device="cuda").precision == "bfloat16"
+    assert BenchmarkOptions(suite="goals", device="cuda", dtype="float16").precision == "float16"
+    assert BenchmarkOptions(suite="goals").precision == BenchmarkOptions(device="cuda").precision == "float32"
+
+
 # measures
+
+
+class Stopwatch:
+    """In place of a CUDA event: the GPU's clock, in milliseconds."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = Stopwatch.now
+
+    def elapsed_time(self, end: Stopwatch) -> float:
+        return end.at - self.at
+
+
+def test_time_on_a_gpu_is_that_of_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(torch.cuda, "Event", Stopwatch)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(Stopwatch.now))
+
+    def call() -> None:
+        Stopwatch.now += 2.5
+
+    assert measure.in_turns({"a": call}, rounds=3, warmup=1, device="cuda") == {"a": [pytest.approx(2.5e-3)] * 3}
+    assert len(waits) == 8  # before and after each of four measurements
+
+
+def test_bandwidth_is_that_of_values_read_and_written_once() -> None:
+    options = BenchmarkOptions(rounds=2, warmup=1)
+    copy = Variant("copy")
+    work = Workload("operator G=2", "operator", 64, 2, 8, group_size=2)
+    rows = run_contest(Comparison(work, (copy,), copy), options)
+    forward = next(row for row in rows if row.mode == "inference")
+    assert forward.bytes_per_second == pytest.approx(2 * 4 * 64 * 2 * 8 / (forward.seconds or 0.0))
+    assert all(row.bytes_per_second is None for row in rows if row.mode == "training")
+
+
+@pytest.mark.parametrize(
+    ("operation", "kernel"),
+    {
+        "aten::_scaled_dot_product_flash_attention": "flash",
+        "aten::_scaled_dot_product_flash_attention_for_cpu": "flash",
+        "aten::_scaled_dot_product_efficient_attention": "efficient",
+        "aten::_scaled_dot_product_cudnn_attention": "cudnn",
+        "aten::mm": "",
+    }.items(),
+)
+def test_kernel_of_softmax_attention_is_read_from_its_operation(operation: str, kernel: str) -> None:
+    assert contest._softmax_kernel({"aten::view", operation}) == kernel
 
 
 def test_all_calls_take_turns_in_every_round() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support import task_modules
+from support.fake_gpu import FakeGPU
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
@@ -15,6 +17,7 @@ from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.interfaces import TaskModule
 
 SIZE = 32  # pixels, for the tasks that scale their images
 
@@ -39,31 +42,71 @@ QUICK = ("digits", "lra_retrieval", "modelnet40", "peptides_func", "shapenet_par
 TASKS = [pytest.param(task, marks=[] if task in QUICK else pytest.mark.slow) for task in option_names("task")]
 
 
+def small_batch(task: str, folder: Path) -> tuple[DataSpec, Batch]:
+    """The sizes of a task's data, and four examples of miniature official files."""
+    data = task_modules.ready(task, folder, image_size=SIZE, batch_size=4, bucket=False)
+    return data.spec, next(iter(data.train_dataloader()))
+
+
+def check_learns(model: TaskModule, batch: Batch, name: str) -> None:
+    """A training step, with a gradient for every parameter, and a scored batch."""
+    loss = model.loss(model(batch), batch.target)
+    loss.backward()
+    assert loss.isfinite(), name
+    without = [n for n, p in model.named_parameters() if p.grad is None]
+    assert not without, f"{name} leaves {without} without a gradient, which stops distributed training"
+    model.optim.build_optimizer(model).step()
+    with torch.no_grad():
+        assert model.eval()(batch).isfinite().all(), name
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_every_attention_learns_a_step_of_a_task_or_is_refused(task: str, tmp_path: Path) -> None:
-    data = task_modules.ready(task, tmp_path, image_size=SIZE, batch_size=4, bucket=False)
-    batch: Batch = next(iter(data.train_dataloader()))
-    assert len(batch) == 4 and (batch.padding is not None) == data.spec.ragged
+    spec, batch = small_batch(task, tmp_path)
+    assert len(batch) == 4 and (batch.padding is not None) == spec.ragged
     nodes = task_nodes(task)
-    taken = {
-        name for name in option_names("attention") if can_take(name, data.spec, bias=nodes["task"].get("bias", False))
-    }
+    taken = {name for name in option_names("attention") if can_take(name, spec, bias=nodes["task"].get("bias", False))}
     assert {"mha", "csp"} & taken
     for name in option_names("attention"):
         torch.manual_seed(0)
         if name not in taken:
             with pytest.raises(ConfigError, match="cannot take; attentions that can: "):
-                build_task(nodes | {"attention": load_option("attention", name)}, data.spec)
+                build_task(nodes | {"attention": load_option("attention", name)}, spec)
             continue
-        model = build_task(nodes | {"attention": load_option("attention", name)}, data.spec)
-        loss = model.loss(model(batch), batch.target)
-        loss.backward()
-        assert loss.isfinite(), name
-        without = [n for n, p in model.named_parameters() if p.grad is None]
-        assert not without, f"{name} leaves {without} without a gradient, which stops distributed training"
-        model.optim.build_optimizer(model).step()
-        with torch.no_grad():
-            assert model.eval()(batch).isfinite().all(), name
+        check_learns(build_task(nodes | {"attention": load_option("attention", name)}, spec), batch, name)
+
+
+FEW = ("mha", "csp", "sliceformer", "samsa", "mega")  # the contract covers every attention on a GPU
+
+
+def models(task: str, spec: DataSpec) -> Iterator[tuple[str, TaskModule]]:
+    """The model of a task with each of a few attentions that can take its data."""
+    nodes = task_nodes(task)
+    for name in FEW:
+        if can_take(name, spec, bias=nodes["task"].get("bias", False)):
+            torch.manual_seed(0)
+            yield name, build_task(nodes | {"attention": load_option("attention", name)}, spec)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("task", option_names("task"))
+def test_a_task_learns_two_steps_on_a_gpu(task: str, tmp_path: Path) -> None:
+    spec, batch = small_batch(task, tmp_path)
+    for name, model in models(task, spec):
+        for precision in (torch.float32, torch.bfloat16):
+            with torch.autocast("cuda", precision, enabled=precision is torch.bfloat16):
+                check_learns(model.to("cuda").train(), batch.to("cuda"), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", option_names("task"))
+def test_a_task_mixes_no_tensor_of_the_cpu_into_those_of_a_gpu(task: str, tmp_path: Path) -> None:
+    spec, batch = small_batch(task, tmp_path)
+    for _, model in models(task, spec):
+        with FakeGPU() as gpu:
+            gpu.put_module(model)
+            on_gpu = gpu.put_record(batch)
+            assert model.loss(model(on_gpu), on_gpu.target).device.type == "cuda"
 
 
 GRAPHS = {

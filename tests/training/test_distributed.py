@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support.devices import DEVICES
 from support.runs import SMALL, assert_equal_runs
 
 from sliceformer_lab.__main__ import main
@@ -58,6 +59,18 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     process = start(outputs, *rates, *unhappy, "callbacks=default", "attention=csp")
     printed, errors = process.communicate(timeout=LONGEST)
     return Sweep(process.returncode, printed, errors, sorted(file.parent for file in outputs.rglob("summary.json")))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_process_of_ddp_trains_as_a_run_without(device: str, tmp_path: Path) -> None:
+    exact = ("trainer.precision=32-true", "trainer.deterministic=true", "trainer.benchmark=false", "attention=csp")
+    here = ("trainer.accelerator=cpu",) if device == "cpu" else ("trainer.accelerator=gpu",)
+    for name, trainer in (("ddp", "ddp"), ("alone", device.replace("cuda", "gpu"))):
+        options = (f"trainer={trainer}", "trainer.devices=1", *here, *exact, f"hydra.run.dir='{tmp_path / name}'")
+        command = [sys.executable, "-m", "sliceformer_lab", *SMALL, *options]
+        done = subprocess.run(command, text=True, capture_output=True, timeout=LONGEST)
+        assert done.returncode == 0, done.stderr
+    assert_equal_runs(tmp_path / "alone", tmp_path / "ddp")
 
 
 def test_each_job_of_a_sweep_has_one_folder(sweep: Sweep) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files
+from support.devices import GPU
 from support.runs import assert_equal_runs, small_config
 
 from sliceformer_lab.__main__ import main
@@ -94,6 +95,29 @@ def test_resumed_run_equals_an_uninterrupted_one(
     folder = folder.rename(tmp_path / "moved")
     assert main([f"resume={folder}"]) == 0
     assert_equal_runs(uninterrupted, folder)
+
+
+DEVICE_OPTIONS = {  # deterministic=true: cuBLAS and cuDNN then repeat a computation bit for bit
+    "cpu": ("trainer=cpu",),
+    "cuda": ("trainer=gpu", "trainer.deterministic=true", "trainer.benchmark=false"),
+}
+
+
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), GPU])
+@pytest.mark.parametrize("attention", ["mha", "csp"])
+def test_resumed_run_in_bf16_equals_an_uninterrupted_one_on_each_device(
+    device: str, attention: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = (f"data.root={pictures}", f"attention={attention}", "trainer.precision=bf16-mixed")
+    config = small_config(*NOISY, *options, *DEVICE_OPTIONS[device])
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(config, whole)
+    with monkeypatch.context() as patch:
+        stop_in(patch, "on_train_batch_start", lambda t, args: t.current_epoch == 2 and args[1] == 2)
+        with pytest.raises(StoppedError):
+            run(config, stopped)
+    assert main([f"resume={stopped}"]) == 0
+    assert_equal_runs(whole, stopped)
 
 
 def test_run_stopped_before_its_first_checkpoint_starts_again(

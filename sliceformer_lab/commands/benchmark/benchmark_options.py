@@ -10,6 +10,7 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Count
 
 Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "goals"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 SUITES: dict[Suite, str] = {
     "operators": "the permutation alone: each backend against the published implementation and a memory copy",
@@ -30,8 +31,13 @@ class BenchmarkOptions:
     warmup: Count = 2  # rounds before the measured ones
     threads: Count = 1
     device: Literal["cpu", "cuda"] = "cpu"
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"  # of weights and inputs
+    dtype: Precision | None = None  # of weights and inputs; None: float32, for the goals of a GPU bfloat16
     compile: bool = False  # torch.compile for all variants
     sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: those of the suite
     batch: Count | None = None  # None: that of the suite for each number of tokens
     attentions: tuple[str, ...] | None = None  # None: those of the suite
+
+    @property
+    def precision(self) -> Precision:
+        """The type of weights and inputs."""
+        return self.dtype or ("bfloat16" if (self.suite, self.device) == ("goals", "cuda") else "float32")

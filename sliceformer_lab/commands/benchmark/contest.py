@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -32,8 +33,17 @@ def run_contest(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
             if row.mode == mode and row.name in times:
                 row.rounds = times[row.name]
                 row.seconds, row.seconds_q1, row.seconds_q3 = quartiles(row.rounds)
+                row.bytes_per_second = _bandwidth(row, row.seconds)
     set_ratios(rows)
     return rows
+
+
+def _bandwidth(row: Row, seconds: float) -> float | None:
+    """Bytes a second of an operator that reads and writes each value once; None for all else."""
+    if (row.kind, row.mode) != ("operator", "inference"):
+        return None
+    itemsize: int = getattr(torch, row.dtype).itemsize
+    return 2 * row.batch * row.tokens * row.channels * itemsize / seconds
 
 
 def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, Row]:
@@ -45,7 +55,7 @@ def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Varia
             workload=work.name,
             kind=work.kind,
             device=options.device,
-            dtype=options.dtype,
+            dtype=options.precision,
             threads=options.threads,
             compiled=options.compile,
             batch=work.batch,
@@ -93,6 +103,7 @@ def _facts(contender: Contender, variant: Variant, comparison: Comparison, optio
     cost = count_cost(contender.first_sample)
     facts: dict[str, Any] = {
         "engine": _engine(names, contender, options),
+        "softmax_kernel": _softmax_kernel(names),
         "parameters": sum(parameter.numel() for parameter in contender.parameters()),
     }
     if not any("native_multi_head_attention" in name for name in names):  # a single operation with unknown cost
@@ -110,6 +121,12 @@ def _engine(names: set[str], contender: Contender, options: BenchmarkOptions) ->
     if any("scaled_dot_product" in name or "multi_head_attention" in name for name in names):
         return "sdpa"
     return "compiled" if options.compile else "plain"
+
+
+def _softmax_kernel(names: set[str]) -> str:
+    """Which kernel torch chose for fused softmax attention: flash, efficient, cudnn; empty without one."""
+    found = (re.search(r"_scaled_dot_product_(?:fused_)?(\w+?)_attention", name) for name in names)
+    return next((match[1] for match in found if match), "")
 
 
 def _measure_memory(

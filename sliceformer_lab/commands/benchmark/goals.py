@@ -124,6 +124,12 @@ CUDA_GOALS: tuple[Goal, ...] = (
         for tokens, limit in zip((64, 1024, 4096, 16384), limits, strict=True)
         for mode in ("inference", "training")
     ),
+    *(  # 75 % of the bandwidth of a copy, and 70 % at 16,384 tokens
+        Goal("GPU", "operator", tokens, "shift_sort", "inference", "copy", limit, None, 2)
+        for tokens, limit in ((64, 1.33), (1024, 1.33), (4096, 1.33), (16384, 1.43))
+    ),
+    Goal("GPU", "operator", 64, "shift_sort", "training", None, 0.07, None, 2),
+    Goal("GPU", "operator", 4096, "shift_sort", "training", None, 2.0, None),
 )
 
 

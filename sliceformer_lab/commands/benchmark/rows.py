@@ -41,6 +41,8 @@ class Row:
     seconds: float | None = None  # median over rounds, with quartiles
     seconds_q1: float | None = None
     seconds_q3: float | None = None
+    bytes_per_second: float | None = None  # of an operator's forward pass: values read and written once, over seconds
+    softmax_kernel: str = ""  # of fused softmax attention: flash, efficient, cudnn
     against: str = ""  # the name of the row in the denominator of `ratio`
     ratio: float | None = None  # median over rounds of the ratio within a round, with quartiles
     ratio_q1: float | None = None

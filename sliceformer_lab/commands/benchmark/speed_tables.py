@@ -57,7 +57,8 @@ def _times_of(rows: Sequence[Row]) -> Table:
             first = next(iter(both.values()))
             wrong = " WRONG VALUES" if first.equal is False else ""
             cells = [cell for mode in modes for cell in _times(both[mode])]
-            table.add_row(*map(str, place), first.name + wrong, first.engine or "", *cells)
+            engine = f"{first.engine or ''} {first.softmax_kernel}".strip()
+            table.add_row(*map(str, place), first.name + wrong, engine, *cells)
         table.add_section()
     return table
 
@@ -66,8 +67,8 @@ def _costs_of(rows: Sequence[Row]) -> Table:
     """Memory of a batch, and operations of one sample's forward pass."""
     title = f"{rows[0].workload}: memory of a batch, operations of one sample's forward pass"
     table = Table("N", "B", "C", "variant", title=title)
-    names = ("peak forward, MB", "peak training, MB", "saved, B/el", "parameters, M", "multiply-adds, M")
-    for name in (*names, "comparisons, M", "moves, M"):
+    names = ("peak forward, MB", "peak training, MB", "saved, B/el", "forward, GB/s", "parameters, M")
+    for name in (*names, "multiply-adds, M", "comparisons, M", "moves, M"):
         table.add_column(name, justify="right")
     for place in _places(rows):
         for both in _variants_at(place, rows):
@@ -75,7 +76,9 @@ def _costs_of(rows: Sequence[Row]) -> Table:
             peaks = [_scaled(both[mode].peak_bytes) if mode in both else "" for mode in PASSES]
             counts = (last.parameters, last.multiply_adds, last.comparisons, last.moves)
             saved = _short(last.saved_bytes_per_element)
-            table.add_row(*map(str, place), last.name, *peaks, saved, *map(_scaled, counts))
+            speeds = [row.bytes_per_second / 1e9 for row in both.values() if row.bytes_per_second]
+            bandwidth = _short(speeds[0] if speeds else None)
+            table.add_row(*map(str, place), last.name, *peaks, saved, bandwidth, *map(_scaled, counts))
         table.add_section()
     return table
 
