@@ -49,10 +49,11 @@ types: $(STAMP) ## mypy --strict
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
 	$(BIN)/mypy
 
-docs: $(STAMP) ## write the tables and the figure of the README, docs/evidence.md, docs/claims.md and docs/attentions.md
+docs: $(STAMP) ## write the tables and the figure of the README, docs/evidence.md, docs/claims.md, docs/causal.md and docs/attentions.md
 	$(BIN)/python studies/results.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
+	$(BIN)/python studies/causal_page.py
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 
