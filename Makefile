@@ -53,6 +53,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/results.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
+	$(BIN)/python studies/causal_page.py
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 	$(BIN)/python studies/gpu_kernels.py

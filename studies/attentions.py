@@ -84,15 +84,16 @@ most 1,024 tokens, projections included.
 CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "bias": lambda layer: layer.accepts_bias,
     "padding": lambda layer: layer.accepts_padding,
+    "causal": lambda layer: layer.accepts_causal,
     "order-sensitive": lambda layer: layer.order_sensitive,
     "mixable": lambda layer: layer.mixable,
     "q, k": lambda layer: layer.needs_qk,
 }
 LEGEND = """
-*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *order-sensitive*:
-permuting the input tokens does more than permute the output. *mixable*: can be placed in a block that does the
-projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
-these, one for each layer.
+*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *causal*: can be built so
+that no token sees a later one, as `task=text_lm` needs ([causal.md](causal.md)). *order-sensitive*: permuting the input
+tokens does more than permute the output. *mixable*: can be placed in a block that does the projections itself. *q, k*:
+has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of these, one for each layer.
 """
 
 

@@ -33,7 +33,7 @@ SUMMARY_KEYS = (
     *("task", "attention", "seed", "split_seed", "protocol", "metrics", "chance", "parameters", "cost_per_sample"),
     *("command", "git_commit", "wall_seconds", "versions"),
 )
-MACHINE_OPTIONS = ("paths.", "data.root=")  # of a command; they name folders of one machine
+MACHINE_OPTIONS = ("paths.", "data.root=", "data.file=")  # of a command; they name folders of one machine
 Result = Mapping[str, Any]
 
 

@@ -101,6 +101,31 @@ class OneVsRestAUC(MeanOverTargets):
         super().update(preds.softmax(dim=1), torch.nn.functional.one_hot(target, preds.shape[1]).float())
 
 
+class MeanBits(Metric):
+    """Mean bits of the targets, -log2 of their probabilities, or with `power` 2 to that mean. (B, N), any -> scalar."""
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, *, power: bool = False) -> None:
+        super().__init__()
+        self.power = power
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Adds the bits of some targets, which `preds` holds."""
+        del target
+        self.total += preds.double().sum()
+        self.count += preds.numel()
+
+    def compute(self) -> Tensor:
+        """The mean over targets."""
+        mean = (self.total / self.count).float()
+        return mean.exp2() if self.power else mean
+
+
 def auc(outputs: Tensor, labels: Tensor) -> Tensor:
     """Area under the ROC curve of labels 0 and 1; NaN if all are equal."""
     return _ranked(binary_auroc, outputs, labels)

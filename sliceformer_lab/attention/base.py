@@ -36,6 +36,7 @@ class LayerSpec:
     grid: tuple[int, int] | None = None  # patches of an image (rows, columns), prefix tokens not counted
     token_order: tuple[int, ...] | None = None  # the patch, counted row by row, of each token; None: row by row
     rope: bool = False  # rotate queries and keys by position
+    causal: bool = False  # no token receives anything from a later one
     attention_dropout: float = 0.0  # on the attention's own weights; residual dropout is the block's
     value_bias: bool = True  # of value, and of query and key where they exist
     out_bias: bool = True
@@ -70,12 +71,14 @@ class Attention(nn.Module, ABC):
 
     A subclass implements `mix` and sets the class attributes below. Its constructor takes the `LayerSpec` positionally
     and the user's options keyword-only. That signature is the schema of its YAML, so the constructor does not repeat
-    the ranges in it. The constructor raises ValueError for rope without queries and keys.
+    the ranges in it. The constructor raises ValueError for rope without queries and keys, and for a causal layer of a
+    class that looks ahead.
     """
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
     accepts_padding: ClassVar[bool] = True
+    accepts_causal: ClassVar[bool] = False  # under spec.causal, reads no later token
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
@@ -87,6 +90,10 @@ class Attention(nn.Module, ABC):
         super().__init__()
         if spec.rope and not self.needs_qk:
             raise ValueError("rope rotates queries and keys, but this attention has none; choose another position")
+        if spec.causal and not self.accepts_causal:
+            raise ValueError(
+                f"{type(self).__name__} reads later tokens, which a causal layer must not; choose mha or csp_causal"
+            )
         self.spec = spec
         self.head_dim = max(1, round(inner_mult * spec.width / spec.num_heads))
         self.width = spec.num_heads * self.head_dim  # channels that `mix` sees, H * D

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.attention.published_padding import PUBLISHED_PADDING
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.schema import Node
+from sliceformer_lab.config.schema import ConfigError, Node
 
 Factory = Callable[[LayerSpec], Attention]
 DIM, HEADS, MAX_LEN = 8, 2, 16
@@ -255,6 +255,27 @@ def check_implied_map_gives_the_mix(make: Factory) -> None:
             expected = torch.einsum("bcij,bjc->bic", per_channel, v.where(real[:, :, None], 0))
             mixed = layer.mix(v, q, k, padding=pad, bias=bias)
             assert_close(mixed[real], expected[real], atol=2e-4, rtol=1e-4)
+
+
+def check_causal_layer_reads_no_later_token(make: Factory) -> None:
+    """A causal layer reads no later token, or is refused.
+
+    No output depends on the value or the presence of a later token, and no gradient flows to it.
+    """
+    try:
+        layer = build(make, causal=True)
+    except (ValueError, ConfigError):
+        return
+    require(layer.accepts_causal, "accepts_causal is False, but a causal layer was built")
+    x, changed = tokens(MAX_LEN).requires_grad_(), tokens(MAX_LEN, seed=3)
+    out = layer(x)
+    for last in (0, 1, 6, 11, MAX_LEN - 2):
+        start = slice(0, last + 1)
+        other = torch.cat([x[:, start], changed[:, last + 1 :]], dim=1)
+        for later, cut in (("the values", layer(other)[:, start]), ("the number", layer(x[:, start]))):
+            require(torch.allclose(cut, out[:, start], atol=1e-5), f"{later} of the tokens after {last} matter")
+        (gradient,) = torch.autograd.grad((out * changed)[:, start].sum(), x, retain_graph=True)
+        require(not gradient[:, last + 1 :].any(), f"a gradient of token {last} reaches a later one")
 
 
 class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]

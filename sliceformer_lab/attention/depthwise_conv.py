@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
@@ -15,9 +16,11 @@ class DepthwiseConv(GridMix):
     """Depthwise convolution over tokens; over rows and columns of patches if the layer has a grid.
 
     Padding and tokens outside count as zero. On a grid the prefix tokens (CLS) are not mixed, so pool by the mean.
-    Raises ValueError for an even `kernel_size`, which has no middle.
+    A causal layer reads the last `kernel_size` tokens in place of those around each.
+    Raises ValueError for an even `kernel_size`, which has no middle, and for a causal layer on a grid.
     """
 
+    accepts_causal = True
     complexity = "N C k (on a grid k^2)"
     source = "control"
 
@@ -25,8 +28,12 @@ class DepthwiseConv(GridMix):
         super().__init__(spec)
         if kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
+        if spec.causal and spec.grid is not None:
+            raise ValueError("a causal convolution reads a sequence, not a grid of patches; set grid to None")
+        self.before = kernel_size - 1 if spec.causal else 0  # zeros in front
         kind = nn.Conv1d if spec.grid is None else nn.Conv2d
-        self.conv = kind(self.width, self.width, kernel_size, padding="same", groups=self.width, bias=False)
+        padding = "valid" if spec.causal else "same"
+        self.conv = kind(self.width, self.width, kernel_size, padding=padding, groups=self.width, bias=False)
 
     def mix(
         self,
@@ -42,7 +49,7 @@ class DepthwiseConv(GridMix):
         if padding is not None:
             v = v.masked_fill(~padding.mask[:, :, None], 0)
         prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :]
-        image = self.to_grid(tokens).permute(0, 3, 1, 2)
+        image = F.pad(self.to_grid(tokens).permute(0, 3, 1, 2), (self.before, 0))
         mixed = self.conv(image if self.spec.grid else image[:, :, 0])
         image = mixed if self.spec.grid else mixed[:, :, None]
         return torch.cat([prefix, self.to_tokens(image.permute(0, 2, 3, 1))], dim=1)

@@ -16,19 +16,26 @@ from sliceformer_lab.batch import Padding
 class HSM(LinearMix):
     """a v_i + b v_{i-s} + c v_{i+s} with s = 2^layer, starting again at 1 behind the longest sequence.
 
-    Outside the real tokens the values are zero. Raises ValueError without spec.max_len.
+    Outside the real tokens the values are zero. A causal layer reads no token after, as published. Raises
+    ValueError without spec.max_len.
     """
 
+    accepts_causal = True
     complexity = "N C"
     source = "HSM, arXiv 2601.22852"
-    deviation = "HSM: causal, without the token after; here both sides, all weights from 1/3"
+    deviation = (
+        "HSM: causal, without the token after; here both sides in a layer that is not, and equal weights at first"
+    )
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
         if spec.max_len is None:
             raise ValueError("hsm doubles its step up to the longest sequence, so it needs max_len")
         self.step = 2 ** (spec.index % max(1, math.ceil(math.log2(spec.max_len))))
-        self.weights = nn.Parameter(torch.full((3,), 1 / 3))  # of the token, the one before and the one after
+        sides = 1 if spec.causal else 2
+        self.weights = nn.Parameter(
+            torch.full((1 + sides,), 1 / (1 + sides))
+        )  # of the token, the one before, and after
 
     def mix(
         self,
@@ -43,6 +50,7 @@ class HSM(LinearMix):
         del q, k, bias
         if padding is not None:
             v = v.masked_fill(~padding.mask[:, :, None], 0)
-        own, before, after = self.weights.to(v.dtype)
+        own, before, *after = self.weights.to(v.dtype)
         wide = F.pad(v, (0, 0, self.step, self.step))
-        return own * v + before * wide[:, : v.shape[1]] + after * wide[:, 2 * self.step :]
+        mixed = own * v + before * wide[:, : v.shape[1]]
+        return mixed + after[0] * wide[:, 2 * self.step :] if after else mixed

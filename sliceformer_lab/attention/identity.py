@@ -11,6 +11,7 @@ from sliceformer_lab.batch import Padding
 class Identity(LinearMix):
     """Every token keeps its own values, so the model learns without any mixing of tokens."""
 
+    accepts_causal = True
     order_sensitive = False
     complexity = "0"
     source = "control"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from sliceformer_lab.attention.decayed_sum import decayed_sum
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
@@ -14,7 +17,8 @@ class KernelAttention(QueryKeyAttention):
     """Weights phi(q_i) . phi(k_j), divided by their sum over real tokens j. (B, N, dim) -> (B, N, dim).
 
     The cost is linear in N, because phi(k)^T v is summed over the tokens first (Katharopoulos et al. 2020, equation 5).
-    The weights are never computed, so attention dropout has no effect.
+    The weights are never computed, so attention dropout has no effect. A causal layer sums over the tokens up to
+    each; a subclass accepts that if its features read no later token.
     """
 
     order_sensitive = False
@@ -33,5 +37,9 @@ class KernelAttention(QueryKeyAttention):
         phi_q, phi_k = self.features(q, k, padding)
         if padding is not None:
             phi_k = phi_k.masked_fill(~padding.mask[:, None, :, None], 0)
+        if self.spec.causal:
+            v = F.pad(v, (0, 1), value=1)  # the last channel sums the weights
+            sums = decayed_sum(phi_q, phi_k, v, torch.zeros_like(v[:1, ..., 0]))
+            return sums[..., :-1] / self.denominator(sums[..., -1:])
         mixed = phi_q @ (phi_k.mT @ v)
         return mixed / self.denominator(phi_q @ phi_k.sum(dim=2)[..., None])

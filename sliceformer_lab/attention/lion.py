@@ -18,9 +18,10 @@ class Lion(KernelAttention):
     """Weights phi(q_i) . phi(k_j) M_ij, divided by their sum. (B, N, dim) -> (B, N, dim).
 
     `lit`: M = 1 and phi is elu + 1. `decay`: M_ij = lambda^|i - j| with a learned lambda in each head, and phi is
-    silu + 0.5, normalised in each head.
+    silu + 0.5, normalised in each head. A causal layer keeps j <= i.
     """
 
+    accepts_causal = True
     complexity = "N C D"
     decay: nn.Parameter
     source = "LION, arXiv 2502.16249, section 3"
@@ -29,7 +30,7 @@ class Lion(KernelAttention):
     def __init__(self, spec: LayerSpec, *, mask: Literal["lit", "decay"] = "lit") -> None:
         super().__init__(spec)
         self.decays = mask == "decay"
-        self.order_sensitive = spec.rope or self.decays
+        self.order_sensitive = spec.rope or spec.causal or self.decays
         if self.decays:
             self.decay = nn.Parameter(torch.randn(spec.num_heads))  # sigmoid of it is lambda
 
@@ -61,8 +62,9 @@ class Lion(KernelAttention):
             log_decay = log_decay.masked_fill(~real[..., 0], 0)
         v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # the last channel sums the weights
         sums = _from_before(phi_q, phi_k, v, log_decay)
-        sums = sums + _from_before(phi_q.flip(2), phi_k.flip(2), v.flip(2), log_decay.flip(2)).flip(2)
-        sums = sums - (phi_q * phi_k).sum(dim=-1, keepdim=True) * v  # the token itself is in both
+        if not self.spec.causal:
+            sums = sums + _from_before(phi_q.flip(2), phi_k.flip(2), v.flip(2), log_decay.flip(2)).flip(2)
+            sums = sums - (phi_q * phi_k).sum(dim=-1, keepdim=True) * v  # the token itself is in both
         return sums[..., :-1] / self.denominator(sums[..., -1:])
 
 

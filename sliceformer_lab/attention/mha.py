@@ -16,7 +16,8 @@ class MHA(Attention):
     `qk_norm` divides each head's queries and keys by their root mean square, with a learned scale, before rope;
     `gate` multiplies the mixed values by a sigmoid of the layer's input. Both need the layer's own projections.
     `times_tokens` multiplies the weights by the largest number of tokens, as Sliceformer's IMDB code does.
-    A query with bias -inf for all keys attends to the real tokens as if it had no bias.
+    A query with bias -inf for all keys attends to the real tokens as if it had no bias. A causal layer hides later
+    keys.
     Raises ValueError for `qk_norm` or `gate` in a block that does the projections, and for `times_tokens` without
     spec.max_len.
     """
@@ -26,6 +27,7 @@ class MHA(Attention):
 
     needs_qk = True
     accepts_bias = True
+    accepts_causal = True
     order_sensitive = False
     complexity = "N^2 C"
     source = "Vaswani et al. 2017, equation (1); Dehghani et al. 2023, section 2 (qk_norm); Qiu et al. 2025 (gate)"
@@ -34,6 +36,7 @@ class MHA(Attention):
         self, spec: LayerSpec, *, qk_norm: bool = False, gate: bool = False, times_tokens: bool = False
     ) -> None:
         super().__init__(spec)
+        self.order_sensitive = spec.causal
         if (qk_norm or gate) and not spec.project:
             raise ValueError(
                 "qk_norm and gate need mha's own projections, which this block replaces; set both to false"
@@ -89,7 +92,10 @@ class MHA(Attention):
         if q is None or k is None:
             raise ValueError("mha mixes with queries and keys: mix(v, q, k)")
         q, k = self.split_heads(q), self.split_heads(k)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=_key_mask(q, padding, bias), dropout_p=dropout)
+        causal = self.spec.causal
+        mask = _key_mask(q, None if causal else padding, bias, causal)  # padding comes after every real token
+        later = causal and mask is None
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=later)
         return mixed if self.factor is None else mixed * self.factor
 
 
@@ -101,10 +107,15 @@ class _HeadNorm(nn.RMSNorm):
         return F.rms_norm(heads, self.normalized_shape, self.weight.to(x.dtype), self.eps).flatten(-2)
 
 
-def _key_mask(q: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor | None:
-    """A bias to add to the scores (B, H, N, N), or a mask of keys (B, 1, 1, N), or None for all keys."""
+def _key_mask(q: Tensor, padding: Padding | None, bias: Tensor | None, causal: bool) -> Tensor | None:
+    """A bias to add to the scores (B, H, N, N), or a mask of keys (B, 1, 1, N), or None for all keys.
+
+    Only a bias hides later keys from a causal layer here.
+    """
     keys = None if padding is None else padding.mask[:, None, None, :]
     if bias is None:
         return keys
     scores = bias.to(q.dtype).clamp(min=NEVER)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), -torch.inf)
     return scores if keys is None else scores.masked_fill(~keys, -torch.inf)

@@ -13,10 +13,13 @@ from sliceformer_lab.batch import Padding
 class RandomPermutation(LinearMix):
     """Each channel's tokens in a fixed random order, drawn at construction and saved in checkpoints.
 
-    Every token position has a random key. n real tokens are ordered by the first n keys, whatever the padding.
+    Every token position has a random key. n real tokens are ordered by the first n keys, whatever the padding. In a
+    causal layer, each position reads from a fixed random one of all `max_len`, and has zero if that is a later one: no
+    permutation but the identity has only earlier sources.
     Raises ValueError without spec.max_len.
     """
 
+    accepts_causal = True
     complexity = "N log N C"
     source = "control"
     keys: Tensor  # (C, max_len) int32, each row a permutation
@@ -39,7 +42,11 @@ class RandomPermutation(LinearMix):
     ) -> Tensor:
         """(B, N, C) -> (B, N, C), each channel permuted within the real tokens. Raises ValueError for N > max_len."""
         del q, k, bias
-        return v.gather(1, self._sources(v.shape[1], padding).transpose(1, 2).expand_as(v))
+        source = self._sources(v.shape[1], padding).transpose(1, 2)
+        if not self.spec.causal:
+            return v.gather(1, source.expand_as(v))
+        later = source > torch.arange(v.shape[1], device=v.device)[:, None]
+        return v.gather(1, source.masked_fill(later, 0).expand_as(v)).masked_fill(later, 0)
 
     def _sources(self, num_tokens: int, padding: Padding | None) -> Tensor:
         """The token that each position reads from, (B or 1, C, N)."""
@@ -47,6 +54,8 @@ class RandomPermutation(LinearMix):
         if num_tokens > max_len:
             raise ValueError(f"random_permutation was built for at most {max_len} tokens, got {num_tokens}")
         keys = self.keys[None, :, :num_tokens]
+        if self.spec.causal:
+            return keys.long()  # themselves a permutation, and the same for every length
         if padding is not None:
             keys = keys.where(padding.mask[:, None], max_len)  # behind every real token
         return keys.argsort(dim=2)

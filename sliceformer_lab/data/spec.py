@@ -62,6 +62,7 @@ class DataSpec:
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
     parts: tuple[tuple[int, int], ...] = ()  # first part and last part + 1 of each category of shapes
     unordered: bool = False  # tokens come in no meaningful order: points as they were sampled
+    predicts_next: bool = False  # the target of a token is the next one, so no token may see a later one
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
     node_values: tuple[int, ...] = ()  # number of values of each node feature

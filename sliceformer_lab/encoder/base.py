@@ -21,6 +21,7 @@ class EncoderBlock(nn.Module, ABC):
     """
 
     needs_edges: ClassVar[bool] = False  # convolves along the edges of a graph
+    accepts_causal: ClassVar[bool] = False  # mixes tokens by its attention alone
     projects: ClassVar[bool] = False  # the block does the projections, its attention only mixes (spec.project=False)
     place: ClassVar[str] = "any attention"  # the attentions that `accepts` admits, in words
     attention: Attention

@@ -25,8 +25,11 @@ class Block(EncoderBlock):
     """x + attention, then + MLP, normalised before (Xiong et al. 2020) or after each sum. (B, N, C) -> (B, N, C).
 
     The skip connections add the input tokens, never permuted ones. With `residual=rezero_shared` (ReZero, Bachlechner
-    et al. 2020), one number that starts at 0 scales the branches of all blocks.
+    et al. 2020), one number that starts at 0 scales the branches of all blocks. Raises ValueError for batch
+    normalisation in a causal layer, because its statistics are of all tokens.
     """
+
+    accepts_causal = True
 
     def __init__(
         self,
@@ -43,6 +46,8 @@ class Block(EncoderBlock):
         residual: Literal["plain", "rezero_shared"] = "plain",
     ) -> None:
         super().__init__()
+        if spec.causal and norm == "batchnorm":
+            raise ValueError("norm=batchnorm takes statistics of later tokens too; choose norm=layernorm")
         self.norm_first = norm_first
         self.norm1 = build_norm(norm, spec.dim, norm_eps)
         self.attention = attention

@@ -105,15 +105,20 @@ def build_encoder(
     num_prefix: int = 0,
     grid: tuple[int, int] | None = None,
     order: Tensor | None = None,
+    causal: bool = False,
 ) -> Encoder:
     """The encoder of three nodes, checked already or not, for sequences of at most `max_len` tokens.
 
     The first `num_prefix` tokens are not the data's own (CLS, graph token). The others lie on the `grid` of an image,
     if there is one, in the `order` (N,) of its patches. Checked attention nodes are one per layer.
-    Raises ConfigError if options do not fit their signatures, each other, or the length.
+    In a `causal` encoder no token receives anything from a later one.
+    Raises ConfigError if options do not fit their signatures, each other, or the length, and for an attention or block
+    that looks ahead in a causal encoder.
     """
     options: EncoderOptions = check_node(encoder, "encoder").build()
     checked_block = check_node(block, "block")
+    if causal and not checked_block.target.accepts_causal:
+        raise ConfigError(f"block: {checked_block.target.__name__} reads later tokens; choose block=transformer")
     try:
         spec = LayerSpec(
             dim=options.dim,
@@ -125,6 +130,7 @@ def build_encoder(
             grid=grid,
             token_order=None if order is None else tuple(order.tolist()),
             rope=options.position == "rope",
+            causal=causal,
             attention_dropout=options.attention_dropout,
             value_bias=options.value_bias,
             out_bias=options.out_bias,

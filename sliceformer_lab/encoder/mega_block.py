@@ -28,6 +28,7 @@ class MegaBlock(Block):
     Source: MEGA (Ma et al. 2023), section 3; MEGA+CSP is that of the CSP paper's table 4.
     """
 
+    accepts_causal = False  # its moving average runs in both directions
     projects = True
     place = "attentions that take ready values, queries and keys"
 

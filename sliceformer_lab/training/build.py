@@ -92,6 +92,8 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool)
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
         needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
+    if data.predicts_next:
+        needs.append((f"{data.name} predicts each token from those before it", lambda kind: kind.accepts_causal))
     if model.encoder.options["position"] == "rope":
         needs.append(("encoder.position=rope rotates queries and keys", lambda kind: kind.needs_qk))
     for reason, fits in needs:

@@ -35,7 +35,7 @@ class TaskModule(LightningModule, ABC):
 
     monitor: str  # the metric that selects the best epoch
     monitor_mode: str  # "max" or "min"
-    goal: Literal["classes", "labels", "numbers"] | None = None  # one prediction per sample; None: others
+    goal: Literal["classes", "labels", "numbers", "next tokens"] | None = None  # what it predicts; None: others
     data_spec: DataSpec
     encoder: Encoder
     optim: OptimOptions

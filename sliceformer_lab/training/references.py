@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sliceformer_lab.data.sequences.characters import TextWindows
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.measures import simple_models
+from sliceformer_lab.measures.ngram import ngram_bits
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
@@ -27,6 +29,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 MOST = 10_000  # examples of a split that a simple model sees
 LEAST_SECONDS = 3.0  # below this, starting Python takes most of the time
 SHARE = 0.1  # of the run's time
+LONGEST_NGRAM = 7  # tokens
 CONSTANTS = {"classes": "commonest class", "labels": "label frequencies", "numbers": "training mean"}
 APART = (
     "batch_size",
@@ -51,12 +54,14 @@ def references(
 
     Together they take at most a tenth of the run's time, the strongest first; a model that takes longer is stopped.
     Results are kept in `paths.data`, once per data, split and kind of target. A model that fails has a row with the
-    reason.
+    reason. Next tokens have n-grams as references.
 
     Raises InterruptedRunError at a signal.
     """
     if task.goal is None or not predictions:
         return []
+    if task.goal == "next tokens":
+        return _ngrams(data, task, predictions)
     folder = Path(config["paths"]["data"]) / "references"
     train = np.arange(min(MOST, len(data.splits["train"])))
     targets = data.splits["train"].targets_at(train.tolist())
@@ -83,6 +88,38 @@ def references(
                 write_json(file, row)
         rows.append(row)
     return [_constant(task, targets, predictions), *reversed(rows)]
+
+
+def _ngrams(data: DataModule, task: TaskModule, predictions: Predictions) -> list[Row]:
+    """Rows of the tokens' frequencies, of bigrams, and of the n-grams with the best validation score."""
+    train = data.splits["train"]
+    if not isinstance(train, TextWindows):
+        return []
+    started = time.monotonic()
+    bits: dict[str, list[Tensor]] = {}
+    for split, parts in predictions.items():
+        batch = data.splits[split].batch(parts["ids"][:MOST].tolist())  # type: ignore[index]
+        windows = torch.cat([batch.inputs[:, :1], batch.target], dim=1).numpy()
+        found = ngram_bits(train.seen, windows, task.data_spec.vocab_size, LONGEST_NGRAM)
+        bits[split] = [torch.from_numpy(each) for each in found]
+    seconds = round(time.monotonic() - started, 2)
+    means = [float(each.mean()) for each in bits.get("val", bits["test"])]
+    best = means.index(min(means))
+    names = {0: "token frequencies", 1: "bigrams", best: f"n-grams of {best + 1} tokens"}
+    return [
+        {
+            "name": name,
+            "metrics": {
+                key: value
+                for split, each in bits.items()
+                for key, value in _scores(task, split, each[place], predictions[split]["targets"][:MOST]).items()
+            },
+            "seconds": seconds,
+            "num_train": len(train.seen),
+        }
+        for place, name in names.items()
+        if place < len(means)
+    ]
 
 
 def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[Row]) -> list[str]:

@@ -10,7 +10,18 @@ import torch
 from support.fake_gpu import FakeGPU
 
 from sliceformer_lab.attention import Attention, build_layer
-from sliceformer_lab.attention.contract import CHECKS, MAX_LEN, Factory, broken_rule, make_spec, padded, tokens
+from sliceformer_lab.attention.contract import (
+    CHECKS,
+    MAX_LEN,
+    Factory,
+    broken_rule,
+    check_gradients_reach_everything,
+    check_implied_map_gives_the_mix,
+    check_padding_changes_nothing,
+    make_spec,
+    padded,
+    tokens,
+)
 from sliceformer_lab.config.compose import load_option, option_names
 
 NAMES = option_names("attention")
@@ -67,3 +78,13 @@ def test_a_fake_gpu_finds_a_tensor_that_stayed_on_the_cpu() -> None:
     layer.mix = lambda v, *_, **__: v + torch.ones(8)  # type: ignore[method-assign,assignment]
     with pytest.raises(Exception, match="two different devices"):
         run_on_fake_gpu(layer)
+
+
+CAUSAL = ("mha", "depthwise_conv", "hsm", "linear", "lion_selective", "random_permutation")  # what causal=true changes
+OTHERWISE = (check_padding_changes_nothing, check_gradients_reach_everything, check_implied_map_gives_the_mix)
+
+
+@pytest.mark.parametrize("check", OTHERWISE, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_layer_keeps_the_contract(name: str, check: Callable[[Factory], None]) -> None:
+    check(lambda spec: build_layer(load_option("attention", name), replace(spec, causal=True)))

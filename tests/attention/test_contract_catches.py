@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,6 +107,37 @@ class WorksAroundMix(Sound):
         return super().forward(x, padding, bias) * x.sigmoid()
 
 
+class LooksAheadUnnoticed(Sound):
+    """Sees the mean of all tokens in a causal layer too."""
+
+    accepts_causal = True
+
+
+class LooksAheadByGradient(Sound):
+    """Takes all values from earlier tokens, and a gradient from all."""
+
+    accepts_causal = True
+
+    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return v + v.mean(1, keepdim=True) - v.mean(1, keepdim=True).detach()
+
+
+class BuildsAnyway(Sound):
+    """Does not refuse a causal layer."""
+
+    def __init__(self, spec: LayerSpec) -> None:
+        super().__init__(replace(spec, causal=False))
+
+
+class CountsLaterTokens(Sound):
+    """Divides by the number of tokens."""
+
+    accepts_causal = True
+
+    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return v / v.shape[1]
+
+
 class WrongMap(Sound):
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         return torch.eye(x.shape[1]).expand(len(x), self.spec.num_heads, -1, -1)
@@ -165,6 +197,10 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_bias_is_used_iff_accepted, SeesBiasOfPadding),  # NaN where a row of the bias is -inf
     (checks.check_bias_is_used_iff_accepted, SilentBias),
     (checks.check_checkpoint_holds_everything, DrawsAnew),
+    (checks.check_causal_layer_reads_no_later_token, LooksAheadUnnoticed),
+    (checks.check_causal_layer_reads_no_later_token, LooksAheadByGradient),
+    (checks.check_causal_layer_reads_no_later_token, CountsLaterTokens),
+    (checks.check_causal_layer_reads_no_later_token, BuildsAnyway),
     (checks.check_out_is_called_once, CallsOutTwice),
     (checks.check_mix_is_all_there_is_without_projections, WorksAroundMix),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v.roll(1, dims=1))),

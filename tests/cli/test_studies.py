@@ -45,6 +45,7 @@ TASKS = option_names("task")
 OWN = {  # the user's own data, whose sizes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
+    "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, predicts_next=True),
     "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
     "molecule_csv": DataSpec(
         name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3
@@ -52,7 +53,15 @@ OWN = {  # the user's own data, whose sizes are read from disk
 }
 NUM_TOKENS = {
     **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
-    **{"tiny_imagenet": 49, "imagenet1k": 49, "imdb": 128, "text_csv": 128, "lra_listops": 129, "lra_text": 256},
+    **{
+        "text_lm": 128,
+        "tiny_imagenet": 49,
+        "imagenet1k": 49,
+        "imdb": 128,
+        "text_csv": 128,
+        "lra_listops": 129,
+        "lra_text": 256,
+    },
     **{"lra_retrieval": 256, "lra_image": 1025, "lra_pathfinder": 1024, "lra_pathx": 2048},
     **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
     **{"probe_count": 8, "probe_recall": 16, "probe_back": 16, "probe_rank": 8, "probe_select": 16, "probe_hist": 8},

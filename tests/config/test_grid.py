@@ -34,7 +34,12 @@ def task_nodes(task: str) -> dict[str, Any]:
 def can_take(name: str, data: DataSpec, *, bias: bool) -> bool:
     """Whether all layers of an attention accept the padding of the data, and a bias if there is one."""
     layers = [layer.target for layer in attention_nodes(load_option("attention", name))]
-    return all((layer.accepts_padding or not data.ragged) and (layer.accepts_bias or not bias) for layer in layers)
+    return all(
+        (layer.accepts_padding or not data.ragged)
+        and (layer.accepts_bias or not bias)
+        and (layer.accepts_causal or not data.predicts_next)
+        for layer in layers
+    )
 
 
 # one task of each kind of data and head; the others differ from them in their data only

@@ -103,6 +103,14 @@ def aclimdb(root: Path) -> None:
             (root / "aclImdb" / part / label / f"{i}_{9 if label == 'pos' else 2}.txt").write_text(text, "utf-8")
 
 
+def book(root: Path) -> Path:
+    """A text of 1,400 characters."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / "book.txt"
+    path.write_text("".join(f"Line {i} of a naïve book,\nnot a long one.\n" for i in range(35)), encoding="utf-8")
+    return path
+
+
 def texts(root: Path, separator: str = ",") -> Path:
     """A table of 60 texts of three classes, as a spreadsheet saves it."""
     root.mkdir(parents=True, exist_ok=True)

@@ -46,6 +46,7 @@ SMALL = {
     "peptides_func": Small(official_graphs.peptides, {"processes": 1}),
     "peptides_struct": Small(official_graphs.peptides, {"processes": 1}),
     **{f"probe_{name}": Small(None, {"level": "easy"}) for name in PROBES},
+    "text_lm": Small(official_files.book, {"file": "book.txt", "max_len": 16}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}

@@ -1,0 +1,90 @@
+"""Next-token prediction with an encoder whose tokens see no later one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import MetricCollection
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.config.option_types import Fraction, Positive
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.embed import TokenEmbedding
+from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.linear_init import initialise_head
+from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.metrics import MeanBits
+
+
+class LanguageModel(Task):
+    """A causal encoder of any attention that can be causal. Ids (B, N) -> logits (B, N, V) of each next token.
+
+    Predictions are saved as the bits of each token, -log2 of its probability, (n, N).
+    """
+
+    monitor = "bits_per_token"
+    monitor_mode = "min"
+    goal = "next tokens"
+    kept_type: ClassVar[torch.dtype] = torch.float32
+
+    def __init__(
+        self,
+        model: ModelNodes | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        embed_std: Positive = 0.02,
+        label_smoothing: Fraction = 0.0,
+    ) -> None:
+        super().__init__(model, data)
+        self.keep_options(embed_std=embed_std, label_smoothing=label_smoothing)
+        spec, nodes = self.data_spec, self.nodes
+        if spec.max_len is None or not spec.predicts_next:
+            raise ValueError(f"{spec.name} has no next tokens to predict; choose another task for it")
+        self.max_len = spec.max_len
+        dim = int(nodes.encoder.options["dim"])
+        self.embedding = TokenEmbedding(spec.vocab_size, 0, dim, std=embed_std, padded=False)
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.max_len, causal=True)
+        self.head = nn.Linear(dim, spec.num_classes)
+        initialise_head(self.head, self.encoder.options)
+        self.label_smoothing = label_smoothing
+
+    def num_tokens(self) -> int:
+        """The tokens of a window."""
+        return self.max_len
+
+    def build_metrics(self) -> MetricCollection:
+        """Bits per token, and perplexity, which is 2 to their power."""
+        return MetricCollection({"bits_per_token": MeanBits(), "perplexity": MeanBits(power=True)})
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Ids (B, N) -> logits (B, N, V)."""
+        return self.head(self.encoder(self.embedding(batch.inputs), batch.padding))
+
+    def kept(self, output: Tensor, batch: Batch) -> Tensor:
+        """The bits of each target (B, N)."""
+        nats = functional.cross_entropy(output.float().transpose(1, 2), batch.target, reduction="none")
+        return nats / math.log(2)
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy over all tokens, with label smoothing."""
+        return functional.cross_entropy(output.transpose(1, 2), target, label_smoothing=self.label_smoothing)
+
+    def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy without smoothing, in nats."""
+        return functional.cross_entropy(output.transpose(1, 2), target)
+
+    def chance(self, targets: Tensor) -> float:
+        """Bits per token of the frequencies of the targets themselves, which no constant prediction surpasses."""
+        share = targets.flatten().bincount().double() / targets.numel()
+        return float(-torch.special.xlogy(share, share).sum() / math.log(2))
+
+    def example(self) -> Batch:
+        """One window, to count costs with."""
+        ids = torch.zeros(1, self.max_len, dtype=torch.long, device=self.device)
+        return Batch(ids, ids, ids[:, 0])

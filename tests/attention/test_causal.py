@@ -1,0 +1,121 @@
+"""Causal layers: csp_causal against its definition, and encoders in which no token sees a later one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.attention.csp_causal import CausalCSP
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.encoder.factory import Encoder, build_encoder
+
+TOKENS = 11
+
+
+def causal_csp(**options: object) -> CausalCSP:
+    spec = LayerSpec(dim=6, num_heads=1, max_len=TOKENS, causal=True, index=1, depth=2)
+    layer = build_layer(load_option("attention", "csp_causal") | options, spec)
+    assert isinstance(layer, CausalCSP)
+    return layer
+
+
+def value_at(column: list[float], token: int) -> float:
+    return column[token] if 0 <= token < len(column) else 0.0
+
+
+def block_value(column: list[float], step: int, size: int, i: int) -> float:
+    start = i // size * size
+    return sorted(value_at(column, slot - step) for slot in range(start, start + size))[i - start]
+
+
+def sliding_value(column: list[float], step: int, size: int, i: int, rank: int) -> float:
+    window = (slot - step if slot >= 0 else -1 for slot in range(i - size + 1, i + 1))
+    return sorted(value_at(column, token) for token in window)[rank]
+
+
+@pytest.mark.parametrize("shift", ["unit", "linear_paper", "power_paper"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("window", ["block", "sliding"])
+def test_csp_causal_is_its_definition(window: str, size: int, shift: str) -> None:
+    layer = causal_csp(window=window, group_size=size, shift=shift)
+    v = torch.randn(2, TOKENS, 6, generator=torch.Generator().manual_seed(0))
+    out = layer.mix(v)
+    for b, c in ((0, 0), (0, 3), (1, 2), (1, 5)):
+        column, step = v[b, :, c].tolist(), int(layer.steps[c])
+        for i in range(TOKENS):
+            if window == "block":
+                expected = block_value(column, step, size, i)
+            else:
+                expected = sliding_value(column, step, size, i, c % size)
+            assert float(out[b, i, c]) == pytest.approx(expected), (b, c, i)
+
+
+@pytest.mark.parametrize("window", ["block", "sliding"])
+def test_source_index_names_the_token_of_every_value(window: str) -> None:
+    layer, v = causal_csp(window=window, group_size=3), torch.randn(2, TOKENS, 6)
+    source = layer.source_index(v, None)
+    assert_close(layer.mix(v), v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0), rtol=0, atol=0)
+    assert (source <= torch.arange(TOKENS)[:, None]).all()
+
+
+def test_block_windows_use_each_token_at_most_once_in_a_channel() -> None:
+    layer, v = causal_csp(group_size=3), torch.randn(1, TOKENS, 6)
+    for column in layer.source_index(v, None)[0].T.tolist():
+        used = [token for token in column if token >= 0]
+        assert len(used) == len(set(used))
+
+
+def test_no_step_is_shorter_than_a_sorted_window_allows() -> None:
+    assert int(causal_csp(group_size=4, shift="unit").steps.min()) == 3
+    assert int(causal_csp(group_size=4, shift="unit", window="sliding").steps.min()) == 0
+
+
+def encoder(attention: str, block: str = "transformer", **options: object) -> Encoder:
+    torch.manual_seed(0)
+    nodes = (load_option("encoder", "tiny") | options, load_option("block", block), load_option("attention", attention))
+    return build_encoder(*nodes, TOKENS, causal=True).eval()
+
+
+@pytest.mark.parametrize("position", ["learned", "rope"])
+@pytest.mark.parametrize("attention", ["mha", "linear"])
+def test_no_token_of_an_encoder_depends_on_a_later_one(attention: str, position: str) -> None:
+    check_encoder(encoder(attention, position=position))
+
+
+@pytest.mark.parametrize("attention", ["csp_causal", "csp_causal_sliding", "random_permutation", "depthwise_conv"])
+def test_no_token_of_an_encoder_without_queries_depends_on_a_later_one(attention: str) -> None:
+    check_encoder(encoder(attention))
+
+
+def check_encoder(model: Callable[[Tensor], Tensor]) -> None:
+    x = torch.randn(2, TOKENS, 64 if not isinstance(model, Encoder) else model.options.dim, requires_grad=True)
+    out = model(x)
+    for last in (0, 4, TOKENS - 2):
+        changed = x.detach().clone()
+        changed[:, last + 1 :] = torch.randn_like(changed[:, last + 1 :])
+        assert_close(model(changed)[:, : last + 1], out[:, : last + 1])
+        (gradient,) = torch.autograd.grad(out[:, last].square().sum(), x, retain_graph=True)
+        assert gradient[:, : last + 1].any() and not gradient[:, last + 1 :].any()
+
+
+@pytest.mark.parametrize("attention", ["csp", "sliceformer", "mean", "performer"])
+def test_an_attention_that_looks_ahead_is_refused_in_a_causal_encoder(attention: str) -> None:
+    with pytest.raises(ConfigError, match=r"^attention: \w+ reads later tokens, [^\n]*; choose mha or csp_causal$"):
+        encoder(attention)
+
+
+def test_a_block_that_looks_ahead_is_refused_in_a_causal_encoder() -> None:
+    with pytest.raises(ConfigError, match=r"^block: MegaBlock reads later tokens; choose block=transformer$"):
+        encoder("mha", block="mega")
+
+
+def test_batch_normalisation_is_refused_in_a_causal_encoder() -> None:
+    block = load_option("block", "transformer") | {"norm": "batchnorm"}
+    with pytest.raises(ConfigError, match=r"^block: norm=batchnorm takes statistics of later tokens too"):
+        build_encoder(load_option("encoder", "tiny"), block, load_option("attention", "mha"), TOKENS, causal=True)
