@@ -13,10 +13,10 @@ from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, tried_rates
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.job_state import refuse, state_of
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
@@ -79,8 +79,8 @@ class MapRuns:
         self._planned |= {job.name: job for job in jobs}
         if left := [job for job in jobs if not state_of(self._folder / job.name).is_final]:
             ends = run_jobs(self._folder, list(self._planned.values()), left, self._launcher, self._modules)
-            if stopped := [name for name, state in ends.items() if not state.is_final]:
-                raise InterruptedRunError(f"{stopped[0]} was stopped twice; the same command goes on", 15)
+            for name in [name for name, state in ends.items() if not state.is_final]:
+                refuse(self._folder / name, LabError("its process died twice"))
 
 
 def _write_plan(folder: Path, options: MapOptions) -> None:
