@@ -23,7 +23,7 @@ def draw_map(found: Map, path: Path) -> None:
     """Draw a cell for each attention and probe: mean score, and the steps to .99 below it; the floors at the bottom."""
     options = found.options
     names = [*options.attentions, BAG, CHANCE]
-    width, height = 2.6 + 1.0 * len(options.probes), 1.6 + 0.55 * len(names)
+    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + 0.55 * len(names)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     for column, probe in enumerate(options.probes):
@@ -45,7 +45,9 @@ def draw_map(found: Map, path: Path) -> None:
     scale = ScalarMappable(Normalize(0, 1), SHADES)
     figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.8)
     seeds = "one seed" if options.seeds == 1 else f"mean over {options.seeds} seeds"
-    axes.set_xlabel(f"test accuracy, {seeds}; small: steps to .99; hatched: cannot run; white: not run yet")
+    axes.set_xlabel(
+        f"test accuracy, {seeds} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
+    )
     save_figure(figure, path)
 
 
@@ -70,7 +72,8 @@ def _draw_result(axes: Axes, column: int, row: int, result: Result) -> None:
         box = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor="white", edgecolor="0.75", hatch=hatch)
         axes.add_patch(box)
         return
-    _draw_cell(axes, column, row, result.share, shown(result.mean), steps_shown(result))
+    star = "*" if len(result.scores) < result.cell.options.seeds else ""
+    _draw_cell(axes, column, row, result.share, shown(result.mean) + star, steps_shown(result))
 
 
 def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, below: str) -> None:

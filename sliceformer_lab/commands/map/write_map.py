@@ -94,13 +94,19 @@ def markdown(found: Map) -> str:
 
 def protocol(options: MapOptions) -> list[str]:
     """What was done, as sentences."""
-    seeds = options.reporting_seeds
+    first, *others = options.reporting_seeds
+    seeds = f"seeds {first} to {others[-1]}" if others else f"seed {first}"
+    rates = (
+        f"rates {', '.join(f'{rate:g}' for rate in options.rates)} are"
+        if options.rates[1:]
+        else f"rate {options.rates[0]:g} is"
+    )
     edge = f" {options.edge_rate:g} follows if {max(options.rates):g} was the best." if options.edge_rate else ""
     spread = "One seed shows no spread. " if options.seeds == 1 else "Brackets: lowest and highest seed. "
     return [
-        f"The learning rates {', '.join(f'{rate:g}' for rate in options.rates)} are tried in this order with seed "
+        f"The learning {rates} tried in this order with seed "
         f"{options.seed}, scored on validation, until one reaches {SOLVED:g}.{edge} The best one is trained again with "
-        f"the seeds {seeds.start} to {seeds.stop - 1} and scored on the test set once. All cells follow this rule; one "
+        f"{seeds} and scored on the test set once. All cells follow this rule; one "
         "that is solved early has fewer trials, and its steps are those of the first rate that solves it, not of the "
         "fastest.",
         f"{spread}Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "
