@@ -21,6 +21,7 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
     "check",
     "export",
     "tune",
+    "map",
     "wandb",
 )
 

@@ -27,6 +27,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("tune_folder", tune_folder, replace=True)
+    OmegaConf.register_new_resolver("map_folder", map_folder, replace=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
     OmegaConf.register_new_resolver("task_folder", _task_folder, replace=True)
     register_choices()
@@ -101,6 +102,12 @@ def tune_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
     return str(Path(outputs).expanduser() / "tune" / f"{name}-{digest(repr([sorted(apart), *map(str, options)]))}")
+
+
+def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
+    """<outputs>/map/<digest>: the same folder for the same options, so that a map goes on and grows."""
+    apart = [word for word in words if not word.startswith("paths.")]
+    return str(Path(outputs).expanduser() / "map" / digest(repr([sorted(apart), *map(str, options)])))
 
 
 def is_slurm_job() -> bool:

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.cli.run_jobs import run_jobs
 from sliceformer_lab.commands.tune.medians import median_curve
-from sliceformer_lab.commands.tune.run_jobs import run_jobs
 from sliceformer_lab.commands.tune.search_space import MOST_GROWTHS, Batch, Edge, Space, edges, first_space, grow, parts
 from sliceformer_lab.commands.tune.subjects import Goal, Subject, goal, subjects
 from sliceformer_lab.commands.tune.trials import Trial, Trials, open_journal

@@ -1,4 +1,4 @@
-"""Runs the jobs of a search as a sweep, until each of them has ended."""
+"""Runs jobs that a command plans as a sweep, until each of them has ended."""
 
 from __future__ import annotations
 

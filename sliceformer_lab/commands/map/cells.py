@@ -1,0 +1,120 @@
+"""The cells of a map: one attention on one probe, its jobs, and how its learning rate is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.compose import compose_job
+from sliceformer_lab.config.explain import explain
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.sweep import PlannedJob
+
+SOLVED = 0.99  # of validation; equals optim.stop_at of conf/optim/probe.yaml
+OF_RUNS = ("pictures=false", "reference=null")
+OF_TUNING = "score_test=false"
+WORDS_OF_PROBE = {
+    "back_far": ("task=probe_back", "data.max_len=128", "data.distance=37", "data.batch_size=16"),
+}
+WORDS_OF_ATTENTION = {"samsa": ("attention.sample_size=8",)}  # its 128 samples would be all tokens
+
+Values = Mapping[float, float | None]  # learning rate -> validation score, None if the run failed
+
+
+@dataclass(frozen=True)
+class Floors:
+    """What a probe gives without the asked ability."""
+
+    chance: float  # the best from the asked token and its position
+    bag_level: float | None  # the best from the set of symbols without their arrangement; None: not defined
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One attention on one probe."""
+
+    attention: str
+    probe: str
+    options: MapOptions
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The overrides of all its runs, without seed and learning rate. Those of the user come last, so they win."""
+        probe = WORDS_OF_PROBE.get(self.probe, (f"task=probe_{self.probe}",))
+        own = (f"attention={self.attention}", *WORDS_OF_ATTENTION.get(self.attention, ()))
+        return (*probe, *own, *OF_RUNS, *self.options.words)
+
+    def tuning(self, rate: float) -> PlannedJob:
+        """The job that tries a learning rate; it does not score the test set."""
+        words = (*self.words, OF_TUNING, f"seed={self.options.seed}", f"optim.lr={rate:g}")
+        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}", words)
+
+    def reporting(self, rate: float, seed: int) -> PlannedJob:
+        """The job that scores the chosen learning rate with another seed."""
+        words = (*self.words, f"seed={seed}", f"optim.lr={rate:g}")
+        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-seed{seed}", words)
+
+    def checked(self) -> tuple[Mapping[str, Any], Floors]:
+        """Its composed configuration and the floors of its probe. Raises LabError if the two do not fit together."""
+        from sliceformer_lab.training.build import build_data, build_task
+
+        words = [*self.words, f"seed={self.options.seed}"]
+        try:
+            config = compose_job(words)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, words)) from error
+        check_config(config)
+        spec = build_data(config).spec
+        try:
+            build_task(config, spec)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return config, Floors(float(spec.chance or 0.0), spec.bag_level)
+
+
+def next_rate(tried: Values, rates: Sequence[float], edge_rate: float | None) -> float | None:
+    """The learning rate to try next; None if the choice can be made.
+
+    No further rate is tried once one has solved the probe. All cells follow this rule with one list.
+    """
+    if any(value is not None and value >= SOLVED for value in tried.values()):
+        return None
+    if left := [rate for rate in rates if rate not in tried]:
+        return left[0]
+    is_open = edge_rate is not None and edge_rate not in tried
+    return edge_rate if is_open and best_rate(tried) == max(rates) else None
+
+
+def best_rate(tried: Values) -> float | None:
+    """The learning rate with the highest score, of equal ones the first; None if all runs failed."""
+    finished = {rate: value for rate, value in tried.items() if value is not None}
+    return max(finished, key=lambda rate: finished[rate], default=None)
+
+
+def checked_cells(
+    options: MapOptions,
+) -> tuple[list[Cell], dict[Cell, str], dict[str, Floors], list[Mapping[str, Any]]]:
+    """All cells, the reasons of those that stay empty, the floors of each probe, and the configurations of the others.
+
+    Raises LabError if no cell can be filled.
+    """
+    cells = [Cell(attention, probe, options) for probe in options.probes for attention in options.attentions]
+    empty: dict[Cell, str] = {}
+    floors: dict[str, Floors] = {}
+    configs = []
+    for cell in cells:
+        try:
+            config, floors[cell.probe] = cell.checked()
+            configs.append(config)
+        except LabError as error:
+            empty[cell] = " ".join(str(error).split())
+    if not configs:
+        raise ConfigError(f"no cell of this map can be filled, the first because of: {next(iter(empty.values()))}")
+    return cells, empty, floors, configs

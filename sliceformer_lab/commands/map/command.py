@@ -1,0 +1,64 @@
+"""The command `map`. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.jobs import command_options, resolved
+from sliceformer_lab.cli.passed_words import with_passed_words
+from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.config.compose import no_such_option, option_names
+from sliceformer_lab.config.schema import ConfigError, check_node
+
+FILES = {
+    "report/map.png": "attentions by probes: mean test score, and the steps to .99",
+    "report/map.md, map.jsonl": "the table, a sentence for each attention, and every run; a line for each cell",
+    "runs/*": "the run folders",
+}
+REFUSED = {
+    "task": "the probes are the tasks; choose among them by probe=",
+    "recipe": "the probes have a recipe of their own; leave it out",
+    "study": "a map is a sweep of its own; leave it out",
+    "resume": "each run is new; leave it out",
+    "mode": "each run is new; leave it out",
+    "score_test": "runs that choose a rate never score the test set, reporting runs always; leave it out",
+    "optim.lr": "the map chooses it; give rates=[...]",
+    "optim.stop_at": "the map counts the steps to .99; leave it out",
+}
+
+
+def sorted_words(words: Sequence[str]) -> list[str]:
+    """The words as options of conf/map.yaml: those that it does not have are put into `words`. Raises ConfigError."""
+    return with_passed_words(words, COMMAND.word, {"attention": "attentions", "probe": "probes"}, REFUSED)
+
+
+def job(cfg: DictConfig, folder: Path) -> None:
+    """Validate the options, train what is left of the map, and draw it. Raises LabError."""
+    del folder  # it is the option of this name
+    options = command_options(cfg, MapOptions, COMMAND.config_name, except_node="launcher")
+    known = option_names("attention")
+    if unknown := [name for name in options.attentions if name not in known]:
+        raise ConfigError(no_such_option("attention", unknown[0], known))
+    from sliceformer_lab.commands.map.map_runs import run
+
+    node = {key: value for key, value in resolved(cfg)["launcher"].items() if value is not None}
+    run(options, check_node(node, "launcher").build())
+
+
+COMMAND = Command(
+    word="map",
+    summary="Train attentions on all probes and draw what each can do: attentions by probes.",
+    arguments="[KEY=VALUE ...]",
+    examples={
+        "attention=mha,csp,sliceformer,identity": "all probes, learning rate chosen for each cell, three new seeds",
+        "attention=mha,samsa probe=recall,back seeds=10 launcher.jobs=8": "two probes, ten seeds, eight runs at once",
+        "attention=mha,identity data.level=easy": "small probes, to see that everything works",
+    },
+    sections=lambda: {"Written to FOLDER": FILES},
+    job=job,
+    own_words=sorted_words,
+)

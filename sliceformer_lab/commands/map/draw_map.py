@@ -1,0 +1,86 @@
+"""The picture of a map: attentions by probes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from sliceformer_lab.commands.map.map_results import Map, Result
+from sliceformer_lab.measures.plots import save_figure
+
+SHADES = mpl.colormaps["YlGnBu"]
+DARK = 0.6  # from this share on, white text is easier to read
+BAG, CHANCE = "bag level", "chance"
+
+
+def draw_map(found: Map, path: Path) -> None:
+    """Draw a cell for each attention and probe: mean score, and the steps to .99 below it; the floors at the bottom."""
+    options = found.options
+    names = [*options.attentions, BAG, CHANCE]
+    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + 0.55 * len(names)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    for column, probe in enumerate(options.probes):
+        for row, attention in enumerate(options.attentions):
+            _draw_result(axes, column, row, found.results[attention, probe])
+        floors, below = found.floors.get(probe), len(options.attentions) + 0.2
+        bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
+        share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
+        _draw_cell(axes, column, below, share, shown(bag), "")
+        _draw_cell(axes, column, below + 1, None if chance is None else 0.0, shown(chance), "")
+    axes.set_xlim(-0.5, len(options.probes) - 0.5)
+    axes.set_ylim(len(names) - 0.3, -0.5)
+    axes.set_xticks(range(len(options.probes)), options.probes)
+    axes.set_yticks([*range(len(options.attentions)), *(len(options.attentions) + i + 0.2 for i in range(2))], names)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    scale = ScalarMappable(Normalize(0, 1), SHADES)
+    figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.8)
+    seeds = "one seed" if options.seeds == 1 else f"mean over {options.seeds} seeds"
+    axes.set_xlabel(
+        f"test accuracy, {seeds} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
+    )
+    save_figure(figure, path)
+
+
+def shown(score: float | None) -> str:
+    """A score in three digits: .107, 1.00, – if there is none."""
+    if score is None:
+        return "–"
+    return "1.00" if score >= 0.9995 else f"{score:.3f}".removeprefix("0")
+
+
+def steps_shown(result: Result) -> str:
+    """The steps to .99, or how many seeds reached it if only some did."""
+    reached = [run for run in result.reporting if run.value is not None and run.steps is not None]
+    if result.steps is not None:
+        return f"{result.steps:g}"
+    return f"{len(reached)} of {len(result.scores)}" if reached else ""
+
+
+def _draw_result(axes: Axes, column: int, row: int, result: Result) -> None:
+    if result.mean is None:
+        hatch = "///" if result.reason is not None else None
+        box = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor="white", edgecolor="0.75", hatch=hatch)
+        axes.add_patch(box)
+        return
+    star = "*" if len(result.scores) < result.cell.options.seeds else ""
+    _draw_cell(axes, column, row, result.share, shown(result.mean) + star, steps_shown(result))
+
+
+def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, below: str) -> None:
+    level = min(1.0, max(0.0, share or 0.0))
+    face = "white" if share is None else SHADES(level)
+    axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor=face, edgecolor="0.75", linewidth=0.5))
+    colour = "white" if level > DARK else "black"
+    axes.text(column, row - (0.1 if below else 0), number, ha="center", va="center", color=colour, fontsize=10)
+    if below:
+        axes.text(column, row + 0.24, below, ha="center", va="center", color=colour, fontsize=7)

@@ -1,0 +1,126 @@
+"""What the run folders of a map say about each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from sliceformer_lab.commands.map.cells import Cell, Floors, best_rate, next_rate
+from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.sweep import PlannedJob
+
+SCORE, STEPS, SECONDS = "test/accuracy", "steps_to_stop_at", "processor_seconds"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One ended run of a cell."""
+
+    rate: float
+    seed: int
+    status: str  # ok | failed | diverged
+    value: float | None  # validation score of a tuning run, test score of a reporting run
+    steps: int | None  # to .99 of validation; None: not reached
+    seconds: float | None  # of the processor
+    commit: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of a cell."""
+
+    cell: Cell
+    reason: str | None  # why it stays empty; None: it is filled, or will be
+    tuning: tuple[Run, ...]
+    rate: float | None  # that was chosen; None: not yet
+    reporting: tuple[Run, ...]
+    floors: Floors | None
+
+    @property
+    def scores(self) -> list[float]:
+        """The test score of each reporting seed that has ended."""
+        return [run.value for run in self.reporting if run.value is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean test score; None: no reporting run has ended."""
+        return fmean(self.scores) if self.scores else None
+
+    @property
+    def steps(self) -> float | None:
+        """Median of the steps to .99; None unless every reporting run that has ended reached it."""
+        found = [run.steps for run in self.reporting if run.value is not None]
+        reached = [steps for steps in found if steps is not None]
+        return median(reached) if reached and len(reached) == len(found) else None
+
+    @property
+    def share(self) -> float | None:
+        """(score - chance) / (1 - chance)."""
+        if self.mean is None or self.floors is None:
+            return None
+        return (self.mean - self.floors.chance) / (1 - self.floors.chance)
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map, finished or not, as its folder shows it."""
+
+    folder: Path  # of the runs
+    options: MapOptions
+    cells: tuple[Cell, ...]
+    empty: Mapping[Cell, str]
+    floors: Mapping[str, Floors]
+
+    @cached_property
+    def results(self) -> dict[tuple[str, str], Result]:
+        """The result of each cell, by attention and probe."""
+        return {(cell.attention, cell.probe): self._result(cell) for cell in self.cells}
+
+    def _result(self, cell: Cell) -> Result:
+        floors, reason, options = self.floors.get(cell.probe), self.empty.get(cell), self.options
+        if reason is not None:
+            return Result(cell, reason, (), None, (), floors)
+        tuning = _tuning_runs(self.folder, cell)
+        tried = {run.rate: run.value for run in tuning}
+        is_chosen = next_rate(tried, options.rates, options.edge_rate) is None
+        rate = best_rate(tried) if is_chosen else None
+        if is_chosen and rate is None:
+            reason = f"no run finished: {next((run.error for run in tuning if run.error), 'unknown')}"
+        jobs = {} if rate is None else {seed: cell.reporting(rate, seed) for seed in options.reporting_seeds}
+        found = [_ended_run(self.folder, job, rate or 0.0, seed, SCORE) for seed, job in jobs.items()]
+        return Result(cell, reason, tuning, rate, tuple(run for run in found if run), floors)
+
+
+def tried_rates(folder: Path, cell: Cell) -> dict[float, float | None]:
+    """The validation score of each learning rate whose run has ended, None if it failed."""
+    return {run.rate: run.value for run in _tuning_runs(folder, cell)}
+
+
+def _tuning_runs(folder: Path, cell: Cell) -> tuple[Run, ...]:
+    edge = cell.options.edge_rate
+    rates = [*cell.options.rates, *([edge] if edge is not None and edge not in cell.options.rates else [])]
+    runs = [_ended_run(folder, cell.tuning(rate), rate, cell.options.seed, None) for rate in rates]
+    return tuple(run for run in runs if run is not None)
+
+
+def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: str | None) -> Run | None:
+    """A run that has ended, with a metric of its summary or the monitored value; None if it has not ended."""
+    state = state_of(folder / job.name)
+    if not state.is_final:
+        return None
+    try:
+        summary: Mapping[str, Any] = read_summary(folder / job.name)
+    except RunFolderError:  # refused before it began
+        summary = {}
+    metrics: Mapping[str, float] = summary.get("metrics") or {}
+    value = (state.value if metric is None else metrics.get(metric)) if state.status == "ok" else None
+    steps, seconds, commit = summary.get(STEPS), summary.get(SECONDS), summary.get("git_commit")
+    return Run(rate, seed, state.status, value, steps, seconds, commit, state.error)

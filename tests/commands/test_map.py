@@ -1,0 +1,194 @@
+"""A map chooses learning rates and reports with different seeds, can be stopped anywhere, and grows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.written_runs import Words, WrittenRuns
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.map import map_runs
+from sliceformer_lab.commands.map.cells import best_rate, next_rate
+from sliceformer_lab.commands.map.command import sorted_words
+from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.schema import ConfigError, check_options
+from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.names import map_folder, register_resolvers
+
+RATES = (3e-3, 1e-2, 1e-3)
+
+
+def draw(folder: Path, launcher: WrittenRuns, **options: Any) -> list[dict[str, Any]]:
+    """Runs a map and returns the lines of its map.jsonl."""
+    chosen: dict[str, Any] = {"attentions": ("csp", "identity"), "probes": ("recall",), "seeds": 2} | options
+    map_runs.run(MapOptions(folder=str(folder), **chosen), launcher)
+    return read_map(folder)
+
+
+def read_map(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "report" / "map.jsonl").read_text().splitlines()]
+
+
+def by_rate(**scores: float | None) -> Callable[[Words], float | None]:
+    """A validation accuracy that depends on the learning rate only: r0_003=0.5."""
+    return lambda words: scores["r" + words["optim.lr"].replace(".", "_")]
+
+
+def rising(words: Words) -> float:
+    """Higher for larger learning rates; identity stays at the chance of recall."""
+    return 0.04 if words["attention"] == "identity" else 0.2 + 10 * float(words["optim.lr"])
+
+
+@pytest.mark.parametrize(
+    ("tried", "expected"),
+    [
+        ({}, 3e-3),
+        ({3e-3: 0.5}, 1e-2),
+        ({3e-3: 0.99}, None),
+        ({3e-3: None, 1e-2: 0.995}, None),
+        ({3e-3: 0.5, 1e-2: 0.4, 1e-3: 0.3}, None),
+        ({3e-3: 0.5, 1e-2: 0.6, 1e-3: 0.3}, 3e-2),
+        ({3e-3: 0.5, 1e-2: 0.6, 1e-3: 0.3, 3e-2: 0.7}, None),
+        ({3e-3: None, 1e-2: None, 1e-3: None}, None),
+    ],
+)
+def test_rates_are_tried_until_one_solves_and_the_edge_rate_only_if_the_largest_was_best(
+    tried: dict[float, float | None], expected: float | None
+) -> None:
+    assert next_rate(tried, RATES, 3e-2) == expected
+
+
+def test_the_best_rate_is_the_first_of_equal_ones_and_never_a_failed_one() -> None:
+    assert best_rate({3e-3: 0.5, 1e-2: 0.5}) == 3e-3
+    assert best_rate({3e-3: None, 1e-2: 0.1}) == 1e-2
+    assert best_rate({3e-3: None}) is None
+
+
+def test_rates_are_chosen_with_one_seed_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
+    launcher = WrittenRuns(rising)
+    csp, identity = draw(tmp_path, launcher)
+    assert [run["rate"] for run in csp["tuning"]] == [3e-3, 1e-2, 1e-3, 3e-2] and csp["rate"] == 3e-2
+    assert [run["rate"] for run in identity["tuning"]] == [3e-3, 1e-2, 1e-3] and identity["rate"] == 3e-3
+    for cell in (csp, identity):
+        assert {run["seed"] for run in cell["tuning"]} == {0}
+        assert [(run["seed"], run["rate"]) for run in cell["reporting"]] == [(100, cell["rate"]), (101, cell["rate"])]
+    assert csp["score"] == pytest.approx(0.49)  # the test score that WrittenRuns gives: validation less .01
+    tuning = tmp_path / "runs" / "recall-csp-lr0.03"
+    assert not any(name.startswith("test/") for name in read_summary(tuning)["metrics"])
+    assert any(name.startswith("test/") for name in read_summary(Path(f"{tuning}-seed100"))["metrics"])
+
+
+def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
+    first, second = WrittenRuns(rising, killed_at=5), WrittenRuns(rising)
+    with pytest.raises(InterruptedRunError):
+        draw(tmp_path, first, attentions=("csp",))
+    (cell,) = read_map(tmp_path)
+    assert len(cell["tuning"]) == 4 and len(cell["reporting"]) == 1
+    (cell,) = draw(tmp_path, second, attentions=("csp",))
+    assert len(cell["reporting"]) == 2 and len(first.done) == 5 and second.done == ["recall-csp-lr0.03-seed101"]
+
+
+def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
+    draw(tmp_path, WrittenRuns(rising), attentions=("csp",), seeds=1)
+    launcher = WrittenRuns(rising)
+    draw(tmp_path, launcher, attentions=("mean", "csp"), seeds=2)
+    assert [name for name in launcher.done if "csp" in name] == ["recall-csp-lr0.03-seed101"]
+    with pytest.raises(ConfigError, match="holds a map that differs in rates; choose another folder="):
+        draw(tmp_path, launcher, rates=(1e-3,))
+
+
+def test_a_rate_that_diverges_counts_as_tried(tmp_path: Path) -> None:
+    (cell,) = draw(
+        tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",), edge_rate=None
+    )
+    assert [run["status"] for run in cell["tuning"]] == ["ok", "diverged", "ok"] and cell["rate"] == 3e-3
+    assert "lr 0.01, seed 0: diverged, the training loss became nan" in (tmp_path / "report" / "map.md").read_text()
+
+
+def test_a_cell_in_which_every_process_dies_is_empty_with_its_reason(tmp_path: Path) -> None:
+    launcher = WrittenRuns(lambda words: -1 if words["attention"] == "csp" else 0.03)
+    csp, identity = draw(tmp_path, launcher)
+    assert launcher.done.count("recall-csp-lr0.003") == 2
+    assert csp["reason"] == "no run finished: its process died twice" and csp["score"] is None
+    assert identity["reason"] is None and identity["score"] is not None
+
+
+def test_a_cell_whose_configuration_cannot_run_is_empty_and_the_others_are_filled(tmp_path: Path) -> None:
+    csp, identity = draw(tmp_path, WrittenRuns(rising), words=("attention.group_size=4",))
+    assert csp["reason"] is None and csp["score"] is not None
+    assert identity["reason"].startswith("attention.group_size: there is no such key") and not identity["tuning"]
+    assert "| identity | cannot run |" in (tmp_path / "report" / "map.md").read_text()
+    with pytest.raises(LabError, match=r"no cell of this map can be filled, the first because of: attention\.group"):
+        draw(tmp_path / "none", WrittenRuns(rising), attentions=("identity",), words=("attention.group_size=4",))
+
+
+def test_the_report_says_what_is_at_chance_at_the_bag_level_and_above(tmp_path: Path) -> None:
+    scores = {"identity": 0.05, "csp": 0.2, "mha": 0.6}
+    draw(tmp_path, WrittenRuns(lambda words: scores[words["attention"]]), attentions=("mha", "csp", "identity"))
+    text = (tmp_path / "report" / "map.md").read_text()
+    assert "- mha solves in part recall (.590)." in text
+    assert "- csp is not above the bag level on recall (.190; bag level .208)." in text
+    assert "- identity is at chance on recall (.040)." in text
+    assert "| chance | .031 |" in text and "| bag level | .208 |" in text
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
+    assert rows[:7] == ["| ", "| ---", "| mha", "| csp", "| identity", "| bag level", "| chance"]
+    assert (tmp_path / "report" / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> None:
+    words = ["data.level=easy", "data.num_test=256", "optim.steps=150", f"folder={tmp_path}", "launcher.threads=1"]
+    options = ["attention=mha,identity", "probe=back,recall", "rates=[3e-3]", "edge_rate=null", "seeds=1"]
+    assert main(["map", *options, *words]) == 0
+    cells = {(cell["attention"], cell["probe"]): cell for cell in read_map(tmp_path)}
+    for probe in ("back", "recall"):
+        assert cells["mha", probe]["score"] > 0.98 and cells["mha", probe]["steps"] <= 150
+        assert cells["identity", probe]["score"] < 0.12 and cells["identity", probe]["steps"] is None
+    assert "mha solves back (" in (tmp_path / "report" / "map.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    {
+        "attention=cps": "attention=cps: there is no such option; did you mean csp?",
+        "attention=mha,mha": "attention: names mha twice",
+        "probe=recal": "map.probes",
+        "seed=100": "seed=100 is a seed of the reporting runs; take one below 100",
+        "task=digits": "task=digits: the probes are the tasks; choose among them by probe=",
+        "optim.lr=1e-3": "optim.lr=1e-3: the map chooses it; give rates=[...]",
+        "rate=[1e-3]": "rate: there is no such key; did you mean rates?",
+    }.items(),
+)
+def test_a_map_that_cannot_run_is_refused_in_one_sentence_before_slow_imports(
+    line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "sliceformer_lab.commands.map.map_runs", None)  # its import would raise
+    assert main(["map", line]) == 1
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
+
+
+def test_options_of_the_map_are_those_of_the_yaml_file() -> None:
+    register_resolvers()
+    composed = compose_root(sorted_words(["attention=mha,csp", "probe=back", "encoder.dim=32"]), "map")
+    assert composed["words"] == ["encoder.dim=32"]
+    options = {key: composed[key] for key in composed if key not in ("hydra", "paths", "launcher", "allow_targets")}
+    built = check_options(MapOptions, options | {"folder": "x"}, "map").build()
+    assert built == MapOptions(attentions=("mha", "csp"), probes=("back",), words=("encoder.dim=32",), folder="x")
+    plain = compose_root([], "map")
+    defaults = {key: plain[key] for key in options} | {"folder": "x"}
+    assert check_options(MapOptions, defaults, "map").build() == MapOptions(folder="x")
+
+
+def test_the_same_options_of_a_map_have_the_same_folder_wherever_the_data_are() -> None:
+    first = map_folder("out", ["encoder.dim=8", "paths.data=here"], [1e-3])
+    assert first == map_folder("out", ["encoder.dim=8"], [1e-3]) and first.startswith("out/map/")
+    assert first != map_folder("out", ["encoder.dim=8"], [1e-2])
