@@ -17,7 +17,7 @@ from sliceformer_lab.permute import shift_sort, shift_sort_index
 from sliceformer_lab.permute.schedule import shift_steps
 
 
-class CausalCSP(PermutationAttention):
+class CSPCausal(PermutationAttention):
     """Each channel of V = x W_V moved down by its own step, with zeros in front, then sorted. (B, N, dim) -> the same.
 
     `window=block` sorts each window of `group_size` slots, as CSP does. Its first slot may receive what its last one

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
-from sliceformer_lab.attention.csp_causal import CausalCSP
+from sliceformer_lab.attention.csp_causal import CSPCausal
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
@@ -18,10 +18,10 @@ from sliceformer_lab.encoder.factory import Encoder, build_encoder
 TOKENS = 11
 
 
-def causal_csp(**options: object) -> CausalCSP:
+def causal_csp(**options: object) -> CSPCausal:
     spec = LayerSpec(dim=6, num_heads=1, max_len=TOKENS, causal=True, index=1, depth=2)
     layer = build_layer(load_option("attention", "csp_causal") | options, spec)
-    assert isinstance(layer, CausalCSP)
+    assert isinstance(layer, CSPCausal)
     return layer
 
 

@@ -26,8 +26,8 @@ def test_every_attention_has_a_row_or_is_a_preset() -> None:
 
 def test_parameters_and_capabilities_are_those_of_the_layer() -> None:
     # 2 projections of 512 x 512 with bias, 4 of them with queries and keys
-    assert row(attentions.table(), "csp")[3:10] == ["N C log G", "525,312", "yes", "yes", "yes", "yes", "–"]
-    assert row(attentions.table(), "mha")[3:10] == ["N^2 C", "1,050,624", "yes", "yes", "–", "yes", "yes"]
+    assert row(attentions.table(), "csp")[3:11] == ["N C log G", "525,312", "yes", "yes", "–", "yes", "yes", "–"]
+    assert row(attentions.table(), "mha")[3:11] == ["N^2 C", "1,050,624", "yes", "yes", "yes", "–", "yes", "yes"]
 
 
 def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses() -> None:
@@ -71,6 +71,6 @@ def test_page_links_its_figure() -> None:
     assert (attentions.PAGE.parent / target).resolve() == growth.PICTURE
 
 
-def test_every_attention_but_the_controls_links_a_paper() -> None:
+def test_every_attention_but_the_controls_and_our_own_links_a_paper() -> None:
     without = {name for name in attentions.presets() if name not in attentions.ARXIV}
-    assert without == {name for name in attentions.presets() if attentions.layer(name).source == "control"}
+    assert without == {name for name in attentions.presets() if attentions.layer(name).source in ("control", "ours")}
