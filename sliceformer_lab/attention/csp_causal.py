@@ -30,7 +30,7 @@ class CSPCausal(PermutationAttention):
     accepts_bias = False
     accepts_causal = True
     complexity = "N C log G"
-    source = "ours, after CSP, section 3.2"
+    source = "ours"
     steps: Tensor  # (C,) int64
     ranks: Tensor  # (1, 1, 1, C) int64, of the value that a sliding window gives
 
