@@ -345,7 +345,7 @@ def refuse_to_read(folder: Path) -> Collection:
         (["study=csp_table1", "scale=smal"], r"scale=smal: .*did you mean small\? \(there are full, small\)"),
         (
             ["study", "csp_table1"],
-            r"study is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, predict, report, ",
+            r"study is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, map, predict, ",
         ),
     ],
 )

@@ -420,9 +420,8 @@ def test_two_runs_are_compared_by_curves_and_by_the_examples_that_they_answer_di
         ["sms.csv, line 5", "text <b>3</b>", "spam", "ham", "spam"],
         ["sms.csv, line 9", "text <b>7</b>", "spam", "spam", "ham"],
     ]
-    tab.wait_for_function("document.querySelectorAll('#pair-more svg .role-title text').length === 3")
-    titles = more.locator("svg .role-title text").all_text_contents()
-    assert titles == ["Validation accuracy", "Validation loss", "Training loss"]
+    titles = "[...document.querySelectorAll('#pair-more svg .role-title text')].map(title => title.textContent)"
+    tab.wait_for_function(f"{titles}.join() === 'Validation accuracy,Validation loss,Training loss'")
     assert more.locator("svg .role-legend-label text").all_text_contents() == ["A", "B"]
     tab.get_by_label("Run B").fill("esol")
     more.get_by_text("Not shown: a run has no predictions").wait_for()

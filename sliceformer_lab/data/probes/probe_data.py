@@ -49,6 +49,9 @@ class ProbeStream(Split):
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, length=len(rows))
 
+    def place(self, row: int) -> str:
+        return f"training sequence {row}"
+
     def batch(self, rows: list[int]) -> Batch:
         inputs, targets = self.probe.draw(np.random.default_rng((*self.seeds, rows[0])), len(rows))
         return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.tensor(rows))
@@ -63,6 +66,7 @@ class FixedDraw(Split):
 
     inputs: np.ndarray
     targets: np.ndarray
+    name: str  # of the draw
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -70,9 +74,8 @@ class FixedDraw(Split):
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
 
-    def stored(self, row: int) -> np.ndarray:
-        found: np.ndarray = self.inputs[row]
-        return found
+    def place(self, row: int) -> str:
+        return f"{self.name} sequence {row}"
 
     def batch(self, rows: list[int]) -> Batch:
         return Batch(torch.from_numpy(self.inputs[rows]), torch.from_numpy(self.targets[rows]), torch.tensor(rows))
@@ -153,8 +156,8 @@ class ProbeData(DataModule):
         stream = ProbeStream(self.generator, (self.generator_seed, TRAIN, self.plan.seed), self._pass_length())
         return {
             "train": stream,
-            "val": self._fixed(self.generator, VAL, self.num_val),
-            "test": self._fixed(self.generator, TEST, self.num_test),
+            "val": self._fixed("validation", self.generator, VAL, self.num_val),
+            "test": self._fixed("test", self.generator, TEST, self.num_test),
         }
 
     def sizes(self) -> dict[str, int]:
@@ -165,13 +168,13 @@ class ProbeData(DataModule):
         """A hundred steps of one process."""
         return 100 * self.batch_size * self.plan.accumulate
 
-    def _fixed(self, probe: Probe, kind: int, count: int, *seeds: int) -> FixedDraw:
-        return FixedDraw(*probe.draw(np.random.default_rng((self.generator_seed, kind, *seeds)), count))
+    def _fixed(self, name: str, probe: Probe, kind: int, count: int, *seeds: int) -> FixedDraw:
+        return FixedDraw(*probe.draw(np.random.default_rng((self.generator_seed, kind, *seeds)), count), name)
 
     def at_length(self, length: int) -> FixedDraw:
         """Test sequences of another number of tokens."""
         probe = PROBES[self.probe](replace(self.probe_sizes, max_len=length))
-        return self._fixed(probe, LONGER, self.num_test, length)
+        return self._fixed("test", probe, LONGER, self.num_test, length)
 
     def groups(self, stage: Stage) -> tuple[str, np.ndarray]:
         """What accuracy is listed by, and the group (n, N) of each answer of a fixed draw."""
