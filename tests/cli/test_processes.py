@@ -23,6 +23,7 @@ def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.slow
 def test_script_trains_from_any_folder_whatever_files_are_in_it(tmp_path: Path) -> None:
     for name in ("tasks.py", "callbacks.py", "conf.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong module')")
@@ -40,7 +41,9 @@ def test_module_refuses_a_wrong_option_and_writes_nothing(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int, code: int) -> None:
     command = (*MODULE, "-m", *SMALL, "optim.epochs=10000", "seed=0,1")
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

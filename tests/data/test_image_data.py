@@ -273,6 +273,7 @@ def test_digits_equal_those_that_scikit_learn_reads(tmp_path: Path) -> None:
     assert digits.targets.tolist() == scans.target.tolist()
 
 
+@pytest.mark.slow
 def test_digits_are_read_without_importing_what_other_sets_need() -> None:
     code = (
         "import sys; from sliceformer_lab.data.images.small_images import Digits; Digits().setup();"

@@ -47,6 +47,7 @@ def test_finished_runs_of_the_same_kind_say_what_a_job_costs(tmp_path: Path) -> 
     assert line.startswith("  about 12 min and 0.1 GB of ") and line.endswith("(1 kinds of jobs from finished runs)")
 
 
+@pytest.mark.slow
 def test_kinds_without_a_finished_run_are_measured_in_a_process_of_their_own(tmp_path: Path) -> None:
     write_finished(tmp_path / "a", "attention=csp", 200)
     wanted = jobs("attention=csp", "attention=mha", "attention=mha seed=1", "attention=broken")
