@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.grid_shift import GridShift, Sort
+from sliceformer_lab.attention.grid_shift import GridShift
 from sliceformer_lab.attention.permutation import BiasFormula, PermutationAttention, Reference
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -84,22 +84,15 @@ class CSP(PermutationAttention):
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
         sort = partial(self._sort, shift_sort)
-        return (
-            sort(v, None if padding is None else padding.lengths)
-            if self.grid is None
-            else self.grid.sorted(v, padding, sort)
-        )
+        if self.grid is not None:
+            return self.grid.sorted(v, padding, sort)
+        return sort(v, None if padding is None else padding.lengths)
 
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C) int64, -1 on padding."""
         sort = partial(self._sort, shift_sort_index)
-        return (
-            sort(v, None if padding is None else padding.lengths)
-            if self.grid is None
-            else self.grid.source_index(v, padding, sort)
-        )
-
-    def _in_line(self, v: Tensor, padding: Padding | None, sort: Sort) -> Tensor:
+        if self.grid is not None:
+            return self.grid.source_index(v, padding, sort)
         return sort(v, None if padding is None else padding.lengths)
 
     def _sort(self, operator: Callable[..., Tensor], v: Tensor, lengths: Tensor | None) -> Tensor:
