@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import platform
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 FLAGS = ["-std=c++17", "-O3", "-g0", "-Wno-psabi", "-fvisibility=hidden"]
 # Flags of each instruction set that csrc/kernel.cpp is compiled for; which of them runs is decided at run time.
 KERNELS = {"portable": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
+MACHINE = sysconfig.get_platform().rsplit("-", 1)[-1]  # the wheel's, which _PYTHON_HOST_PLATFORM can set
+if MACHINE in ("x86_64", "amd64"):
     FLAGS += ["-DSHIFT_SORT_X86"]
     KERNELS |= {
         "avx2": ["-mavx2"],
@@ -53,6 +55,16 @@ class BuildKernel(build_ext):
         self.compiler.link_shared_object(objects, path, extra_postargs=["-pthread"], target_lang="c++")
 
 
+class AnyPythonWheel(bdist_wheel):
+    """A wheel for every Python: ctypes opens the library. Without the library, it is for every machine too."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        build = self.get_finalized_command("build_ext")
+        (extension,) = self.distribution.ext_modules
+        built = Path(build.build_lib, build.get_ext_filename(extension.name)).exists()
+        return "py3", "none", super().get_tag()[2] if built else "any"
+
+
 OUTSIDE = ("tasks", "callbacks", "conf")  # folders at the top of the repository, sub-packages once installed
 
 setup(
@@ -62,10 +74,10 @@ setup(
         Extension(
             "sliceformer_lab.permute._shift_sort",
             sources=["csrc/kernel.cpp", "csrc/dispatch.cpp"],
-            depends=["csrc/shift_sort.h"],
+            depends=["csrc/shift_sort.h", "csrc/vectors.h"],
             language="c++",
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildKernel},
+    cmdclass={"build_ext": BuildKernel, "bdist_wheel": AnyPythonWheel},
 )

@@ -15,72 +15,18 @@
 #include <immintrin.h>
 #endif
 
-#define INLINE inline __attribute__((always_inline))
-
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kRegisterLevels = 4;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32, kRegisterLevels = 3;
-#else
-constexpr int kVectorBytes = 16, kRegisterLevels = 3;
-#endif
-constexpr int kRowBytes = 64;
+#include "vectors.h"
+
 constexpr int64_t kLeaf = 16;       // rows that are sorted in registers
 constexpr int64_t kChunkRows = 64;  // slots that are shifted at a time, at least
 constexpr int64_t kMostLanes = 32;  // channels of a tile
 
-template <class T, int lanes>
-struct VectorOf {
-    typedef T type __attribute__((vector_size(lanes * sizeof(T))));
-};
-template <class T, int lanes>
-using Vector = typename VectorOf<T, lanes>::type;
-
-template <class T>
-struct Limits {
-    static constexpr int bits = sizeof(T) * 8;
-    static constexpr T max = T((uint64_t(1) << (bits - 1)) - 1), min = T(-max - 1);
-};
-
-template <class To, int lanes, class V>
-INLINE Vector<To, lanes> convert(V v) {
-    return __builtin_convertvector(v, Vector<To, lanes>);
-}
-
-template <class V>
-INLINE V load(const void* p, int64_t bytes = sizeof(V)) {
-    V v{};
-    if (bytes == int64_t(sizeof(V))) {
-        memcpy(&v, p, sizeof(V));
-    } else {
-        memcpy(&v, p, bytes);
-    }
-    return v;
-}
-
-template <class V>
-INLINE void store(void* p, V v, int64_t bytes = sizeof(V)) {
-    if (bytes == int64_t(sizeof(V))) {
-        memcpy(p, &v, sizeof(V));
-    } else {
-        memcpy(p, &v, bytes);
-    }
-}
-
 // Rows of a tile are far apart, which the hardware prefetcher cannot predict; the neighbouring tile comes next.
 INLINE void prefetch_next_tile(const void* row) { __builtin_prefetch(static_cast<const char*>(row) + kRowBytes); }
+constexpr int64_t kRowsAhead = 16;  // rows of one tile that are fetched in advance
 INLINE void prefetch_next_tile(void* row) { __builtin_prefetch(static_cast<char*>(row) + kRowBytes, 1); }
-
-template <class V>
-INLINE bool any(V v) {
-    Vector<int64_t, sizeof(V) / 8> words;
-    memcpy(&words, &v, sizeof(V));
-    int64_t all = 0;
-    for (size_t i = 0; i < sizeof(V) / 8; ++i) all |= words[i];
-    return all != 0;
-}
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -284,9 +230,9 @@ struct Values {
     using Element = Single<T>;
     static constexpr int lanes = kRowBytes / sizeof(T);
     static constexpr bool indexed = false;
-    static INLINE void put(char* row, int64_t, Vector<T, lanes> key, T) { store(row, key); }
-    static INLINE Vector<T, lanes> key(const char* row) { return load<Vector<T, lanes>>(row); }
-    static INLINE Vector<T, lanes> slot(const char*, int64_t) { return Vector<T, lanes>{}; }
+    static INLINE void put(char* row, int64_t, const Row<T, lanes>& key, T) { store_row(row, key); }
+    static INLINE Row<T, lanes> key(const char* row) { return load_row<Row<T, lanes>>(row); }
+    static INLINE Row<T, lanes> slot(const char*, int64_t) { return {}; }
 };
 
 // Key and slot in one integer of twice the size.
@@ -297,14 +243,14 @@ struct Packed {
     using Element = Single<P>;
     static constexpr int lanes = kRowBytes / sizeof(P), slot_bits = sizeof(P) * 4;
     static constexpr bool indexed = true;
-    static INLINE void put(char* row, int64_t, Vector<T, lanes> key, P slot) {
-        store(row, (convert<P, lanes>(key) << slot_bits) | slot);
+    static INLINE void put(char* row, int64_t, const Row<T, lanes>& key, P slot) {
+        store_row(row, convert<P>(key).map([&](auto part) { return (part << slot_bits) | slot; }));
     }
-    static INLINE Vector<T, lanes> key(const char* row) {
-        return convert<T, lanes>(load<Vector<P, lanes>>(row) >> slot_bits);
+    static INLINE Row<T, lanes> key(const char* row) {
+        return convert<T>(load_row<Row<P, lanes>>(row).map([](auto part) { return part >> slot_bits; }));
     }
-    static INLINE Vector<P, lanes> slot(const char* row, int64_t) {
-        return load<Vector<P, lanes>>(row) & P((P(1) << slot_bits) - 1);
+    static INLINE Row<P, lanes> slot(const char* row, int64_t) {
+        return load_row<Row<P, lanes>>(row).map([](auto part) { return part & P((P(1) << slot_bits) - 1); });
     }
 };
 
@@ -315,13 +261,13 @@ struct Paired {
     using Element = Pair;
     static constexpr int lanes = kRowBytes / 8;
     static constexpr bool indexed = true;
-    static INLINE void put(char* row, int64_t plane, Vector<int64_t, lanes> key, int64_t slot) {
-        store(row, key);
-        store(row + plane, Vector<int64_t, lanes>{} + slot);
+    static INLINE void put(char* row, int64_t plane, const Row<int64_t, lanes>& key, int64_t slot) {
+        store_row(row, key);
+        store_row(row + plane, key.map([&](auto part) { return decltype(part){} + slot; }));
     }
-    static INLINE Vector<int64_t, lanes> key(const char* row) { return load<Vector<int64_t, lanes>>(row); }
-    static INLINE Vector<int64_t, lanes> slot(const char* row, int64_t plane) {
-        return load<Vector<int64_t, lanes>>(row + plane);
+    static INLINE Row<int64_t, lanes> key(const char* row) { return load_row<Row<int64_t, lanes>>(row); }
+    static INLINE Row<int64_t, lanes> slot(const char* row, int64_t plane) {
+        return load_row<Row<int64_t, lanes>>(row + plane);
     }
 };
 
@@ -359,20 +305,6 @@ struct Memory {
 // Shifts: a tile is transposed so that the tokens of a channel are contiguous, read from the start of each channel, and
 // transposed back. That is several times faster than moving single floats.
 
-// The first or the second half of the interleaved elements of a and b.
-template <class V, int... i>
-INLINE V alternate(V a, V b, std::integer_sequence<int, i...>, int half) {
-    constexpr int n = sizeof...(i);
-#if defined(__clang__)
-    return half ? __builtin_shufflevector(a, b, (n / 2 + i / 2 + i % 2 * n)...)
-                 : __builtin_shufflevector(a, b, (i / 2 + i % 2 * n)...);
-#else
-    using Index = decltype(a < b);
-    return half ? __builtin_shuffle(a, b, Index{(n / 2 + i / 2 + i % 2 * n)...})
-                 : __builtin_shuffle(a, b, Index{(i / 2 + i % 2 * n)...});
-#endif
-}
-
 // Transposes a square block of a matrix: from(i) is the address of row i, to(i) the address of column i.
 template <class T, int size, class From, class To>
 INLINE void transpose(From from, To to) {
@@ -384,8 +316,8 @@ INLINE void transpose(From from, To to) {
     for (int round = 1; round < size; round *= 2) {
 #pragma GCC unroll 16
         for (int i = 0; i < size / 2; ++i) {
-            turned[2 * i] = alternate(rows[i], rows[i + size / 2], std::make_integer_sequence<int, size>(), 0);
-            turned[2 * i + 1] = alternate(rows[i], rows[i + size / 2], std::make_integer_sequence<int, size>(), 1);
+            turned[2 * i] = interleave<T, size>(rows[i], rows[i + size / 2], 0);
+            turned[2 * i + 1] = interleave<T, size>(rows[i], rows[i + size / 2], 1);
         }
 #pragma GCC unroll 32
         for (int i = 0; i < size; ++i) rows[i] = turned[i];
@@ -430,7 +362,7 @@ struct Column {
         if (uniform && live == lanes) return;
         if (uniform) {
             for (int64_t i = 0; i < n; ++i)
-                store(column + i * lanes, load<Vector<T, lanes>>(rows + i * row_stride, live * sizeof(T)));
+                store_row(column + i * lanes, load_row<Row<T, lanes>>(rows + i * row_stride, live * sizeof(T)));
             source = column;
             stride = lanes;
             return;
@@ -442,7 +374,7 @@ struct Column {
                 add(from, row_stride, start, end);
             } else {
                 for (int64_t i = 0; i < end - start; ++i)
-                    store(chunk + i * lanes, load<Vector<T, lanes>>(from + i * row_stride, live * sizeof(T)));
+                    store_row(chunk + i * lanes, load_row<Row<T, lanes>>(from + i * row_stride, live * sizeof(T)));
                 add(chunk, lanes, start, end);
             }
         }
@@ -510,10 +442,12 @@ struct Column {
 
 // All bits set in the channels of a window that are sorted downwards.
 template <class T, int lanes>
-INLINE Vector<T, lanes> directions(const ShiftSort& call, int64_t window, int64_t channel, int live) {
-    if (!call.descending) return Vector<T, lanes>{};
+INLINE Row<T, lanes> directions(const ShiftSort& call, int64_t window, int64_t channel, int live) {
+    Row<T, lanes> down{};
+    if (!call.descending) return down;
     const uint8_t* row = call.descending + (call.direction_rows > 1 ? window * call.num_channels : 0) + channel;
-    return -convert<T, lanes>(load<Vector<int8_t, lanes>>(row, live));
+    for (int l = 0; l < live; ++l) down[l] = -T(row[l]);
+    return down;
 }
 
 template <class T>
@@ -546,40 +480,9 @@ void shift_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Me
         const int64_t end = n < start + kChunkRows ? n : start + kChunkRows;
         column.prepare(start, end);
         for (int64_t i = start; i < end; ++i)
-            store(out + i * stride, load<Vector<T, lanes>>(column.row(i)), live * sizeof(T));
+            store_row(out + i * stride, load_row<Row<T, lanes>>(column.row(i)), live * sizeof(T));
     }
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
-}
-
-// One bit per lane, lane 0 lowest.
-template <class V>
-INLINE uint32_t to_bits(V mask) {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(mask[0]) == 2) return _mm512_movepi16_mask(reinterpret_cast<__m512i>(mask));
-    if constexpr (sizeof(mask[0]) == 4) return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask));
-    if constexpr (sizeof(mask[0]) == 8) return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask));
-#else
-    uint32_t bits = 0;
-    for (size_t l = 0; l < sizeof(V) / sizeof(mask[0]); ++l) bits |= uint32_t(mask[l] & 1) << l;
-    return bits;
-#endif
-}
-
-template <class V, class T>
-INLINE V from_bits(uint32_t bits) {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(T) == 2) return reinterpret_cast<V>(_mm512_movm_epi16(bits));
-    if constexpr (sizeof(T) == 4) return reinterpret_cast<V>(_mm512_movm_epi32(__mmask16(bits)));
-    if constexpr (sizeof(T) == 8) return reinterpret_cast<V>(_mm512_movm_epi64(__mmask8(bits)));
-#else
-    constexpr int lanes = sizeof(V) / sizeof(T), width = sizeof(T) * 8;
-    V lane;
-    for (int l = 0; l < lanes; ++l) lane[l] = T(uint64_t(1) << l % width);
-    V words = V{} + T(bits);
-    if constexpr (lanes > width)
-        for (int l = width; l < lanes; ++l) words[l] = T(bits >> width);
-    return (words & lane) != 0;
-#endif
 }
 
 // Windows of two: compare and swap, one bit saved for each.
@@ -587,7 +490,8 @@ template <class T>
 void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
                const Memory& memory) {
     constexpr int lanes = kLanes<T>;
-    using V = Vector<T, lanes>;
+    using R = Row<T, lanes>;
+    using V = typename R::Part;
     const int live = live_lanes<T>(call, channel, lanes);
     const int64_t n = tokens(call, sample), stride = call.num_channels;
     const int64_t offset = sample * call.num_tokens * stride + channel;
@@ -598,24 +502,31 @@ void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample
     uint8_t* bits = call.saved ? static_cast<uint8_t*>(call.saved) +
                                      sample * (call.num_tokens / 2) * bit_stride + channel / 8
                                : nullptr;
-    V down = directions<T, lanes>(call, 0, channel, live);
+    R down = directions<T, lanes>(call, 0, channel, live);
     for (int64_t start = 0; start < n; start += kChunkRows) {
         const int64_t end = n < start + kChunkRows ? n : start + kChunkRows;
         column.prepare(start, end);
         for (int64_t i = start; i + 1 < end; i += 2) {
-            const V a = load<V>(column.row(i)), b = load<V>(column.row(i + 1));
+            const R a = load_row<R>(column.row(i)), b = load_row<R>(column.row(i + 1));
+            R swaps, low, high;
             if (call.direction_rows > 1) down = directions<T, lanes>(call, i / 2, channel, live);
-            V special{};
-            V swap = (floats.key(b, special) ^ down) < (floats.key(a, special) ^ down);
-            if (call.reference) swap ^= V{} - T(memory.ranks[i]);  // 1 where channel 0 is swapped
+#pragma GCC unroll 4
+            for (int p = 0; p < R::parts; ++p) {
+                V special{};
+                V swap = (floats.key(b.part[p], special) ^ down.part[p]) < (floats.key(a.part[p], special) ^ down.part[p]);
+                if (call.reference) swap ^= V{} - T(memory.ranks[i]);  // 1 where channel 0 is swapped
+                swaps.part[p] = swap;
+                low.part[p] = swap ? b.part[p] : a.part[p];
+                high.part[p] = swap ? a.part[p] : b.part[p];
+            }
             prefetch_next_tile(column.row(i));
             prefetch_next_tile(column.row(i + 1));
             prefetch_next_tile(out + i * stride);
             prefetch_next_tile(out + (i + 1) * stride);
-            store(out + i * stride, swap ? b : a, live * sizeof(T));
-            store(out + (i + 1) * stride, swap ? a : b, live * sizeof(T));
+            store_row(out + i * stride, low, live * sizeof(T));
+            store_row(out + (i + 1) * stride, high, live * sizeof(T));
             if (bits) {
-                const uint32_t mask = to_bits(swap);
+                const uint32_t mask = to_bits(swaps);
                 if (live == lanes) {
                     memcpy(bits + i / 2 * bit_stride, &mask, lanes / 8);
                 } else {
@@ -623,7 +534,7 @@ void pair_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample
                 }
             }
         }
-        if (end % 2) store(out + (end - 1) * stride, load<V>(column.row(end - 1)), live * sizeof(T));
+        if (end % 2) store_row(out + (end - 1) * stride, load_row<R>(column.row(end - 1)), live * sizeof(T));
     }
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
     if (bits) clear_rows(bits + n / 2 * bit_stride, call.num_tokens / 2 - n / 2, bit_stride, int(bit_bytes));
@@ -637,8 +548,9 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
     using T = typename How::Raw;
     using P = typename How::Wide;
     constexpr int lanes = How::lanes;
-    using V = Vector<T, lanes>;
-    using W = Vector<P, lanes>;
+    using R = Row<T, lanes>;
+    using V = typename R::Part;
+    using W = Row<P, lanes>;
     const int live = live_lanes<T>(call, channel, lanes);
     const int64_t n = tokens(call, sample), stride = call.num_channels, size = call.group_size, plane = memory.plane;
     const int64_t offset = sample * call.num_tokens * stride + channel;
@@ -648,7 +560,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
     char* saved = call.saved ? static_cast<char*>(call.saved) + offset * call.saved_bytes : nullptr;
     W steps;
     for (int l = 0; l < lanes; ++l) steps[l] = P(column.steps[l]);
-    V down = directions<T, lanes>(call, 0, channel, live);
+    R down = directions<T, lanes>(call, 0, channel, live);
     const int64_t chunk = chunk_rows(size);
     for (int64_t start = 0; start < n; start += size) {
         const int64_t count = n - start < size ? n - start : size, rows = padded_rows(count);
@@ -656,12 +568,16 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
         if (call.direction_rows > 1) down = directions<T, lanes>(call, start / size, channel, live);
         V special{};
         for (int64_t j = 0; j < count; ++j) {
-            const V key = floats.key(load<V>(column.row(start + j)), special) ^ down;
+            R key = load_row<R>(column.row(start + j));
+            if (column.uniform) __builtin_prefetch(column.row(start + j) + kRowsAhead * column.stride);
+#pragma GCC unroll 4
+            for (int p = 0; p < R::parts; ++p) key.part[p] = floats.key(key.part[p], special) ^ down.part[p];
             How::put(memory.tile + j * kRowBytes, plane, key, P(j));
         }
+        const W largest = W{}.map([](auto part) { return part + Limits<P>::max; });
         for (int64_t j = count; j < rows; ++j) {
-            store(memory.tile + j * kRowBytes, W{} + Limits<P>::max);
-            store(memory.tile + j * kRowBytes + plane, W{} + Limits<P>::max);
+            store_row(memory.tile + j * kRowBytes, largest);
+            store_row(memory.tile + j * kRowBytes + plane, largest);
         }
         const bool look_up = any(special);
         if (look_up && !How::indexed) return false;
@@ -674,20 +590,33 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
         for (int64_t j = 0; j < count; ++j) {
             const char* row = memory.tile + (call.reference ? memory.ranks[start + j] : j) * kRowBytes;
             const W slot = How::slot(row, plane);
-            V bits = floats.bits(How::key(row) ^ down);
-            if (look_up)
-                for (int l = 0; l < lanes; ++l) bits[l] = column.row(start + slot[l])[l];
-            store(out + (start + j) * stride, bits, live * sizeof(T));
+            R bits = How::key(row);
+#pragma GCC unroll 4
+            for (int p = 0; p < R::parts; ++p) bits.part[p] = floats.bits(bits.part[p] ^ down.part[p]);
+            if (look_up) {
+                alignas(R) T exact[lanes];
+                alignas(R) P slots[lanes];
+                store_row(slots, slot);
+                for (int l = 0; l < lanes; ++l) exact[l] = column.row(start + slots[l])[l];
+                bits = load_row<R>(exact);
+            }
+            store_row(out + (start + j) * stride, bits, live * sizeof(T));
+            __builtin_prefetch(out + (start + j + kRowsAhead) * stride, 1);
             if (!How::indexed || !saved) continue;
             char* to = saved + (start + j) * stride * call.saved_bytes;
-            W token = slot + P(start) - steps;
-            token += (token < 0) & P(n);
+            __builtin_prefetch(to + kRowsAhead * stride * call.saved_bytes, 1);
+            W token;
+#pragma GCC unroll 4
+            for (int p = 0; p < W::parts; ++p) {
+                token.part[p] = slot.part[p] + P(start) - steps.part[p];
+                token.part[p] += (token.part[p] < 0) & P(n);
+            }
             if (call.saved_bytes == 1) {
-                store(to, convert<uint8_t, lanes>(slot), live);
+                store_row(to, convert<uint8_t>(slot), live);
             } else if (call.saved_bytes == 2) {
-                store(to, convert<int16_t, lanes>(token), live * 2);
+                store_row(to, convert<int16_t>(token), live * 2);
             } else {
-                store(to, convert<int32_t, lanes>(token), live * 4);
+                store_row(to, convert<int32_t>(token), live * 4);
             }
         }
     }
@@ -769,7 +698,7 @@ void forward(const ShiftSort& call, int64_t begin, int64_t end, char* workspace)
 template <class T>
 void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory) {
     constexpr int lanes = kLanes<T>;
-    using V = Vector<T, lanes>;
+    using R = Row<T, lanes>;
     const int live = live_lanes<T>(call, channel, lanes);
     const int64_t n = tokens(call, sample), stride = call.num_channels;
     const int64_t offset = sample * call.num_tokens * stride + channel;
@@ -790,15 +719,21 @@ void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const M
             } else {
                 memcpy(&mask, bits + i / 2 * bit_stride, bit_bytes);
             }
-            const V a = load<V>(in + i * stride, live * sizeof(T));
-            const V b = load<V>(in + (i + 1) * stride, live * sizeof(T));
+            const R a = load_row<R>(in + i * stride, live * sizeof(T));
+            const R b = load_row<R>(in + (i + 1) * stride, live * sizeof(T));
             prefetch_next_tile(in + i * stride);
             prefetch_next_tile(in + (i + 1) * stride);
-            const V swap = from_bits<V, T>(mask);
-            store(slots, swap ? b : a);
-            store(slots + lanes, swap ? a : b);
+            const R swap = from_bits<T, lanes>(mask);
+            R first, second;
+#pragma GCC unroll 4
+            for (int p = 0; p < R::parts; ++p) {
+                first.part[p] = swap.part[p] ? b.part[p] : a.part[p];
+                second.part[p] = swap.part[p] ? a.part[p] : b.part[p];
+            }
+            store_row(slots, first);
+            store_row(slots + lanes, second);
         }
-        if (end % 2) store(slots, load<V>(in + (end - 1) * stride, live * sizeof(T)));
+        if (end % 2) store_row(slots, load_row<R>(in + (end - 1) * stride, live * sizeof(T)));
         if (!column.uniform) column.add(rows, lanes, start, end);
     }
     if (column.uniform) {
@@ -811,7 +746,7 @@ void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const M
         column.prepare(start, end);
         for (int64_t i = start; i < end; ++i) {
             prefetch_next_tile(out + i * stride);
-            store(out + i * stride, load<V>(column.row(i)), live * sizeof(T));
+            store_row(out + i * stride, load_row<R>(column.row(i)), live * sizeof(T));
         }
     }
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
@@ -821,8 +756,8 @@ void unswap_tile(const ShiftSort& call, int64_t sample, int64_t channel, const M
 template <class T, class I>
 void scatter_tile(const ShiftSort& call, int64_t sample, int64_t channel, const Memory& memory) {
     constexpr int lanes = kLanes<T>;
-    using V = Vector<T, lanes>;
-    using Tokens = Vector<int32_t, lanes>;
+    using R = Row<T, lanes>;
+    using Tokens = Row<int32_t, lanes>;
     const int live = live_lanes<T>(call, channel, lanes);
     const int64_t n = tokens(call, sample), stride = call.num_channels, size = call.group_size;
     const int64_t offset = sample * call.num_tokens * stride + channel;
@@ -836,13 +771,18 @@ void scatter_tile(const ShiftSort& call, int64_t sample, int64_t channel, const 
     for (int64_t start = 0; start < n; start += size) {
         const int64_t end = n - start < size ? n : start + size;
         for (int64_t i = start; i < end; ++i) {
-            const auto index = load<Vector<I, lanes>>(saved + i * stride, live * sizeof(I));
-            Tokens token = convert<int32_t, lanes>(index);
+            Tokens token = convert<int32_t>(load_row<Row<I, lanes>>(saved + i * stride, live * sizeof(I)));
             if constexpr (sizeof(I) == 1) {
-                token += int32_t(start) - steps;
-                token += (token < 0) & int32_t(n);
+#pragma GCC unroll 4
+                for (int p = 0; p < Tokens::parts; ++p) {
+                    auto& part = token.part[p];
+                    part += int32_t(start) - steps.part[p];
+                    part += (part >> 31) & int32_t(n);
+                }
             }
             const T* from = in + i * stride;
+            __builtin_prefetch(from + kRowsAhead * stride);
+            __builtin_prefetch(saved + (i + kRowsAhead) * stride);
             if (live == lanes) {
                 for (int l = 0; l < lanes; ++l) column[int64_t(token[l]) * lanes + l] = from[l];
             } else {
@@ -850,7 +790,10 @@ void scatter_tile(const ShiftSort& call, int64_t sample, int64_t channel, const 
             }
         }
     }
-    for (int64_t i = 0; i < n; ++i) store(out + i * stride, load<V>(column + i * lanes), live * sizeof(T));
+    for (int64_t i = 0; i < n; ++i) {
+        __builtin_prefetch(out + (i + kRowsAhead) * stride, 1);
+        store_row(out + i * stride, load_row<R>(column + i * lanes), live * sizeof(T));
+    }
     clear_rows(out + n * stride, call.num_tokens - n, stride, live);
 }
 

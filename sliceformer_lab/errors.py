@@ -37,6 +37,12 @@ class DivergedError(LabError):
     status = "diverged"
 
 
+class NoVerdictError(LabError):
+    """An audit that ended without a verdict."""
+
+    exit_code = 3
+
+
 class PrunedError(LabError):
     """A trial of a search that was ended because it did worse than earlier ones."""
 

@@ -147,10 +147,11 @@ def choose(v: Tensor, case: Case, forced: str | None) -> Backend:
         reason = found if isinstance(found, str) else found.covers(v, case)
         if reason is None and not isinstance(found, str):
             return found
-        _log_once(f"shift_sort runs on {v.device.type} without backend {name}: {reason}")
+        level = logging.WARNING if isinstance(found, str) else logging.DEBUG
+        _log_once(level, f"shift_sort runs on {v.device.type} without backend {name}: {reason}")
     return load_backend("plain")
 
 
 @cache
-def _log_once(message: str) -> None:
-    log.debug(message)
+def _log_once(level: int, message: str) -> None:
+    log.log(level, message)
