@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.trainer.states import TrainerFn
@@ -23,8 +23,11 @@ class Guard(Callback):
     no checkpoint. In a distributed run all processes raise together; otherwise the others would wait forever.
     """
 
+    late_devices: ClassVar[tuple[str, ...]] = ("cuda",)  # reading a loss would wait for the step; the last one is known
+
     def __init__(self, context: RunContext) -> None:
-        self._folder = context.folder
+        self._folder, self._resume = context.folder, context.resume or context.folder
+        self._unread: tuple[Tensor, str] | None = None  # the loss of the last step, and the place of the step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replaces Lightning's signal handlers; Lightning restores the earlier ones when the fit ends."""
@@ -33,6 +36,7 @@ class Guard(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replaces Lightning's signal handlers, which wait for the other processes of a distributed run."""
         catch_signals(later=trainer.state.fn == TrainerFn.FITTING)
+        self._check_unread(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replaces Lightning's signal handlers, which wait for the other processes of a distributed run."""
@@ -45,12 +49,11 @@ class Guard(Callback):
             record_first_error(self._folder, trainer.global_rank, exception)
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Raises DivergedError before a NaN or infinite loss changes the weights."""
-        if any_process(trainer, not loss.isfinite()):
-            raise DivergedError(
-                f"the training loss became {loss.item()} in epoch {trainer.current_epoch}, step {trainer.global_step}; "
-                "the best checkpoint so far is kept; try a lower optim.lr, a warm-up or optim.clip_norm"
-            )
+        """Raises DivergedError before a NaN or infinite loss changes the weights; on a GPU, one step later."""
+        self._check_unread(trainer)
+        self._unread = loss.detach(), f"epoch {trainer.current_epoch}, step {trainer.global_step}"
+        if loss.device.type not in self.late_devices:
+            self._check_unread(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Raises InterruptedRunError if a signal has arrived, but not while gradients accumulate."""
@@ -82,9 +85,19 @@ class Guard(Callback):
         """Raises InterruptedRunError if a signal arrived after the last batch; `last.ckpt` is complete by then."""
         catch_signals(later=False)
         if any_process(trainer, caught() is not None):
-            raise stopped(f" before scoring; continue with resume={self._folder}")
+            raise stopped(f" before scoring; continue with resume={self._resume}")
+
+    def _check_unread(self, trainer: Trainer) -> None:
+        if self._unread is None:
+            return
+        (loss, place), self._unread = self._unread, None
+        if any_process(trainer, not loss.isfinite()):
+            raise DivergedError(
+                f"the training loss became {loss.item()} in {place}; "
+                "the best checkpoint so far is kept; try a lower optim.lr, a warm-up or optim.clip_norm"
+            )
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
         if any_process(trainer, caught() is not None):
             where = f" in epoch {trainer.current_epoch}, step {trainer.global_step}"
-            raise stopped(f"{where}; continue with resume={self._folder}")
+            raise stopped(f"{where}; continue with resume={self._resume}")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from growth import markdown
+from marked_sections import with_section
 
 from sliceformer_lab.commands.benchmark.goals import CUDA_GOALS
 from sliceformer_lab.runs.files import write_json, write_text
 
 STUDIES = Path(__file__).resolve().parent
 MEASURED, PAGE = STUDIES / "results" / "gpu_goals.json", STUDIES.parent / "docs" / "speed.md"
-BEGIN, END = "<!-- goals of a GPU: written by `make docs` -->", "<!-- end of goals of a GPU -->"
 KEPT = ("name", "workload", "tokens", "mode", "seconds", "bytes_per_second", "softmax_kernel", "peak_bytes", "status")
 
 
@@ -31,7 +31,7 @@ def keep(folder: Path) -> None:
     write_json(MEASURED, {key: content[key] for key in ("options", "machine", "goals", "rows")})
 
 
-def section() -> str:
+def goals() -> str:
     """The text between the markers: all goals with their limits, and what was measured."""
     found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {"goals": []}
     verdicts = {verdict["goal"]: verdict for verdict in found["goals"]}
@@ -58,9 +58,7 @@ def _measured(verdict: dict[str, Any] | None) -> str:
 
 def write_page() -> None:
     """Replace what is between the markers of docs/speed.md."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{section()}\n{END}{rest.split(END)[1]}")
+    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "goals of a GPU", goals()))
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from growth import markdown
+from marked_sections import with_section
 
 from sliceformer_lab.runs.files import write_json, write_text
 
 STUDIES = Path(__file__).resolve().parent
 MEASURED, PAGE = STUDIES / "results" / "gpu_kernels.json", STUDIES.parent / "docs" / "gpu.md"
-BEGIN, END = "<!-- kernels: written by `make docs` -->", "<!-- end of kernels -->"
 CHANNELS = 512
 WINDOWS = (4, 32, 64, 256, 1024, 4096, 8192, 16384)  # of sort_windows, in tokens
 BYTES = {"bfloat16": 2, "float32": 4}  # float16 has the code of bfloat16
@@ -192,9 +192,7 @@ def _cell(row: Resources) -> str:
 
 def write_page() -> None:
     """Replace the table between the markers of docs/gpu.md."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    write_text(PAGE, f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}")
+    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "kernels", table()))
 
 
 if __name__ == "__main__":

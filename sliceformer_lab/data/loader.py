@@ -6,6 +6,7 @@ import atexit
 import multiprocessing
 import random
 import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -218,15 +219,28 @@ def start_worker(worker: int) -> None:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Delivers a stop signal after the block. Workers that start in it inherit this, until they ignore the signals."""
+    """Delivers a stop signal after the block. Workers that start in it inherit this, until they ignore the signals.
+
+    The mask is that of this thread alone. If the system gives a signal to another thread, such as a logger's, Python
+    still calls the handler in the main thread: so the handlers wait, too.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    handlers = {number: handler for number in STOP_SIGNALS if is_main and callable(handler := signal.getsignal(number))}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    for number in handlers:
+        signal.signal(number, lambda caught, _: received.append(caught))
     try:
         yield
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for caught in received:
+            signal.raise_signal(caught)
 
 
 @contextmanager

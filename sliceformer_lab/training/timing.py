@@ -14,8 +14,9 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import choose_options
 from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.fitting import build_trainer
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.run import build_trainer
+from sliceformer_lab.training.pretrain import times_as_long
 
 WARMUP, STEPS = 2, 20  # steps that are not measured, and that are at most
 FLOATS = 3 * 3  # of each weight on disk: itself and two moments, in three checkpoints
@@ -23,9 +24,9 @@ BYTES = 4
 
 
 def measured_cost(config: Mapping[str, Any], folder: Path, limit: float) -> tuple[float, int]:
-    """Seconds of training, without validation, and bytes of checkpoints; measured for about `limit` seconds.
+    """Seconds of training and pretraining, without validation, and bytes of checkpoints.
 
-    Raises LabError for a configuration that cannot run.
+    Measured on the training, for about `limit` seconds. Raises LabError for a configuration that cannot run.
     """
     chosen, _ = choose_options(check_config({**config, "callbacks": {}, "logger": {}}))
     data = build_data(chosen)
@@ -38,7 +39,7 @@ def measured_cost(config: Mapping[str, Any], folder: Path, limit: float) -> tupl
     with suppress(_Enough):
         trainer.fit(task, datamodule=data)
     parameters = sum(parameter.numel() for parameter in task.parameters())
-    return watch.seconds_of(task), parameters * FLOATS * BYTES
+    return watch.seconds_of(task) * times_as_long(chosen), parameters * FLOATS * BYTES
 
 
 class _Enough(Exception):  # noqa: N818 - no error

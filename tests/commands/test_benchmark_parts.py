@@ -12,21 +12,24 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from rich.console import Console
+from support.benchmark_rows import made_row
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.commands.benchmark import contest, measure, peers
+from sliceformer_lab.commands.benchmark import contest, peers
 from sliceformer_lab.commands.benchmark import speed_figures as figures
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import TABLE3, Comparison, Variant, Workload, comparisons
+from sliceformer_lab.commands.benchmark.comparisons import TABLE3, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.goals import CPU_GOALS, CUDA_GOALS, Goal, goals_for, verdicts
 from sliceformer_lab.commands.benchmark.paper_speeds import add_published, published_memory
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import Row, matches, quartiles, ratio_between, set_ratios
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
+from sliceformer_lab.commands.benchmark.workloads import Comparison, Variant, Workload
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import available_backends, shift_sort
 from sliceformer_lab.permute.schedule import shift_steps
 
@@ -35,35 +38,10 @@ SPEC = LayerSpec(dim=16, num_heads=4, max_len=12)
 
 def row(name: str, rounds: list[float], **facts: object) -> Row:
     """A row of a layer at N=64, measured; `facts` in place of what is made up here."""
-    method, _, way = name.removesuffix(")").partition(" (")
     seconds, q1, q3 = quartiles(rounds) if rounds else (None, None, None)
-    made = Row(
-        suite="layers",
-        workload="layer",
-        kind="layer",
-        device="cpu",
-        dtype="float32",
-        threads=1,
-        compiled=False,
-        batch=2,
-        tokens=64,
-        channels=8,
-        group_size=None,
-        method=method,
-        way=way,
-        name=name,
-        mode="training",
-        engine="plain",
-        against="mha (fused)",
-        seconds=seconds,
-        seconds_q1=q1,
-        seconds_q3=q3,
-        rounds=rounds,
-        parameters=100,
-        peak_bytes=1000,
-        saved_bytes_per_element=4.0,
-    )
-    return replace(made, **facts)
+    made = {"engine": "plain", "against": "mha (fused)", "parameters": 100, "peak_bytes": 1000}
+    made |= {"seconds": seconds, "seconds_q1": q1, "seconds_q3": q3, "rounds": rounds, "saved_bytes_per_element": 4.0}
+    return made_row(name, **{**made, **facts})
 
 
 # peers
@@ -221,7 +199,7 @@ def test_time_on_a_gpu_is_that_of_its_own_clock(monkeypatch: pytest.MonkeyPatch)
     def call() -> None:
         Stopwatch.now += 2.5
 
-    assert measure.in_turns({"a": call}, rounds=3, warmup=1, device="cuda") == {"a": [pytest.approx(2.5e-3)] * 3}
+    assert call_cost.in_turns({"a": call}, rounds=3, warmup=1, device="cuda") == {"a": [pytest.approx(2.5e-3)] * 3}
     assert len(waits) == 8  # before and after each of four measurements
 
 
@@ -251,7 +229,7 @@ def test_kernel_of_softmax_attention_is_read_from_its_operation(operation: str, 
 
 def test_all_calls_take_turns_in_every_round() -> None:
     seen: list[str] = []
-    times = measure.in_turns(
+    times = call_cost.in_turns(
         {name: lambda name=name: seen.append(name) or torch.ones(200, 200) @ torch.ones(200, 200) for name in "abc"},
         rounds=4,
         warmup=2,
@@ -268,35 +246,35 @@ def test_all_calls_take_turns_in_every_round() -> None:
 def test_saved_bytes_count_a_storage_once_and_no_parameters() -> None:
     x = torch.randn(8, 4, requires_grad=True)
     weight = torch.nn.Parameter(torch.randn(4, 4))
-    assert measure.saved_bytes(lambda: x.exp(), []) == 8 * 4 * 4
-    assert measure.saved_bytes(lambda: x * x, []) == 8 * 4 * 4
-    assert measure.saved_bytes(lambda: x @ weight, [weight]) == 8 * 4 * 4
-    assert measure.saved_bytes(lambda: x @ weight, []) == 8 * 4 * 4 + 64
-    assert measure.saved_bytes(lambda: x.clone(), []) == 0
+    assert call_cost.saved_bytes(lambda: x.exp(), []) == 8 * 4 * 4
+    assert call_cost.saved_bytes(lambda: x * x, []) == 8 * 4 * 4
+    assert call_cost.saved_bytes(lambda: x @ weight, [weight]) == 8 * 4 * 4
+    assert call_cost.saved_bytes(lambda: x @ weight, []) == 8 * 4 * 4 + 64
+    assert call_cost.saved_bytes(lambda: x.clone(), []) == 0
 
 
 def test_saved_bytes_of_the_published_ways_are_those_of_their_steps() -> None:
     v = torch.randn(4, 64, 32, requires_grad=True)
     index = peers.shift_index(torch.arange(32), 64)
-    assert measure.saved_bytes(lambda: peers.published_sort(v), []) == 8 * v.numel()  # an int64 index
+    assert call_cost.saved_bytes(lambda: peers.published_sort(v), []) == 8 * v.numel()  # an int64 index
     # the values, the repeated int64 index and that of the sort
-    assert measure.saved_bytes(lambda: peers.published_csp(v, index, 2), []) == 20 * v.numel()
+    assert call_cost.saved_bytes(lambda: peers.published_csp(v, index, 2), []) == 20 * v.numel()
 
 
 def test_peak_memory_sees_what_is_freed_again() -> None:
     megabyte = 2**20
-    memory = measure.PeakMemory("cpu")
+    memory = call_cost.PeakMemory("cpu")
     if memory.peak is None:
         pytest.skip("this kernel does not reset the peak of the resident set")
     torch.ones(16 * megabyte)
     assert 60 * megabyte < (memory.peak or 0) < 90 * megabyte
-    again = measure.PeakMemory("cpu")
+    again = call_cost.PeakMemory("cpu")
     torch.ones(megabyte)
     assert (again.peak or 0) < 30 * megabyte
 
 
 def test_operations_are_those_dispatched() -> None:
-    assert "aten::mm" in measure.operations(lambda: torch.ones(2, 2) @ torch.ones(2, 2))
+    assert "aten::mm" in call_cost.operations(lambda: torch.ones(2, 2) @ torch.ones(2, 2))
 
 
 # processes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -27,10 +29,16 @@ def test_a_signal_for_which_torch_blames_a_worker_stays_a_signal(monkeypatch: py
 def test_a_signal_while_workers_start_arrives_after_they_have_started() -> None:
     seen: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: seen.append("signal"))
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)  # the system gives it the signals that the main thread blocks
+    other.start()
     try:
         with _signals_wait():
             os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.05)
             seen.append("workers started")
     finally:
+        done.set()
+        other.join()
         signal.signal(signal.SIGUSR1, before)
     assert seen == ["workers started", "signal"]

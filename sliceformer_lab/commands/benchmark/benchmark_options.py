@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count
 
-Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "goals"]
+Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "training", "goals"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 SUITES: dict[Suite, str] = {
@@ -18,6 +18,7 @@ SUITES: dict[Suite, str] = {
     "encoders": "the ViT of CIFAR-10 and the text encoder of LRA, end to end",
     "lra_speed": "Sliceformer's Table 3: training and inference steps per second and peak memory at 1K to 4K",
     "samsa_speed": "SAMSA's Table 1: inference at 1,024 tokens relative to fused softmax attention",
+    "training": "whole training steps of five recipes: with Lightning and in a bare loop, part by part",
     "goals": "the speeds that this version promises, each measured again, met or missed",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
@@ -11,13 +11,13 @@ from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.goals import goals_for
-from sliceformer_lab.commands.benchmark.rows import Mode
+from sliceformer_lab.commands.benchmark.training_recipes import training_comparisons
+from sliceformer_lab.commands.benchmark.workloads import Comparison, Kind, Variant, Workload
 from sliceformer_lab.config.compose import load_option, no_such_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
 
-Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier"]
 Shapes = Mapping[int, tuple[int, int]]  # tokens -> samples, channels
 
 CUSTOM = {"cpu": "cpu", "cuda": "triton"}  # device -> the backend with our kernel
@@ -58,51 +58,6 @@ PEERS: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True)
-class Workload:
-    """The sizes of the input and the model that all variants of a comparison share."""
-
-    name: str
-    kind: Kind
-    tokens: int
-    batch: int
-    channels: int
-    heads: int = 8
-    depth: int = 1
-    mlp: int = 0
-    group_size: int | None = None  # of the operator; None: complete sort
-
-    @property
-    def elements(self) -> int:
-        """B N C, the number of values in the operator's input."""
-        return self.batch * self.tokens * self.channels
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A method with one of its implementations."""
-
-    method: str
-    way: str = ""  # a backend of the permutation library, or fused | plain softmax
-    node: Mapping[str, Any] | None = None  # of the attention
-    backend: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The name in tables and figures."""
-        return f"{self.method} ({self.way})" if self.way else self.method
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Variants that one process measures in turns on one workload."""
-
-    workload: Workload
-    variants: tuple[Variant, ...]
-    against: Variant  # the denominator of ratios; one of the variants unless each has its own process
-    modes: tuple[Mode, ...] = ("inference", "training")
-
-
 def comparisons(options: BenchmarkOptions) -> list[Comparison]:
     """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
     match options.suite:
@@ -118,6 +73,8 @@ def comparisons(options: BenchmarkOptions) -> list[Comparison]:
             return _samsa_speed(options)
         case "goals":
             return _goals(options)
+        case "training":
+            return training_comparisons(options)
 
 
 def _operators(options: BenchmarkOptions) -> list[Comparison]:

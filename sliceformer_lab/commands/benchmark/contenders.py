@@ -16,9 +16,9 @@ from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.samsa import SAMSA
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import Variant, Workload
 from sliceformer_lab.commands.benchmark.peers import published_csp, published_exchange, published_sort, shift_index
 from sliceformer_lab.commands.benchmark.rows import Mode
+from sliceformer_lab.commands.benchmark.workloads import Variant, Workload
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.permute import shift_sort, use_backend

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import CUSTOM, Comparison, Variant
+from sliceformer_lab.commands.benchmark.comparisons import CUSTOM
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
-from sliceformer_lab.commands.benchmark.measure import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.commands.benchmark.rows import Engine, Mode, Row, quartiles, set_ratios
+from sliceformer_lab.commands.benchmark.workloads import Comparison, Variant
+from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
 
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
@@ -83,7 +84,7 @@ def _measure_all_but_time(
         contender = build(variant, comparison.workload, options)
         facts = _facts(contender, variant, comparison, options)
     except Exception as error:
-        return [(_failed(row, error), None) for row in rows.values()]
+        return [(failed(row, error), None) for row in rows.values()]
     entries: list[tuple[Row, Contender | None]] = []
     for mode, row in rows.items():
         for name, value in facts.items():
@@ -92,7 +93,7 @@ def _measure_all_but_time(
             _measure_memory(contender, row, mode, alone, options)
             entries.append((row, contender))
         except Exception as error:
-            entries.append((_failed(row, error), None))
+            entries.append((failed(row, error), None))
     return entries
 
 
@@ -142,7 +143,7 @@ def _measure_memory(
         row.saved_bytes_per_element = row.saved_bytes / (row.batch * row.tokens * row.channels)
 
 
-def _failed(row: Row, error: Exception) -> Row:
+def failed(row: Row, error: Exception) -> Row:
     """The row of a variant that failed, with status oom or failed."""
     first = str(error).splitlines()[0] if str(error) else ""
     full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(words in str(error) for words in FULL)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.measure import peak_source
+from sliceformer_lab.measures.call_cost import peak_source
 from sliceformer_lab.permute import available_backends, missing_backends
 from sliceformer_lab.runs.commit import git_commit
 

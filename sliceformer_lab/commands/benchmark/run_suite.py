@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.comparisons import Comparison, comparisons
+from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.goals import Verdict, goals_for, verdicts
 from sliceformer_lab.commands.benchmark.machine import describe, machine
@@ -20,6 +21,8 @@ from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_chi
 from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set_ratios
 from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
+from sliceformer_lab.commands.benchmark.training_goals import training_verdicts
+from sliceformer_lab.commands.benchmark.workloads import Comparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 
@@ -54,13 +57,22 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
 def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
     """The rows of a comparison; if its process died, rows with that status."""
     try:
-        rows: list[Row] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
+        rows: list[Row] = in_child(_contest(options), comparison, options, limited=options.device == "cpu")
     except ProcessEndedError as ended:
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
         for row in blank:
             row.status, row.note = ("oom" if ended.killed else "failed"), str(ended)
         return blank
     return rows
+
+
+def _contest(options: BenchmarkOptions) -> Callable[[Comparison, BenchmarkOptions], list[Row]]:
+    """The function that measures a comparison of the suite."""
+    if options.suite != "training":
+        return run_contest
+    from sliceformer_lab.commands.benchmark.training_contest import run_training_contest  # imports Lightning
+
+    return run_training_contest
 
 
 def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[Row]) -> None:
@@ -78,7 +90,9 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
 
 
 def suite_verdicts(options: BenchmarkOptions, rows: list[Row]) -> list[Verdict]:
-    """The verdicts on the goals; empty for other suites."""
+    """The verdicts on the goals; empty for suites without any."""
+    if options.suite == "training":
+        return training_verdicts(rows)
     return verdicts(goals_for(options.device), rows) if options.suite == "goals" else []
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from sliceformer_lab.commands.benchmark.goals import Verdict
 from sliceformer_lab.commands.benchmark.paper_speeds import MACHINES, published_memory
 from sliceformer_lab.commands.benchmark.rows import KINDS, Match, Row, matches
+from sliceformer_lab.commands.benchmark.training_tables import training_tables
 
 Value = Callable[[Row], float | None]
 PASSES = {"inference": "forward", "training": "forward + backward"}
@@ -17,19 +18,22 @@ PASSES = {"inference": "forward", "training": "forward + backward"}
 
 def print_tables(console: Console, suite: str, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> None:
     """Print all tables of a suite."""
-    for workload in dict.fromkeys(row.workload for row in rows):
+    for workload in dict.fromkeys(row.workload for row in rows if suite != "training"):
         here = [row for row in rows if row.workload == workload]
         _show(console, _times_of(here))
         _show(console, _costs_of(here))
     for failed in (row for row in rows if row.status != "ok"):
         passes = PASSES[failed.mode]
         console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
+    if suite == "training":
+        for table in training_tables(rows):
+            _show(console, table)
     if suite == "lra_speed":
         for table in _table3(rows):
             _show(console, table)
     if suite == "samsa_speed":
         _show(console, _speed_ups(rows))
-    for kind in KINDS:
+    for kind in KINDS if suite != "training" else ():
         for table in _matches(kind, [match for match in matches(rows) if match.kind == kind]):
             _show(console, table)
     if verdicts:

@@ -1,0 +1,103 @@
+"""Lightning's trainer as a run configures it, with its loggers and callbacks; and one fit, new or continued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import Logger
+
+from sliceformer_lab.config.checked import node_at
+from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
+from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.folder import load_weights
+from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
+from sliceformer_lab.training.loggers import WatchingLogger
+from sliceformer_lab.training.metrics_file import MetricsFile
+from sliceformer_lab.training.observers import warn_of
+from sliceformer_lab.training.other_processes import OwnProcesses
+from sliceformer_lab.training.pretrained_weights import Pretrained
+from sliceformer_lab.training.sharding import Sharded
+from sliceformer_lab.training.summary import RecordPlace, Summary
+
+Config = Mapping[str, Any]
+
+
+def fit(
+    trainer: pl.Trainer, task: TaskModule, data: DataModule, last: Path | None, pretrained: Pretrained | None = None
+) -> None:
+    """Trains a new model, from pretrained weights if there are any, or continues from `last`.
+
+    Raises RunFolderError if a checkpoint cannot be used.
+    """
+    if last is None:
+        task.initialise()
+        if pretrained is not None:
+            pretrained.load_into(task)
+    else:
+        load_weights(task, last)  # Lightning loads it too, but reports a damaged or foreign file with a traceback
+    trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
+
+
+def run_context(config: Config, folder: Path, task: TaskModule) -> RunContext:
+    """The facts of a run that callbacks and loggers receive."""
+    split = {"best_val": "val", "best_test": "test_curve", "last": None}[config["selection"]]
+    monitor = f"{split}/{task.monitor}" if split else None
+    return RunContext(folder=folder, seed=config["seed"], monitor=monitor, monitor_mode=task.monitor_mode)
+
+
+def build_loggers(config: Config, context: RunContext) -> list[Logger]:
+    """The CSV logger, and the one of the configuration if there is one."""
+    loggers: list[Logger] = [MetricsFile(context.folder)]
+    if config["logger"]:
+        node = node_at(config, "logger")
+        try:
+            loggers.append(WatchingLogger(node.build(context, dict(config))))
+        except LabError:
+            raise
+        except Exception as error:
+            warn_of(node.target.__name__, error)
+    return loggers
+
+
+def build_trainer(
+    config: Config, context: RunContext, task: TaskModule, loggers: list[Logger], summary: Summary | None = None
+) -> pl.Trainer:
+    """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
+    nodes = [node_at(config, f"callbacks.{name}") for name in config["callbacks"]]
+    callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
+    if summary is not None:
+        callbacks.append(RecordPlace(summary))
+    node, optim = node_at(config, "trainer"), task.optim
+    options = dict(node.options)
+    if options.get("strategy") == "fsdp":
+        options["strategy"] = Sharded()
+    try:
+        trainer: pl.Trainer = node.target(
+            **options,
+            default_root_dir=context.folder,
+            max_epochs=optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
+            accumulate_grad_batches=optim.accumulate,
+            gradient_clip_val=optim.clip_norm,
+            callbacks=callbacks,
+            logger=loggers,
+            plugins=[AtomicCheckpointIO(), OwnProcesses()],
+            num_sanity_val_steps=0,
+            enable_model_summary=False,
+            enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+            use_distributed_sampler=False,  # our loaders split the examples between processes
+        )
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"trainer: {error}") from error
+    return trainer
+
+
+def _takes_context(callback: CheckedNode) -> bool:
+    """Whether a callback has a RunContext as its positional argument, as all of ours; Lightning's own have none."""
+    return RunContext in positional(callback.target).values()

@@ -1,0 +1,72 @@
+"""trainer.compile=true: training runs compiled code, all else stays as it is, and a failure is one warning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from sliceformer_lab.config.schema import ConfigError, check_node, schema
+from sliceformer_lab.training.trainer import Trainer, compile_encoder
+
+
+def compiles_to(result: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a function in the place of what torch.compile returns."""
+    monkeypatch.setattr(torch, "compile", lambda forward: result)
+
+
+def test_training_runs_compiled_code_and_evaluation_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, x = nn.Linear(3, 3), torch.ones(2, 3)
+    names, expected = list(encoder.state_dict()), encoder(x)
+    compiles_to(lambda x: x + 7, monkeypatch)
+    compile_encoder(encoder)
+    torch.testing.assert_close(encoder(x), x + 7)
+    torch.testing.assert_close(encoder.eval()(x), expected)
+    assert list(encoder.state_dict()) == names == ["weight", "bias"]  # a checkpoint needs no compilation to be read
+
+
+def test_failed_compilation_is_one_warning_and_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_compiler(x: Tensor) -> Tensor:
+        raise RuntimeError(f"No working C++ compiler for {tuple(x.shape)}\nmore lines")
+
+    encoder, x = nn.Linear(3, 3), torch.ones(2, 3)
+    expected = encoder(x)
+    compiles_to(no_compiler, monkeypatch)
+    compile_encoder(encoder)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            torch.testing.assert_close(encoder(x), expected)
+    (record,) = caplog.records
+    reason = "torch.compile failed (No working C++ compiler for (2, 3)); this run trains without it"
+    assert record.getMessage() == f"WARNING: trainer.compile: {reason}"
+
+
+def test_error_of_code_that_ran_compiled_before_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_later(x: Tensor) -> Tensor:
+        if len(x) > 2:
+            raise ValueError("too many rows")
+        return x
+
+    encoder = nn.Linear(3, 3)
+    compiles_to(fails_later, monkeypatch)
+    compile_encoder(encoder)
+    encoder(torch.ones(2, 3))
+    with pytest.raises(ValueError, match="too many rows"):
+        encoder(torch.ones(3, 3))
+
+
+def test_trainer_has_lightnings_options_and_compile() -> None:
+    assert set(schema(Trainer)) - set(schema(pl.Trainer)) == {"compile"}
+    assert set(schema(pl.Trainer)) <= set(schema(Trainer))
+    node: dict[str, Any] = {"_target_": "sliceformer_lab.training.trainer.Trainer", "compile": "yes"}
+    with pytest.raises(ConfigError, match=r"trainer\.compile: given 'yes', should be a valid boolean"):
+        check_node(node, "trainer")
+    with pytest.raises(ConfigError, match=r"trainer\.devizes: there is no such option; did you mean devices"):
+        check_node({**node, "compile": True, "devizes": 2}, "trainer")
