@@ -5,9 +5,11 @@ Results are (S,), one per seed; scores of single examples are (S, E).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import optimize, stats
@@ -18,6 +20,9 @@ FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviat
 FEWEST_RUNS = 6  # an exact two-sided paired test needs as many to reach p < LEVEL: 2 / 2**6 = 0.031
 MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
 QUANTILES = 4000  # over which a distribution is averaged
+MOST_SIMULATED = 14  # pairs
+SIMULATED = 1000  # cases of a simulation
+BISECTIONS = 8
 FLIPS = 100_000  # random signs that are tried for more than MOST_EXACT pairs
 
 Values = Sequence[float] | np.ndarray
@@ -32,8 +37,8 @@ class Interval:
     how: str
 
 
-def seed_interval(values: Values, resamples: int, seed: int) -> Interval | None:
-    """The 95 % interval of the mean over seeds (S,); None for fewer than three values.
+def seed_interval(values: Values, resamples: int, seed: int, level: float = LEVEL) -> Interval | None:
+    """The interval of the mean over seeds (S,) that covers 1 - level, 95 %; None for fewer than three values.
 
     Six or more values are resampled, with percentiles widened for few values (Hesterberg 2015, American Statistician
     69(4), section 4.4). For fewer, the range of the values, which no resample leaves, contains the median of the
@@ -44,22 +49,22 @@ def seed_interval(values: Values, resamples: int, seed: int) -> Interval | None:
     if count < FEWEST_IN_INTERVAL:
         return None
     if count < FEWEST_RUNS:
-        half = float(student_half_width(results.std(ddof=1), count))
+        half = float(student_half_width(results.std(ddof=1), count, level))
         return Interval(float(results.mean() - half), float(results.mean() + half), "Student's t")
-    tail = float(stats.norm.cdf(-((count / (count - 1)) ** 0.5) * stats.t.ppf(1 - LEVEL / 2, count - 1)))
+    tail = float(stats.norm.cdf(-((count / (count - 1)) ** 0.5) * stats.t.ppf(1 - level / 2, count - 1)))
     means = results[np.random.default_rng(seed).integers(count, size=(resamples, count))].mean(axis=1)
     low, high = np.quantile(means, [tail, 1 - tail])
     return Interval(float(low), float(high), "bootstrap over seeds")
 
 
-def student_half_width(std: np.ndarray | float, count: np.ndarray | int) -> np.ndarray:
+def student_half_width(std: np.ndarray | float, count: np.ndarray | int, level: float = LEVEL) -> np.ndarray:
     """Half of Student's 95 % interval of a mean from the standard deviation (n - 1) of `count` values; NaN for one."""
-    half: np.ndarray = stats.t.ppf(1 - LEVEL / 2, np.asarray(count) - 1) * std / np.sqrt(count)
+    half: np.ndarray = stats.t.ppf(1 - level / 2, np.asarray(count) - 1) * std / np.sqrt(count)
     return half
 
 
-def example_interval(scores: np.ndarray, resamples: int, seed: int) -> Interval:
-    """The 95 % interval of the mean of scores (S, E) over random draws of the E examples, for fixed models.
+def example_interval(scores: np.ndarray, resamples: int, seed: int, level: float = LEVEL) -> Interval:
+    """The interval of the mean of scores (S, E) over random draws of the E examples, for fixed models; 95 % by default.
 
     All S models are scored on the same examples, so an example is resampled with all its scores.
     """
@@ -67,7 +72,7 @@ def example_interval(scores: np.ndarray, resamples: int, seed: int) -> Interval:
     generator = np.random.default_rng(seed)
     count = len(per_example)
     means = [per_example[generator.integers(count, size=count)].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    low, high = np.quantile(means, [level / 2, 1 - level / 2])
     return Interval(float(low), float(high), "bootstrap over examples")
 
 
@@ -89,6 +94,38 @@ def smallest_difference(differences: Values) -> float | None:
 
     needed = optimize.brentq(missing_power, 0.0, 2 * limit + 10)
     return float(needed * np.std(np.asarray(differences, dtype=np.float64), ddof=1) / count**0.5)
+
+
+def smallest_by_signs(differences: Values, num_tests: int) -> float | None:
+    """The true mean difference that the exact sign-flip test detects with power 0.8 at the level 0.05 / num_tests.
+
+    Differences are normal with the spread of these (S,); the power is simulated. None if S pairs cannot reach the
+    level, however large the difference, for fewer than two pairs, and for more pairs than the simulation takes.
+    """
+    count, level = len(differences), LEVEL / max(1, num_tests)
+    if count < 2 or count > MOST_SIMULATED or 2.0 ** (1 - count) >= level:
+        return None
+    return _detected_shift(count, level) * float(np.std(np.asarray(differences, dtype=np.float64), ddof=1))
+
+
+@cache
+def _detected_shift(count: int, level: float) -> float:
+    """The mean of `count` normal values of spread 1 that the exact test finds in 80 % of simulated cases."""
+    draws = np.random.default_rng(0).normal(size=(SIMULATED, count))
+    signs = np.array([[1.0, *s] for s in itertools.product((1.0, -1.0), repeat=count - 1)])
+    flipped = draws @ signs.T  # (draws, signs); a shift adds to each column its sum of signs
+    sums = signs.sum(axis=1)
+
+    def missing_power(shift: float) -> float:
+        values = np.abs(flipped + shift * sums)
+        p_values = (values >= values[:, :1] - 1e-12).mean(axis=1)
+        return float((p_values < level).mean() - POWER)
+
+    low, high = 0.0, 10.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if missing_power(middle) < 0 else (low, middle)
+    return high
 
 
 def sign_flip_test(differences: Values, seed: int = 0) -> float:

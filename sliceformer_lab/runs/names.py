@@ -27,6 +27,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("tune_folder", tune_folder, replace=True)
+    OmegaConf.register_new_resolver("audit_folder", audit_folder, replace=True)
     OmegaConf.register_new_resolver("map_folder", map_folder, replace=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
     OmegaConf.register_new_resolver("task_folder", _task_folder, replace=True)
@@ -98,10 +99,19 @@ def sweep_folder(outputs: str, study: str | None = None) -> str:
 
 def tune_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
     """<outputs>/tune/<task or recipe>-<digest>: the same folder for the same options, so that a search goes on."""
+    return _named_by_task(outputs, "tune", words, options)
+
+
+def audit_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
+    """<outputs>/audit/<task or recipe>-<digest>: the same folder for the same options, so that an audit goes on."""
+    return _named_by_task(outputs, "audit", words, options)
+
+
+def _named_by_task(outputs: str, command: str, words: Sequence[str], options: Sequence[Any]) -> str:
     chosen = dict(word.split("=", 1) for word in words if "=" in word)
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
-    return str(Path(outputs).expanduser() / "tune" / f"{name}-{digest(repr([sorted(apart), *map(str, options)]))}")
+    return str(Path(outputs).expanduser() / command / f"{name}-{digest(repr([sorted(apart), *map(str, options)]))}")
 
 
 def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:

@@ -15,7 +15,7 @@ from sliceformer_lab.runs.sweep import override_key
 
 NODES = ("trainer", "logger", "callbacks", "paths")
 DATA_FILES = ("data.root", "data.download", "data.verify")
-NEWER = {"score_test": True}  # options that older runs lack, with what they did
+NEWER: Mapping[str, Any] = {"score_test": True, "pretrain": {}}  # options that older runs lack, with what they did
 OBSERVERS = ("reference", "pictures")  # read a run's result and cannot change it
 COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe")
 

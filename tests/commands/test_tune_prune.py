@@ -14,12 +14,12 @@ pytest.importorskip("optuna")
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.tune import tuning
 from sliceformer_lab.commands.tune.medians import median_curve
-from sliceformer_lab.commands.tune.subjects import Goal
 from sliceformer_lab.commands.tune.trials import Trials
 from sliceformer_lab.commands.tune.tune_options import TuneOptions
 from sliceformer_lab.errors import ConfigError, InterruptedRunError, PrunedError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import JobState
+from sliceformer_lab.training.goal import Goal
 from sliceformer_lab.training.run import run
 
 TARGET = "+callbacks.prune._target_=sliceformer_lab.callbacks.prune.MedianPruning"

@@ -8,10 +8,10 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.jobs import command_options, resolved
+from sliceformer_lab.cli.jobs import command_options, launcher_node
 from sliceformer_lab.commands.tune.tune_options import TuneOptions
 from sliceformer_lab.commands.tune.tune_words import sorted_words
-from sliceformer_lab.config.schema import ConfigError, check_node
+from sliceformer_lab.config.schema import ConfigError
 
 FILES = {
     "report/report.md, report.json": "the tuned results with intervals and paired tests, and every trial",
@@ -30,8 +30,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
         raise ConfigError("tune needs optuna, which is not installed; pip install 'sliceformer-lab[tune]'")
     from sliceformer_lab.commands.tune.tuning import run
 
-    node = {key: value for key, value in resolved(cfg)["launcher"].items() if value is not None}
-    run(options, check_node(node, "launcher").build())
+    run(options, launcher_node(cfg).build())
 
 
 COMMAND = Command(

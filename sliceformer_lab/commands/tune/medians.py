@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from sliceformer_lab.commands.tune.subjects import Goal
 from sliceformer_lab.runs.folder import read_metrics
+from sliceformer_lab.training.goal import Goal
 
 FEWEST = 3  # trials; a median of fewer ends no trial
 

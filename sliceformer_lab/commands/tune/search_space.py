@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.commands.tune.tune_options import Search
+from sliceformer_lab.runs.optim_words import number_word, rate_words
 
 FACTOR = 10.0  # a range reaches this far to each side of the recipe's own value, and grows by as much
 EDGE = 0.1  # a best value within this outermost share of a range, in log scale, is at its edge
@@ -139,16 +140,13 @@ def words_at(point: Point, config: Mapping[str, Any]) -> list[str]:
     for key, value in point.items():
         match key:
             case "optim.lr":
-                names = ["lr", *(name for name in ("warmup_lr", "min_lr") if optim[name])]
-                words += [_word(f"optim.{name}", optim[name] * value) for name in names]
+                words += rate_words(optim, value)
             case "optim.weight_decay":
-                words.append(_word(key, value * (optim["weight_decay"] or DECAY.get(optim["optimizer"], OTHER_DECAY))))
+                words.append(
+                    number_word(key, value * (optim["weight_decay"] or DECAY.get(optim["optimizer"], OTHER_DECAY)))
+                )
             case "optim.warmup_share":
-                words += ["optim.warmup_steps=0", _word(key, value)]
+                words += ["optim.warmup_steps=0", number_word(key, value)]
             case _:
-                words.append(_word(key, value))
+                words.append(number_word(key, value))
     return words
-
-
-def _word(key: str, value: float) -> str:
-    return f"{key}={float(f'{value:.6g}')}"

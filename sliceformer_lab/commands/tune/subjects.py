@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from sliceformer_lab.commands.tune.search_space import Point, Space, own_point, own_values, words_at
 from sliceformer_lab.commands.tune.tune_options import TuneOptions
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.config.explain import explain
+from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import missing_files
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import DataError
@@ -23,19 +19,6 @@ from sliceformer_lab.runs.sweep import PlannedJob, override_key, quoted
 OF_TRIALS = ("score_test=false", "pictures=false", "reference=null")  # a trial is only scored on validation
 
 PRUNER, PRUNING = "sliceformer_lab.callbacks.prune.MedianPruning", "+callbacks.prune"
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What a search optimises: the metric that selects a run's best epoch."""
-
-    monitor: str  # such as accuracy
-    mode: str  # max | min
-
-    @property
-    def sign(self) -> float:
-        """The factor that makes larger values better."""
-        return 1.0 if self.mode == "max" else -1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,31 +69,12 @@ def subjects(options: TuneOptions) -> list[Subject]:
     return [Subject(name, options, _checked(name, options)) for name in options.attentions]
 
 
-def goal(config: Mapping[str, Any]) -> Goal:
-    """What the runs of a configuration are selected by. Raises ConfigError if its parts do not fit together."""
-    import torch
-
-    from sliceformer_lab.training.build import build_data, build_task
-
-    spec = build_data(config).spec  # may read a table of the user
-    with torch.device("meta"):
-        task = build_task(config, spec)
-    return Goal(task.monitor, task.monitor_mode)
-
-
 def _checked(attention: str, options: TuneOptions) -> dict[str, Any]:
     words = [*options.words, f"attention={attention}", f"seed={options.seed}", *OF_TRIALS]
-    config = _composed(words)
+    config = job_config(words)
     if config["selection"] == "best_test":
         raise ConfigError("selection=best_test: a search must not see the test set; use best_val or last")
     if missing := missing_files(config):
         raise DataError("; ".join(missing))
     check_config(config)
     return config
-
-
-def _composed(words: Sequence[str]) -> dict[str, Any]:
-    try:
-        return compose_job(words)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error, words)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sliceformer_lab.config.option_types import Count, Name, Seed
+from sliceformer_lab.config.option_types import Count, Name, Seed, check_lists
 
 Search = Literal["lr", "lr_wd", "recipe"]
 
@@ -27,10 +27,7 @@ class TuneOptions:
     folder: str
 
     def __post_init__(self) -> None:
-        if not self.attentions:
-            raise ValueError("attention=[]: name at least one")
-        if twice := {name for name in self.attentions if self.attentions.count(name) > 1}:
-            raise ValueError(f"attention: names {', '.join(sorted(twice))} twice")
+        check_lists({"attention": self.attentions})
 
     @property
     def reference(self) -> str:

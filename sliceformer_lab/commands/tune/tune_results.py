@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from sliceformer_lab.commands.tune.search_space import Edge, Space
-from sliceformer_lab.commands.tune.subjects import Goal, Subject
+from sliceformer_lab.commands.tune.subjects import Subject
 from sliceformer_lab.commands.tune.trials import Trial, best_of
 from sliceformer_lab.commands.tune.tune_options import TuneOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.statistics import Interval, PairedTest, paired_tests, seed_interval
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.training.goal import Goal
 
 RESAMPLES = 2000
 

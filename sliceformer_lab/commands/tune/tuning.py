@@ -13,7 +13,7 @@ from typing import Any
 from sliceformer_lab.cli.run_jobs import run_jobs
 from sliceformer_lab.commands.tune.medians import median_curve
 from sliceformer_lab.commands.tune.search_space import MOST_GROWTHS, Batch, Edge, Space, edges, first_space, grow, parts
-from sliceformer_lab.commands.tune.subjects import Goal, Subject, goal, subjects
+from sliceformer_lab.commands.tune.subjects import Subject, subjects
 from sliceformer_lab.commands.tune.trials import Trial, Trials, open_journal
 from sliceformer_lab.commands.tune.tune_options import TuneOptions
 from sliceformer_lab.commands.tune.tune_results import Record, results
@@ -28,6 +28,7 @@ from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.runs.tuned import BEST
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
+from sliceformer_lab.training.goal import Goal, goal
 
 PLAN, TRIALS, FINAL, REPORT = "tune.json", "trials", "final", "report"
 MAY_DIFFER = ("folder", "seeds", "untuned")  # options that a search may get another value of when it goes on

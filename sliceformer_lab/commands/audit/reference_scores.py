@@ -1,0 +1,42 @@
+"""The non-neural rows of an audit: simple models on the split of its runs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.runs.folder import PREDICTIONS, read_config
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.references import references
+
+log = logging.getLogger(__name__)
+
+
+def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
+    """The references for a finished run's data, fitted within a tenth of these seconds; the strongest comes last.
+
+    Nothing if they cannot be computed: a reference must not end an audit. Raises InterruptedRunError at a signal.
+    """
+    try:
+        with np.load(run / PREDICTIONS) as arrays:
+            predictions = {
+                split: {name: torch.from_numpy(arrays[f"{split}_{name}"]) for name in ("ids", "targets")}
+                for split in ("val", "test")
+                if f"{split}_ids" in arrays
+            }
+        config = check_config(read_config(run))
+        data = build_data(config, run)
+        data.prepare_data()
+        data.setup()
+        return references(config, data, build_task(config, data.spec), predictions, seconds)
+    except InterruptedRunError:
+        raise
+    except Exception as error:
+        log.warning(f"WARNING: there is no reference without a network ({type(error).__name__}: {error})")
+        return []
