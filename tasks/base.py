@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -44,6 +43,7 @@ class Task(TaskModule):
         self.optim: OptimOptions = self.nodes.optim.build()
         self.num_steps: int | None = None  # of the training, known when it starts
         self.predictions: dict[str, Predictions] = {}
+        self._logs_train_loss = False  # in the current epoch
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
         self.train_loss = MeanMetric(nan_strategy="disable")
@@ -54,10 +54,6 @@ class Task(TaskModule):
         arguments = {"model": dict(self.nodes.plain), "data": asdict(self.data_spec), **options}
         self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
-    @abstractmethod
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The training loss, a scalar."""
-
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss in validation and test: the training loss without its regularisation."""
         return self.loss(output, target)
@@ -66,10 +62,18 @@ class Task(TaskModule):
         """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
         self.train_loss.update(loss.detach(), weight=len(batch))
-        self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
-        self.log("train/batch_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True)
-        self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
+        if not self._logs_train_loss:  # once an epoch: Lightning computes the metric when it needs it
+            self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
+        if not self._logs_train_loss or self._step_is_logged():
+            self.log("train/batch_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True)
+            self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], on_step=True, on_epoch=False)
+        self._logs_train_loss = True
         return loss
+
+    def _step_is_logged(self) -> bool:
+        """Whether loggers receive the values of this step: one in `log_every_n_steps`, and the last of the run."""
+        last = self.num_steps is not None and self.trainer.global_step + 1 >= self.num_steps
+        return last or self.trainer._logger_connector.should_update_logs
 
     def on_train_start(self) -> None:
         """Warns of a long warm-up, and stops a run that is resumed after its last step."""
@@ -80,6 +84,7 @@ class Task(TaskModule):
     def on_train_epoch_start(self) -> None:
         """Forgets the losses of the epoch before. Lightning skips it when it resumes an epoch."""
         self.train_loss.reset()
+        self._logs_train_loss = False
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds each process's sum of the training losses of this epoch and of their weights, and `stopped_at`."""

@@ -18,13 +18,14 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.graph_tokens import FeatureEmbedding, edges_among_tokens
 from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.masked import Maskable, Units
 from sliceformer_lab.tasks.targets import Labels, Numbers, TargetKind
 
 
-class GraphTask(Task):
+class GraphTask(Maskable):
     """Graphs with nodes (B, N, F) -> numbers, or logits of labels (B, T). A subclass embeds them as tokens.
 
     Numbers are standardised by the training set's mean and deviation, which every checkpoint holds, unless
@@ -95,14 +96,14 @@ class GraphTask(Task):
         return self.kind.chance(targets)
 
     @abstractmethod
-    def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
+    def embed(
+        self, batch: Batch, graphs: Graphs, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Padding | None, Tensor | None]:
         """Tokens (B, M, C), with the nodes after the prefix, their padding, and a bias (B, H, M, M) or None."""
 
     def forward(self, batch: Batch) -> Tensor:
         """Graphs with nodes (B, N, F) -> numbers or logits (B, T). Raises ValueError for a batch without structure."""
-        graphs = batch.structure
-        if graphs is None:
-            raise ValueError("a batch of graphs needs its structure")
+        graphs = structure_of(batch)
         tokens, padding, bias = self.embed(batch, graphs)
         edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
         reference = None
@@ -118,7 +119,35 @@ class GraphTask(Task):
         edges = edges_among_tokens(graphs, shape, batch.padding, num_tokens, self.num_prefix)
         if self.edge_features is None:
             return edges
-        return replace(edges, features=self.edge_features(graphs.edge_features))
+        return replace(edges, features=graphs.visible(self.edge_features(graphs.edge_features)))
+
+    @property
+    def masked_units(self) -> Units:
+        """Atoms, whose kind is to be found: the first feature of a node."""
+        spec = self.data_spec
+        return Units(name="atoms", rate=0.15, most=spec.max_len or 1, classes=spec.node_values[0])
+
+    def units(self, batch: Batch) -> Tensor:
+        """The features of the nodes (B, N, F)."""
+        return batch.inputs
+
+    def unit_targets(self, units: Tensor) -> Tensor:
+        """The kinds of the atoms (B, N)."""
+        return units[..., 0]
+
+    def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
+        """The nodes after the encoder (B, N, C). The features of bonds between two hidden atoms are hidden as well."""
+        graphs = structure_of(batch)
+        graphs = replace(graphs, hidden_edges=hidden.mask.flatten()[graphs.edge_index].all(dim=0))
+        tokens, padding, bias = self.embed(batch, graphs, hidden)
+        edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
+        encoded = self.encoder(tokens, padding, bias, edges)
+        return encoded[:, self.num_prefix : self.num_prefix + batch.inputs.shape[1]]
+
+    def kept_weights(self) -> set[str]:
+        """Those of the encoder and of all embeddings, without the graph token."""
+        parts = ("embedding.", "encoder.", "bias.", "edge_features.")
+        return {n for n in self.state_dict() if n.startswith(parts) and not n.endswith(".graph_token")}
 
     def example(self) -> Batch:
         """One graph of the largest size, a chain, to count costs with."""
@@ -176,8 +205,17 @@ class Graphormer(GraphTask):
         """The largest graph, and the graph token."""
         return (self.data_spec.max_len or 0) + 1
 
-    def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
+    def embed(
+        self, batch: Batch, graphs: Graphs, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Padding | None, Tensor | None]:
         """The graph token and one token per node (B, 1 + N, C), and their bias (B, H, 1 + N, 1 + N) or None."""
         bias = None if self.bias is None else self.bias(graphs, batch.padding)
         padding = None if batch.padding is None else batch.padding.after_prefix(1)
-        return self.embedding(batch.inputs, graphs, batch.padding), padding, bias
+        return self.embedding(batch.inputs, graphs, batch.padding, hidden), padding, bias
+
+
+def structure_of(batch: Batch) -> Graphs:
+    """The structure of a batch of graphs. Raises ValueError if it has none."""
+    if batch.structure is None:
+        raise ValueError("a batch of graphs needs its structure")
+    return batch.structure

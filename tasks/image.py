@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.encoder.embed import ImageEmbedding, Stem
-from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.classification import Classification
+from sliceformer_lab.tasks.patches import PatchTask, patch_for
 
 if TYPE_CHECKING:
     from timm.data.mixup import Mixup
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 SIDE = 8  # patches per side that patch_size=null aims at
 
 
-class ImageClassification(Classification):
+class ImageClassification(PatchTask, Classification):
     """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
 
     `patch_size` null means `patch_for` the image. Raises ValueError if the patch does not divide the
@@ -46,11 +45,9 @@ class ImageClassification(Classification):
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.image_size is None:
-            raise ValueError(f"{spec.name} has no images; choose another task for it")
-        if stem == "conv" and nodes.encoder.options["init"] is not None:
-            raise ValueError("stem=conv: the pretrained weights of encoder.init are of one linear map; set stem=patch")
-        patch_size = patch_size or patch_for(spec.image_size)
+        if spec.image_size is None or spec.pixel_classes:
+            raise ValueError(f"{spec.name} has no images with one class each; choose another task for it")
+        patch_size = patch_size or patch_for(spec.image_size, SIDE)
         self.keep_options(
             patch_size=patch_size,
             stem=stem,
@@ -61,25 +58,7 @@ class ImageClassification(Classification):
             cutmix=cutmix,
         )
         dim = int(nodes.encoder.options["dim"])
-        self.embedding = ImageEmbedding(
-            spec.image_size,
-            spec.channels,
-            patch_size,
-            dim,
-            cls=pool == "cls",
-            cls_std=float(nodes.encoder.options.get("position_std", 0.02)),
-            order=spec.token_order,
-            stem=stem,
-        )
-        self.encoder = build_encoder(
-            nodes.encoder,
-            nodes.block,
-            nodes.attention,
-            self.num_tokens(),
-            num_prefix=int(pool == "cls"),
-            grid=self.embedding.grid,
-            order=self.embedding.order,
-        )
+        self.build_encoder(patch_size, stem, cls=pool == "cls")
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(self.encoder.attentions[-1])
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
@@ -94,10 +73,6 @@ class ImageClassification(Classification):
                 mixup_alpha=mixup, cutmix_alpha=cutmix, label_smoothing=label_smoothing, num_classes=spec.num_classes
             )
 
-    def num_tokens(self) -> int:
-        """Patches, and the CLS token if pooling reads one."""
-        return self.embedding.num_tokens
-
     def forward(self, batch: Batch) -> Tensor:
         """Images (B, c, H, W) -> logits (B, classes)."""
         tokens = self.embedding(batch.inputs)  # (B, N, C)
@@ -108,29 +83,9 @@ class ImageClassification(Classification):
             pooled = self.pool(self.encoder(tokens))
         return self.head(self.norm(pooled))
 
-    def initialise(self) -> None:
-        """Loads the pretrained weights of `encoder.init`, if any."""
-        if self.encoder.options.init is not None:
-            from sliceformer_lab.encoder.pretrained import initialise
-
-            initialise(self.embedding, self.encoder, self.norm)
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""
         if self.mix is not None and len(batch) % 2 == 0:
             inputs, target = self.mix(batch.inputs, batch.target)
             batch = Batch(inputs, target, batch.ids)
         return super().training_step(batch, batch_idx)
-
-    def example(self) -> Batch:
-        """One black image, to count costs with."""
-        spec = self.data_spec
-        height, width = spec.image_size or (0, 0)
-        zero = torch.zeros(1, dtype=torch.long, device=self.device)
-        return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), zero, zero)
-
-
-def patch_for(image_size: tuple[int, int]) -> int:
-    """The patch that tiles an image of (height, width) pixels and comes closest to SIDE patches a side."""
-    tiling = [size for size in range(1, min(image_size) + 1) if not any(side % size for side in image_size)]
-    return min(tiling, key=lambda size: abs(min(image_size) / size - SIDE))

@@ -14,6 +14,7 @@ from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.graph_tokens import GraphTokens, RandomGraphTokens
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
 from sliceformer_lab.tasks.metrics import BatchPrecision
@@ -73,9 +74,11 @@ class PeptideTask(GraphTask):
         """The nodes of the largest graph, and as many edges, which is more than a peptide has, or twice as many."""
         return (self.data_spec.max_len or 0) * (1 + self.edges_per_node) + self.graph_token
 
-    def embed(self, batch: Batch, graphs: Graphs) -> tuple[Tensor, Padding | None, Tensor | None]:
+    def embed(
+        self, batch: Batch, graphs: Graphs, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Padding | None, Tensor | None]:
         """Tokens (B, M, C) and their padding. The tokens encode the structure, so there is no bias."""
-        tokens, padding = self.embedding(batch.inputs, graphs, batch.padding)
+        tokens, padding = self.embedding(batch.inputs, graphs, batch.padding, hidden)
         return tokens, padding, None
 
 

@@ -31,6 +31,8 @@ class PointClassification(SequenceClassification):
     mean of the classes' accuracies.
     """
 
+    maskable = False  # hiding single points hides nothing: their neighbours remain
+
     def __init__(
         self,
         model: ModelNodes | Mapping[str, Any],

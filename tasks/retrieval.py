@@ -17,6 +17,8 @@ class Retrieval(SequenceClassification):
     Arena).
     """
 
+    maskable = False  # two rows of a batch share an id, and masks follow from ids
+
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
         """The head, from two concatenated vectors (B, 2 dim) to logits (B, classes)."""
         if head != "mlp":

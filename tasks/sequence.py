@@ -14,14 +14,18 @@ from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.classification import Classification
+from sliceformer_lab.tasks.masked import Maskable, Units
 
 Head = Literal["linear", "mlp", "gelu", "mega"]
 
+FEW_SYMBOLS = 32  # a vocabulary of at most as many is one of symbols, as that of ListOps, and not of text
 
-class SequenceClassification(Classification):
+
+class SequenceClassification(Maskable, Classification):
     """A sequence encoder of any attention. Ids (B, N) or numbers (B, N, F) -> logits (B, classes).
 
     head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `gelu`, one hidden layer with GELU; `mega`,
@@ -118,17 +122,48 @@ class SequenceClassification(Classification):
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""
-        tokens = self.embedding(inputs)
-        if self.padding_counts:
-            padding = None
-        if padding is not None and self.embedding.num_prefix:
-            padding = padding.after_prefix(self.embedding.num_prefix)
+        tokens, padding = self.embedding(inputs), self._padding_of_tokens(padding)
         reference = None
         if self.pool.needs_reference:
             tokens, reference = self.encoder.with_reference(tokens, padding)
         else:
             tokens = self.encoder(tokens, padding)
         return self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+
+    def _padding_of_tokens(self, padding: Padding | None) -> Padding | None:
+        if padding is None or self.padding_counts:
+            return None
+        return padding.after_prefix(self.embedding.num_prefix) if self.embedding.num_prefix else padding
+
+    @property
+    def masked_units(self) -> Units:
+        """Pixels or other numbers, or tokens, at the rates of Amos et al. (2024): .5, .15, for few symbols .1.
+
+        The grey levels of pixels are found as numbers, also where they are ids.
+        """
+        spec = self.data_spec
+        if spec.grey_levels or not spec.vocab_size:
+            name = "pixels" if spec.grey_levels else "numbers"
+            return Units(name=name, rate=0.5, most=self.max_len, numbers=max(1, spec.channels))
+        few = spec.vocab_size <= FEW_SYMBOLS
+        return Units(
+            name="symbols" if few else "tokens", rate=0.1 if few else 0.15, most=self.max_len, classes=spec.vocab_size
+        )
+
+    def units(self, batch: Batch) -> Tensor:
+        """Ids (B, N) or numbers (B, N, F)."""
+        return batch.inputs
+
+    def unit_targets(self, units: Tensor) -> Tensor:
+        """Ids (B, N), or numbers (B, N, F); grey levels that are ids become numbers in -1..1."""
+        if self.data_spec.grey_levels and self.data_spec.vocab_size:
+            return units[..., None] * (2 / (self.data_spec.vocab_size - 1)) - 1.0
+        return units
+
+    def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
+        """The tokens after the encoder (B, N, C)."""
+        tokens = self.embedding(batch.inputs, hidden)
+        return self.encoder(tokens, self._padding_of_tokens(batch.padding))[:, self.embedding.num_prefix :]
 
     def example(self) -> Batch:
         """One sequence of the largest length, to count costs with."""

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.layers import ConvPatchEmbed, PatchEmbed
 from sliceformer_lab.order import TokenOrder, token_order
@@ -49,10 +50,12 @@ class ImageEmbedding(nn.Module):
         self.patches = (PatchEmbed if stem == "patch" else ConvPatchEmbed)(patch_size, channels, dim)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * cls_std)) if cls else None
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, hidden: Hidden | None = None) -> Tensor:
         x: Tensor = self.patches(images)
         if self.order is not None:
             x = x[:, self.order]
+        if hidden is not None:
+            x = hidden.cover(x)
         return x if self.cls is None else torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1)
 
 
@@ -92,6 +95,8 @@ class TokenEmbedding(nn.Module):
         self.num_prefix = int(cls)
         self.cls = without_decay(nn.Parameter(torch.randn(1, 1, dim) * cls_std)) if cls else None
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, hidden: Hidden | None = None) -> Tensor:
         x: Tensor = self.dropout(self.tokens(inputs))
+        if hidden is not None:
+            x = hidden.cover(x)
         return x if self.cls is None else torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Edges, Graphs, Padding
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.hints import without_decay
 from sliceformer_lab.encoder.layers import Mlp
 
@@ -55,9 +56,11 @@ class GraphTokens(nn.Module):
         self.ends = nn.Linear(dim, dim) if edges else None  # its bias is the vector that all edges share
         self.graph_token = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02)) if graph_token else None
 
-    def forward(self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None) -> tuple[Tensor, Padding | None]:
-        """Raises ValueError if the positions of the nodes are missing."""
-        x = self.nodes(nodes)
+    def forward(
+        self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Padding | None]:
+        """Raises ValueError if the positions of the nodes are missing. Hidden nodes keep theirs."""
+        x = self.nodes(nodes) if hidden is None else hidden.cover(self.nodes(nodes))
         if self.positions is not None:
             if graphs.positions is None:
                 raise ValueError("graph tokens need the positions of the nodes")
@@ -78,7 +81,8 @@ class GraphTokens(nn.Module):
         once = graphs.edge_index[0] < graphs.edge_index[1]  # one of both directions; no atom is bound to itself
         source, target = graphs.edge_index[:, once]
         flat = x.flatten(0, 1)
-        tokens = embed(graphs.edge_features[once]) + ends((flat[source] + flat[target]) / 2)
+        features = graphs.visible(embed(graphs.edge_features[once]), once)
+        tokens = features + ends((flat[source] + flat[target]) / 2)
         return after_nodes(x, padding, tokens, source // x.shape[1])
 
 
@@ -101,16 +105,19 @@ class RandomGraphTokens(nn.Module):
         self.node_mlp = Mlp(dim, 4 * dim, act_layer=nn.GELU)
         self.edge_mlp = Mlp(dim, 4 * dim, act_layer=nn.GELU)
 
-    def forward(self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None) -> tuple[Tensor, Padding]:
-        """Raises ValueError if the positions of the nodes are missing."""
-        x = self.nodes(nodes)
+    def forward(
+        self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None, hidden: Hidden | None = None
+    ) -> tuple[Tensor, Padding]:
+        """Raises ValueError if the positions of the nodes are missing. Hidden nodes keep theirs."""
+        x = self.nodes(nodes) if hidden is None else hidden.cover(self.nodes(nodes))
         if self.positions is not None:
             if graphs.positions is None:
                 raise ValueError("graph tokens need the positions of the nodes")
             x = x + self.positions(graphs.positions)
         left, right = torch.randn_like(x.expand(2, *x.shape)) * F.softplus(self.scales)[:, None, None]
         source, target = graphs.edge_index
-        edges = self.edges(graphs.edge_features) + left.flatten(0, 1)[source] - right.flatten(0, 1)[target]
+        features = graphs.visible(self.edges(graphs.edge_features))
+        edges = features + left.flatten(0, 1)[source] - right.flatten(0, 1)[target]
         x = self.node_mlp(x + left + right)
         if padding is not None:
             x = x.masked_fill(~padding.mask[..., None], 0)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Graphs, Padding
+from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.hints import without_decay
 
 VALUES = 512  # ids for each feature, distance and degree; 0 is padding
@@ -29,7 +30,9 @@ class GraphEmbedding(nn.Module):
         self.out_degree = _table(VALUES, dim, zero_padding)
         self.graph_token = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02))
 
-    def forward(self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None) -> Tensor:
+    def forward(
+        self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None, hidden: Hidden | None = None
+    ) -> Tensor:
         ids = nodes + 2 + VALUES * torch.arange(nodes.shape[2], device=nodes.device)
         source = graphs.edge_index[0]
         edges = source.new_zeros(nodes[..., 0].numel()).index_add(
@@ -39,6 +42,8 @@ class GraphEmbedding(nn.Module):
         if padding is not None:
             ids, degrees = ids.masked_fill(~padding.mask[..., None], 0), degrees.masked_fill(~padding.mask, 0)
         x = self.features(ids).sum(dim=2) + self.in_degree(degrees) + self.out_degree(degrees)
+        if hidden is not None:
+            x = hidden.cover(x)
         return torch.cat([self.graph_token.expand(len(x), -1, -1), x], dim=1)
 
 
@@ -69,7 +74,7 @@ class GraphBias(nn.Module):
             distances = distances.masked_fill(~real, 0)
         pairs = self.distance(distances)  # (B, N, N, H)
         if graphs.path_edges is not None:
-            pairs = pairs + self._along_paths(graphs.path_edges, graphs.edge_features, distances)
+            pairs = pairs + self._along_paths(graphs, graphs.path_edges, distances)
         size = pairs.shape[1] + 1
         bias: Tensor = pairs.new_zeros(len(pairs), pairs.shape[3], size, size)
         bias[:, :, 1:, 1:] = pairs.permute(0, 3, 1, 2)
@@ -77,14 +82,15 @@ class GraphBias(nn.Module):
         bias[:, :, 1:, 0] = self.virtual[:, None]
         return bias
 
-    def _along_paths(self, path_edges: Tensor, features: Tensor, distances: Tensor) -> Tensor:
-        """Path edges (B, N, N, K), edge features (E, G) and distance ids (B, N, N) -> (B, N, N, H).
+    def _along_paths(self, graphs: Graphs, path_edges: Tensor, distances: Tensor) -> Tensor:
+        """Path edges (B, N, N, K) and distance ids (B, N, N) -> (B, N, N, H).
 
         Every edge is multiplied by the matrix of every hop once, however many paths it lies on.
         """
-        hops = path_edges.shape[3]
+        hops, features = path_edges.shape[3], graphs.edge_features
         ids = features + 3 + VALUES * torch.arange(features.shape[1], device=features.device)
         edges = self.edge(F.pad(ids, (0, 0, 1, 0))).mean(dim=1)  # (1 + E, H); the first one is beyond the end of a path
+        edges = torch.cat([edges[:1], graphs.visible(edges[1:])])
         at_hop = torch.einsum("eh,khg->keg", edges, self.hop[:hops])
         summed = torch.stack([F.embedding(path_edges[..., k] + 1, at_hop[k]) for k in range(hops)]).sum(0)
         steps = (distances - 1).clamp(1, hops)  # ids start at 1, the node itself

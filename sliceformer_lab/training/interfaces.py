@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pytorch_lightning import LightningModule
 from torch import Tensor
@@ -14,7 +14,9 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder
+from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.pretrain_options import PretrainOptions
 
 __all__ = ["DataModule", "SplitPredictions", "TaskModule"]
 
@@ -33,9 +35,10 @@ class TaskModule(LightningModule, ABC):
     implements it; library code, which cannot import tasks, uses it as the type of a task.
     """
 
+    maskable: ClassVar[bool] = False  # whether it has a `pretraining`
     monitor: str  # the metric that selects the best epoch
     monitor_mode: str  # "max" or "min"
-    goal: Literal["classes", "labels", "numbers", "next tokens"] | None = None  # what it predicts; None: others
+    goal: Literal["classes", "labels", "numbers", "next tokens", "pixels"] | None = None  # predicted; None: others
     data_spec: DataSpec
     encoder: Encoder
     optim: OptimOptions
@@ -52,6 +55,10 @@ class TaskModule(LightningModule, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
         """The output for a batch: logits (B, classes), or (B, T) for regression."""
+
+    @abstractmethod
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The training loss, a scalar."""
 
     @abstractmethod
     def predicted(self, batch: Batch) -> Tensor:
@@ -81,6 +88,18 @@ class TaskModule(LightningModule, ABC):
         """Facts of this task that the summary gains besides metrics and chance, from data and gathered predictions."""
         del data, predictions
         return {}
+
+    def pretraining(self, options: PretrainOptions, seed: int) -> TaskModule:
+        """A module that trains this task's encoder without targets. Its state has this task's under the prefix task.
+
+        Raises ConfigError if the task has none.
+        """
+        del options, seed
+        raise ConfigError(f"{type(self).__name__} has no pretraining")
+
+    def kept_weights(self) -> set[str]:
+        """The names of the weights and buffers that a pretraining hands over; all others are new."""
+        return set()
 
     def initialise(self) -> None:
         """Load pretrained weights into a new model, if the configuration names any."""

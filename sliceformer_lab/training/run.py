@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import ProgressBar
-from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.attention.reach import reach_of_shifts
-from sliceformer_lab.config.checked import node_at
-from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
-from sliceformer_lab.errors import DivergedError, InterruptedRunError, LabError, PrunedError, machine_error
+from sliceformer_lab.errors import DivergedError, InterruptedRunError, PrunedError, machine_error
 from sliceformer_lab.runs.files import spare_space, write_json
 from sliceformer_lab.runs.folder import (
     is_finished,
@@ -29,21 +24,20 @@ from sliceformer_lab.runs.folder import (
 )
 from sliceformer_lab.runs.processes import is_first_process, process_number
 from sliceformer_lab.training.build import build_data, build_task, check_published
-from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.choices import choose_options
-from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.fitting import build_loggers, build_trainer, fit, run_context
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.loggers import WatchingLogger, close_wandb, publish, sync_command
-from sliceformer_lab.training.metrics_file import MetricsFile
-from sliceformer_lab.training.observers import warn_of
-from sliceformer_lab.training.other_processes import OwnProcesses, child_processes, record_first_error
+from sliceformer_lab.training.loggers import close_wandb, publish, sync_command
+from sliceformer_lab.training.other_processes import child_processes, record_first_error
 from sliceformer_lab.training.pictures import draw_pictures
 from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
+from sliceformer_lab.training.pretrain import pretrain
 from sliceformer_lab.training.references import below_reference, references
 from sliceformer_lab.training.scoring import results, score, scores_test
-from sliceformer_lab.training.sharding import Sharded, is_sharded
+from sliceformer_lab.training.sharding import is_sharded
 from sliceformer_lab.training.signals import catch_signals, recorded_by, signals_as_errors
-from sliceformer_lab.training.summary import RecordPlace, Summary, compare_metrics, print_summary
+from sliceformer_lab.training.summary import Summary, compare_metrics, print_summary
+from sliceformer_lab.training.trainer import compile_encoder
 
 log = logging.getLogger(__name__)
 
@@ -143,9 +137,12 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
         log.info(reach)
     context = run_context(config, folder, task)
     loggers = build_loggers(config, context) if is_first_process() else []
+    pretrained = pretrain(config, folder, loggers, summary)
     trainer = build_trainer(config, context, task, loggers, summary)
+    if config["trainer"].get("compile"):  # configurations of older versions have none
+        compile_encoder(task.encoder)
     with child_processes(trainer, folder):
-        fit(trainer, task, data, resumable_checkpoint(folder))
+        fit(trainer, task, data, resumable_checkpoint(folder), pretrained)
         trained = trainer.global_step
         scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
         metrics = score(trainer, task, data, scored, config)
@@ -159,6 +156,8 @@ def train(config: Config, folder: Path, summary: Summary | None) -> float | None
                 draw_pictures(folder, data, predictions)
         summary.update(steps={"planned": task.num_steps, "trained": trained})
         facts = results(config, folder, data, task, scored, metrics, predictions)
+        if pretrained is not None:
+            facts["metrics"] |= {f"pretrain/{name}": value for name, value in pretrained.metrics.items()}
         if config.get("reference") == "auto" and scored is not None and scores_test(config):
             facts["references"] = references(config, data, task, predictions, summary.seconds())
             facts["warnings"] += below_reference(task, metrics, facts["references"])
@@ -194,70 +193,3 @@ def evaluate(config: Config, folder: Path) -> float | None:
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
     return metrics.get(f"val/{task.monitor}")
-
-
-def fit(trainer: pl.Trainer, task: TaskModule, data: DataModule, last: Path | None) -> None:
-    """Trains a new model, or continues from `last`. Raises RunFolderError if that checkpoint cannot be used."""
-    if last is None:
-        task.initialise()
-    else:
-        load_weights(task, last)  # Lightning loads it too, but reports a damaged or foreign file with a traceback
-    trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
-
-
-def run_context(config: Config, folder: Path, task: TaskModule) -> RunContext:
-    """The facts of a run that callbacks and loggers receive."""
-    split = {"best_val": "val", "best_test": "test_curve", "last": None}[config["selection"]]
-    monitor = f"{split}/{task.monitor}" if split else None
-    return RunContext(folder=folder, seed=config["seed"], monitor=monitor, monitor_mode=task.monitor_mode)
-
-
-def build_loggers(config: Config, context: RunContext) -> list[Logger]:
-    """The CSV logger, and the one of the configuration if there is one."""
-    loggers: list[Logger] = [MetricsFile(context.folder)]
-    if config["logger"]:
-        node = node_at(config, "logger")
-        try:
-            loggers.append(WatchingLogger(node.build(context, dict(config))))
-        except LabError:
-            raise
-        except Exception as error:
-            warn_of(node.target.__name__, error)
-    return loggers
-
-
-def build_trainer(
-    config: Config, context: RunContext, task: TaskModule, loggers: list[Logger], summary: Summary | None = None
-) -> pl.Trainer:
-    """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
-    nodes = [node_at(config, f"callbacks.{name}") for name in config["callbacks"]]
-    callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
-    if summary is not None:
-        callbacks.append(RecordPlace(summary))
-    node, optim = node_at(config, "trainer"), task.optim
-    options = dict(node.options)
-    if options.get("strategy") == "fsdp":
-        options["strategy"] = Sharded()
-    try:
-        trainer: pl.Trainer = node.target(
-            **options,
-            default_root_dir=context.folder,
-            max_epochs=optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
-            accumulate_grad_batches=optim.accumulate,
-            gradient_clip_val=optim.clip_norm,
-            callbacks=callbacks,
-            logger=loggers,
-            plugins=[AtomicCheckpointIO(), OwnProcesses()],
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-            use_distributed_sampler=False,  # our loaders split the examples between processes
-        )
-    except (TypeError, ValueError, MisconfigurationException) as error:
-        raise ConfigError(f"trainer: {error}") from error
-    return trainer
-
-
-def _takes_context(callback: CheckedNode) -> bool:
-    """Whether a callback has a RunContext as its positional argument, as all of ours; Lightning's own have none."""
-    return RunContext in positional(callback.target).values()

@@ -1,0 +1,20 @@
+"""Hidden tokens: those whose content a model has to fill in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Which units of a batch (patches, symbols, nodes) are hidden, and the vector that takes their place."""
+
+    mask: Tensor  # (B, N) bool, True on hidden units
+    vector: Tensor  # (C,) learned
+
+    def cover(self, tokens: Tensor) -> Tensor:
+        """The tokens (B, N, C) of the units, with the vector in place of the hidden ones."""
+        return torch.where(self.mask[..., None], self.vector.to(tokens.dtype), tokens)

@@ -1,0 +1,84 @@
+"""A finished pretraining on disk: its record, whether it fits a run, and its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.interfaces import TaskModule
+
+FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
+HELD_OUT = ("split_seed", "val_fraction", "test_share")  # options of data that decide which examples are held out
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """The folder `pretrain` of a run whose pretraining has finished."""
+
+    folder: Path
+    facts: Mapping[str, Any]  # its record
+    keep_attention: bool = True  # False: the parameters of the attentions stay new, and only their buffers are copied
+
+    @classmethod
+    def find(cls, folder: Path) -> Pretrained | None:
+        """The pretraining in `folder`, or in the run folder of that name; None if none has finished there."""
+        for place in (folder, folder / FOLDER):
+            try:
+                facts = json.loads((place / RECORD).read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            if isinstance(facts, dict) and isinstance(facts.get("model"), dict) and "checkpoint" in facts:
+                return cls(place, facts)
+        return None
+
+    def check_fits(self, config: Mapping[str, Any]) -> None:
+        """Raises RunFolderError for a pretraining of another attention, or one that saw what this run holds out."""
+        for node in ("attention", "block"):
+            if self.facts["model"].get(node) != config[node]:
+                raise RunFolderError(
+                    f"pretrain.path: {self.folder} was pretrained with another {node}; give the {node} options of "
+                    "that run, or pretrain anew"
+                )
+        before, now = self.facts.get("data", {}), config["data"]
+        if before.get("_target_") == now.get("_target_"):
+            for option in HELD_OUT:
+                if before.get(option) != now.get(option):
+                    raise RunFolderError(
+                        f"pretrain.path: {self.folder} was pretrained with data.{option}={before.get(option)}, so it "
+                        f"may have seen test examples of this run; give the same data.{option}, or pretrain anew"
+                    )
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Its validation metrics."""
+        return dict(self.facts.get("metrics", {}))
+
+    def load_into(self, task: TaskModule) -> None:
+        """Copies the encoder, the embeddings and their buffers into a new task; its head and CLS token stay new.
+
+        Raises RunFolderError if sizes differ.
+        """
+        file = self.folder / "checkpoints" / str(self.facts["checkpoint"])
+        saved = read_checkpoint(file)["state_dict"]
+        names = task.kept_weights()
+        if not self.keep_attention:
+            names -= {name for name, _ in task.named_parameters() if ".attention." in name}
+        own = task.state_dict()
+        for name in sorted(names):
+            before = saved.get(f"task.{name}")
+            if before is None or before.shape != own[name].shape:
+                size = "nothing" if before is None else tuple(before.shape)
+                raise RunFolderError(
+                    f"{file} belongs to another model: it has {size} as {name}, and this one needs "
+                    f"{tuple(own[name].shape)}; give the sizes that were pretrained"
+                )
+        with torch.no_grad():
+            for name in names:
+                own[name].copy_(saved[f"task.{name}"])

@@ -1,0 +1,146 @@
+"""Write the results of docs/pretraining.md from studies/results/pretraining.jsonl (`make docs`).
+
+Add finished runs first: python studies/pretraining_page.py collect RUN_FOLDER...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from marked_sections import with_section
+from results import MACHINE_OPTIONS, RESULTS, read
+from scipy import stats
+
+from sliceformer_lab.measures.statistics import seed_interval, sign_flip_test
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.folder import read_summary
+
+STUDY = "pretraining"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
+ARMS = ("scratch", "equal", "pretrained")  # as many steps as the training, as both stages, and both stages
+ROWS = {
+    **{"mha": "queries and keys", "linear": "queries and keys", "samsa": "queries and keys"},
+    **{"csp": "shift, then sorted pairs", "csp_shift_only": "shift", "sliceformer": "complete sort"},
+    **{"depthwise_conv": "convolution", "random_permutation": "control", "identity": "control: mixes nothing"},
+}
+FOUND = {"digits": "pretrain/val/r2_beyond_position", "lra_listops": "pretrain/val/accuracy"}
+NAMES = {"digits": "masked R2 beyond the position", "lra_listops": "masked accuracy"}
+DECLARED = ("mha", "csp")
+Result = Mapping[str, Any]
+
+
+def collect(folders: Iterable[str]) -> None:
+    """Add finished runs; one of the same task, attention, arm and seed is replaced. Raises ValueError for others."""
+    results = {_key(result): result for result in read(STUDY)}
+    for folder in folders:
+        summary = read_summary(Path(folder))
+        if summary["status"] != "ok":
+            raise ValueError(f"{folder}: the run has status {summary['status']}; collect takes finished runs")
+        steps = summary["options"]["optim"]["steps"]
+        keys = ("task", "attention", "seed", "parameters", "git_commit", "wall_seconds", "processor_seconds")
+        result = {key: summary[key] for key in keys} | {
+            "arm": "pretrained" if summary.get("pretrain") else f"{steps} steps",
+            "steps": steps + (summary.get("pretrain") or {}).get("steps", 0),
+            "metrics": {name: round(value, 6) for name, value in summary["metrics"].items()},
+            "command": [word for word in summary["command"] if not word.startswith((*MACHINE_OPTIONS, "hydra."))],
+        }
+        results[_key(result)] = result
+    lines = [json.dumps(results[key]) + "\n" for key in sorted(results)]
+    write_text(RESULTS / f"{STUDY}.jsonl", "".join(lines))
+
+
+def _key(result: Result) -> tuple[str, str, str, int]:
+    return result["task"], result["attention"], result["arm"], result["seed"]
+
+
+def scores(task: str) -> dict[tuple[str, str], dict[int, Result]]:
+    """The runs of a task by attention and arm, and by seed."""
+    runs = [run for run in read(STUDY) if run["task"] == task]
+    fewest = min((run["steps"] for run in runs), default=0)
+    found: dict[tuple[str, str], dict[int, Result]] = {}
+    for run in runs:
+        arm = run["arm"] if run["arm"] == "pretrained" else ARMS[run["steps"] > fewest]
+        found.setdefault((run["attention"], arm), {})[run["seed"]] = run
+    return found
+
+
+def accuracies(runs: Mapping[int, Result], seeds: Iterable[int], metric: str = "test/accuracy") -> np.ndarray:
+    """A metric of some seeds, in percent."""
+    return 100 * np.array([runs[seed]["metrics"][metric] for seed in seeds])
+
+
+def gains(task: str, against: str = "equal") -> dict[str, np.ndarray]:
+    """By attention: pretrained minus trained from scratch, paired by seed, in points.
+
+    `against` is the arm: as many steps in all (equal), or as many with labels (scratch).
+    """
+    found, gain = scores(task), {}
+    for name in ROWS:
+        first, other = (found.get((name, arm), {}) for arm in ("pretrained", against))
+        if seeds := sorted(first.keys() & other.keys()):
+            gain[name] = accuracies(first, seeds) - accuracies(other, seeds)
+    return gain
+
+
+def table(task: str) -> str:
+    """A row for each attention: accuracy of the three arms on the seeds that all have, the gain with its 95 % interval,
+    and what pretraining found."""
+    found, gain = scores(task), gains(task)
+    lines = [
+        "| attention | | from scratch | from scratch, equal steps | pretrained | gain, points | pairs "
+        f"| {NAMES[task]} |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in gain:
+        arms = [found.get((name, arm), {}) for arm in ARMS]
+        seeds = sorted(set.intersection(*(set(arm) for arm in arms)))
+        cells = [f"{accuracies(arm, seeds).mean():.1f}" for arm in arms]
+        masked = accuracies(arms[2], seeds, FOUND[task]).mean() / 100
+        shown = [f"`{name}`", ROWS[name], *cells, with_interval(gain[name]), str(len(gain[name])), f"{masked:.3f}"]
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def with_interval(values: Sequence[float] | np.ndarray) -> str:
+    """A mean and its 95 % interval, signed."""
+    interval = seed_interval(values, resamples=10_000, seed=0)
+    mean = f"{np.mean(values):+.1f}"
+    return mean if interval is None else f"{mean} ({interval.low:+.1f} to {interval.high:+.1f})"
+
+
+def comparison(task: str) -> str:
+    """The declared comparison in one paragraph; empty where its rows are missing."""
+    gain = gains(task)
+    if not set(DECLARED) <= gain.keys():
+        return ""
+    first, other = (gain[name] for name in DECLARED)
+    pairs = min(len(first), len(other))
+    difference = first[:pairs] - other[:pairs]
+    half = stats.t.ppf(0.95, pairs - 1) * difference.std(ddof=1) / pairs**0.5
+    low, high = difference.mean() - half, difference.mean() + half
+    shorter = ", ".join(f"`{name}` {values.mean():+.1f}" for name, values in gains(task, "scratch").items())
+    return (
+        f"Gain of `{DECLARED[0]}` minus gain of `{DECLARED[1]}`: {difference.mean():+.2f} points, 90 % interval "
+        f"{low:+.2f} to {high:+.2f} (Student's t), exact sign-flip p = {sign_flip_test(difference):.3f}, "
+        f"{pairs} pairs: {', '.join(f'{value:+.1f}' for value in difference)}. Against the shorter training, which has "
+        f"as many steps with labels, pretraining adds {shorter} points."
+    )
+
+
+def page() -> str:
+    """The page with tables and comparisons between their markers."""
+    text = PAGE.read_text(encoding="utf-8")
+    for task in FOUND:
+        text = with_section(text, task, f"{table(task)}\n\n{comparison(task)}")
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["collect"]:
+        collect(sys.argv[2:])
+    write_text(PAGE, page())

@@ -1,0 +1,263 @@
+"""Self-pretraining before a training: what it hands over, that it goes on after a stop, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from support.runs import assert_equal_runs, small_config
+from support.task_modules import SMALL, ready
+
+from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.config.compose import option_names
+from sliceformer_lab.errors import ConfigError, InterruptedRunError, RunFolderError
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, read_summary
+from sliceformer_lab.training import fitting
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.context import RunContext
+from sliceformer_lab.training.pretrain import check_maskable, pretraining_config, times_as_long
+from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretrained_weights import Pretrained
+from sliceformer_lab.training.run import run
+
+SHORT = ("pretrain=masked", "optim.epochs=1", "pretrain.epochs=2", "encoder.depth=1")
+RANDOM = ("attention=random_permutation",)
+
+
+class StoppedError(Exception):
+    """The error with which the tests stop a run."""
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "pretrained"
+    run(small_config(*SHORT, *RANDOM), folder)
+    return folder
+
+
+def new_task(folder: Path | None, *overrides: str, seed: int = 1) -> Any:
+    """A new task of the pretrained kind, with the weights of a pretraining if there is one."""
+    torch.manual_seed(seed)
+    config = small_config(*SHORT, *RANDOM, *overrides)
+    task = build_task(config, build_data(config).spec)
+    if folder is not None and (found := Pretrained.find(folder)) is not None:
+        Pretrained(found.folder, found.facts, keep_attention="keep" not in "".join(overrides)).load_into(task)
+    return task
+
+
+def test_both_stages_are_in_one_folder_and_the_scores_of_both_in_its_summary(pretrained: Path) -> None:
+    summary = read_summary(pretrained)
+    assert summary["status"] == "ok"
+    assert {"test/accuracy", "pretrain/val/r2", "pretrain/val/r2_beyond_position"} <= summary["metrics"].keys()
+    assert summary["pretrain"]["metrics"]["val/r2"] == summary["metrics"]["pretrain/val/r2"]
+    assert summary["options"]["pretrain"]["epochs"] == 2
+    history = read_metrics(pretrained / "pretrain")
+    assert history["val/r2"].notna().sum() >= 2 and "val/accuracy" not in history
+    assert "val/accuracy" in read_metrics(pretrained) and "val/r2" not in read_metrics(pretrained)
+
+
+def test_encoder_embeddings_and_buffers_are_handed_over_and_the_head_is_new(pretrained: Path) -> None:
+    saved = read_checkpoint(pretrained / "pretrain" / "checkpoints" / "best.ckpt")["state_dict"]
+    fresh, task = new_task(None).state_dict(), new_task(pretrained).state_dict()
+    for name, value in task.items():
+        kept = name.startswith(("embedding.", "encoder."))
+        torch.testing.assert_close(value, saved[f"task.{name}"] if kept else fresh[name], rtol=0, atol=0)
+    keys = next(name for name in task if name.endswith("keys"))
+    assert not torch.equal(task[keys], fresh[keys])  # the permutation is the one that was pretrained
+
+
+def test_random_directions_of_csp_are_kept(tmp_path: Path) -> None:
+    options = ("attention=csp_random_order",)
+    saved = new_task(None, *options, seed=0).pretraining(PretrainOptions(), 0).state_dict()
+    (tmp_path / "checkpoints").mkdir()
+    torch.save({"state_dict": saved}, tmp_path / "checkpoints" / "best.ckpt")
+    write_json(tmp_path / "pretrain.json", {"checkpoint": "best.ckpt", "model": {}})
+    fresh, task = new_task(None, *options).state_dict(), new_task(tmp_path, *options).state_dict()
+    name = next(name for name in task if name.endswith("directions"))
+    torch.testing.assert_close(task[name], saved[f"task.{name}"])
+    assert not torch.equal(task[name], fresh[name])
+
+
+def test_a_cls_token_is_new() -> None:
+    torch.manual_seed(0)
+    config = small_config("task.pool=cls")
+    task = build_task(config, build_data(config).spec)
+    names = task.kept_weights()
+    assert "embedding.cls" in task.state_dict() and "embedding.cls" not in names
+    assert {"embedding.patches.proj.weight", "encoder.position.table"} <= names
+
+
+def test_attentions_can_start_anew_while_their_buffers_stay(pretrained: Path) -> None:
+    saved = read_checkpoint(pretrained / "pretrain" / "checkpoints" / "best.ckpt")["state_dict"]
+    fresh = new_task(None).state_dict()
+    task = new_task(pretrained, "pretrain.keep=without_attention").state_dict()
+    for name in (name for name in task if ".attention." in name):
+        expected = saved[f"task.{name}"] if name.endswith("keys") else fresh[name]
+        torch.testing.assert_close(task[name], expected, rtol=0, atol=0)
+    torch.testing.assert_close(task["encoder.position.table"], saved["task.encoder.position.table"])
+
+
+@pytest.mark.parametrize("stage", ["pretraining", pytest.param("training", marks=pytest.mark.slow)])
+def test_a_stopped_run_goes_on_in_the_stage_it_was_in(
+    stage: str, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = (1, "MaskedModelling") if stage == "pretraining" else (0, "ImageClassification")
+
+    def stopping(self: Guard, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if (trainer.current_epoch, type(module).__name__) == place and batch_idx == 1:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "on_train_batch_start", stopping)
+        with pytest.raises(StoppedError):
+            run(small_config(*SHORT, *RANDOM), tmp_path)
+    assert (Pretrained.find(tmp_path) is None) == (stage == "pretraining")
+    starts: list[int] = []
+    patched = fitting.fit
+
+    def counted(trainer: Trainer, task: Any, *args: Any) -> None:
+        patched(trainer, task, *args)
+        starts.append(trainer.global_step)
+
+    monkeypatch.setattr("sliceformer_lab.training.pretrain.fit", counted)
+    run(small_config(*SHORT, *RANDOM), tmp_path)
+    assert len(starts) == (stage == "pretraining")  # a finished pretraining is not repeated
+    assert_equal_runs(pretrained, tmp_path, history=False)
+
+
+def test_a_stopped_pretraining_names_the_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = RunContext(folder=tmp_path / "pretrain", seed=0, monitor=None, monitor_mode="max", resume=tmp_path)
+    monkeypatch.setattr("sliceformer_lab.callbacks.guard.any_process", lambda trainer, value: True)
+    monkeypatch.setattr("sliceformer_lab.callbacks.guard.catch_signals", lambda later: None)
+    with pytest.raises(InterruptedRunError, match=f"resume={tmp_path}$"):
+        Guard(context).on_fit_end(Trainer(accelerator="cpu", logger=False), LightningModule())
+
+
+@pytest.mark.slow
+def test_another_seed_starts_from_a_saved_encoder(pretrained: Path, tmp_path: Path) -> None:
+    config = small_config("pretrain=masked", f"pretrain.path={pretrained}", *RANDOM, "encoder.depth=1", "seed=1")
+    run(config | {"optim": config["optim"] | {"epochs": 1}}, tmp_path)
+    assert not (tmp_path / "pretrain").exists()
+    summary, before = read_summary(tmp_path), read_summary(pretrained)
+    assert summary["pretrain"]["seed"] == 0 and summary["seed"] == 1
+    assert summary["metrics"]["pretrain/val/r2"] == before["metrics"]["pretrain/val/r2"]
+    task = new_task(None)
+    load_weights(task, tmp_path / "checkpoints" / "last.ckpt")
+    keys = next(name for name in task.state_dict() if name.endswith("keys"))
+    saved = read_checkpoint(pretrained / "pretrain" / "checkpoints" / "best.ckpt")["state_dict"]
+    torch.testing.assert_close(task.state_dict()[keys], saved[f"task.{keys}"])
+
+
+def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
+    found = Pretrained.find(pretrained)
+    assert found is not None
+    found.check_fits(small_config(*RANDOM))
+    with pytest.raises(RunFolderError, match="pretrained with another attention"):
+        found.check_fits(small_config("attention=mha"))
+    with pytest.raises(RunFolderError, match="may have seen test examples"):
+        found.check_fits(small_config(*RANDOM, "data.split_seed=3"))
+    with pytest.raises(RunFolderError, match="belongs to another model: it has"):
+        new_task(pretrained, "encoder.dim=48")
+
+
+def test_a_folder_without_a_finished_pretraining_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="no pretraining has finished there"):
+        run(small_config("pretrain=masked", f"pretrain.path={tmp_path / 'none'}"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("task", ["probe_recall", "lra_retrieval", "modelnet40"])
+def test_a_task_without_inputs_to_mask_names_those_that_have_some(task: str) -> None:
+    with pytest.raises(ConfigError, match=r"no inputs to mask; tasks that have: .*digits.*imdb.*lra_listops") as caught:
+        check_maskable(small_config(f"task={task}", "pretrain=masked"))
+    assert task not in str(caught.value).partition("tasks that have")[2]
+
+
+def test_several_processes_are_told_to_pretrain_in_one() -> None:
+    with pytest.raises(ConfigError, match=r"one process pretrains.*trainer\.devices=1.*pretrain\.path"):
+        check_maskable(small_config("pretrain=masked", "trainer.devices=2"))
+
+
+@pytest.mark.parametrize("options", [{"mask_rate": 0.0}, {"path": "runs", "epochs": 3}, {"path": "runs", "lr": 0.1}])
+def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"mask_rate=0|has no effect"):
+        PretrainOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected", "times"),
+    [
+        ((), {"epochs": 6}, 4.0),
+        (("pretrain.epochs=5", "pretrain.lr=0.01"), {"epochs": 5, "lr": 0.01}, 3.5),
+        (("optim.epochs=null", "optim.steps=40", "optim.val_every=10"), {"steps": 120, "val_every": 10}, 4.0),
+        (("optim.max_steps=7",), {"epochs": 6, "max_steps": 21}, 4.0),
+        (("optim.max_steps=7", "pretrain.epochs=4"), {"epochs": 4, "max_steps": None}, 3.0),
+        (("pretrain=none",), {}, 1.0),
+    ],
+)
+def test_pretraining_has_three_times_the_passes_unless_it_is_told_otherwise(
+    overrides: tuple[str, ...], expected: dict[str, Any], times: float
+) -> None:
+    config = small_config("pretrain=masked", *overrides)
+    assert times_as_long(config) == times
+    if expected:
+        options = PretrainOptions(**{name: v for name, v in config["pretrain"].items() if name != "_target_"})
+        own = pretraining_config(config, options)
+        assert {name: own["optim"].get(name) for name in expected} == expected
+
+
+def test_test_data_and_further_callbacks_take_no_part() -> None:
+    config = small_config("pretrain=masked", "callbacks=default", "selection=best_test")
+    own = pretraining_config(config, PretrainOptions())
+    assert own["selection"] == "best_val" and not build_data(own).plan.score_test_each_epoch
+    assert "spectrum" in config["callbacks"] and "spectrum" not in own["callbacks"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task",
+    [
+        *("cifar10", "mask_folder", "imdb", "text_csv", "lra_text", "lra_listops", "lra_image", "lra_pathfinder"),
+        *("qm9_gap", "zinc", "pcqm4m", "molecule_csv", "peptides_func", "peptides_struct"),
+    ],
+)
+def test_every_modality_is_pretrained_and_trained(task: str, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    data = ready(task, root)
+    given = {name: getattr(data, name) for name in (*(SMALL[task].options if task in SMALL else ()), "root", "file")
+             if hasattr(data, name)}  # fmt: skip
+    words = [f"data.{name}={value}" for name, value in {**given, "download": False, "verify": False}.items()
+             if name in small_config(f"task={task}")["data"]]  # fmt: skip
+    if "cache" in small_config(f"task={task}")["data"]:
+        words.append(f"data.cache={root.with_name('data_cache')}")
+    options = ["optim.epochs=1", "optim.steps=null", "optim.val_every=null", "optim.max_steps=2", "data.batch_size=2"]
+    config = small_config(
+        "pretrain=masked", f"task={task}", *words, *options, "data.limit_train=null", "reference=null"
+    )
+    run(config, tmp_path / "run")
+    metrics = read_summary(tmp_path / "run")["metrics"]
+    assert "pretrain/val/loss" in metrics and ("pretrain/val/accuracy" in metrics or "pretrain/val/r2" in metrics)
+
+
+@pytest.mark.slow
+def test_without_mixing_nothing_beyond_the_position_is_found(tmp_path: Path) -> None:
+    """The control of the measure: identity stays at 0, and attention is clearly above it."""
+    found = {}
+    for name in ("identity", "mha"):
+        words = (f"attention={name}", "optim.epochs=10", "data.limit_train=null", "encoder.position_std=1.0")
+        run(small_config("pretrain=masked", *words), tmp_path / name)
+        found[name] = read_summary(tmp_path / name)["metrics"]["pretrain/val/r2_beyond_position"]
+    assert found["identity"] < 0.03 and found["mha"] > 0.15
+
+
+def test_the_tasks_that_can_be_pretrained_are_those_of_one_sample_and_its_own_inputs() -> None:
+    config = small_config("pretrain=masked", "task=probe_recall")
+    with pytest.raises(ConfigError) as caught:
+        check_maskable(config)
+    named = set(str(caught.value).rpartition(": ")[2].split(", "))
+    apart = {"lra_retrieval", "modelnet40", "point_folder", "shapenet_part", "text_lm"}
+    assert named == {name for name in option_names("task") if name not in apart and not name.startswith("probe_")}
