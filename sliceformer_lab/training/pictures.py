@@ -17,8 +17,8 @@ from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.observers import Observer
 
-PICTURES = ("confusion.png", "roc.png", "predicted.png", "mistakes.png", "curves.png", "spectrum.png")
-MOST_MISTAKES = 12
+PICTURES = ("confusion.png", "roc.png", "predicted.png", "mistakes.png", "masks.png", "curves.png", "spectrum.png")
+MOST_MISTAKES, MOST_MASKS = 12, 5
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -50,6 +50,8 @@ def _result_pictures(arrays: Arrays) -> dict[str, ResultPicture]:
         return {}
     if is_class_per_example(targets, outputs):
         return {"confusion.png": _confusion, "mistakes.png": _wrong_classes}
+    if targets.ndim == 3 and targets.shape == outputs.shape:
+        return {"masks.png": _masks}
     if targets.ndim == 2 and targets.shape == outputs.shape and targets.dtype.kind == "f":
         if is_labels(targets):
             return {"roc.png": _roc}
@@ -139,6 +141,31 @@ def _wrong_numbers(data: DataModule, stage: Stage, arrays: Arrays, path: Path) -
         mistakes.append(Mistake(example.place, example.content, f"{name}{truth:.4g}", f"predicted: {answer:.4g}"))
     title = f"{_split(stage)}: the {len(worst)} largest errors of {len(targets):,} examples"
     plot_mistakes(mistakes, data.content_kind, path, title)
+
+
+def _masks(data: DataModule, stage: Stage, arrays: Arrays, path: Path) -> None:
+    """Image, true and predicted mask of some examples, evenly from the worst to the best."""
+    from sliceformer_lab.measures.mask_plots import Segmented, plot_masks
+
+    targets, outputs = arrays["targets"], arrays["logits"].astype(np.int64)
+    known = (targets >= 0).sum(axis=(1, 2))
+    right = (targets == outputs).sum(axis=(1, 2)) / np.maximum(known, 1)
+    scored = np.flatnonzero(known)
+    order = scored[np.argsort(right[scored], kind="stable")]
+    if not len(order):
+        return
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, MOST_MASKS).round().astype(int))]
+    found = data.examples(stage, arrays["ids"][chosen].tolist())
+    shown = [
+        Segmented(example.place, np.asarray(example.content), targets[i], outputs[i], f"{right[i]:.0%} of pixels right")
+        for i, example in zip(chosen, found, strict=True)
+    ]
+    total = (targets == outputs).sum() / known.sum()
+    title = (
+        f"{_split(stage)}: {100 * total:.1f} % of the pixels of {len(targets):,} images are right; "
+        f"{len(shown)}, worst to best"
+    )
+    plot_masks(shown, _names(data.class_names(), data.spec.num_classes), path, title)
 
 
 def _split(stage: Stage) -> str:

@@ -61,17 +61,22 @@ def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
 
 
 def has_rows(task: TaskModule, outputs: Tensor, names: Names) -> bool:
-    """Whether `outcomes` can make rows of saved outputs: a class, or one value for each target, for whole samples."""
+    """Whether `outcomes` can make rows of saved outputs: a class or values for whole samples, or masks."""
+    if task.goal == "pixels":
+        return outputs.ndim == 3
     if outputs.ndim != 2 or not outputs.shape[1] or outputs.shape[1] != len(names.classes or names.targets):
         return False
     return not names.classes or task.probabilities(outputs[:1]) is not None
 
 
 def outcomes(task: TaskModule, outputs: Tensor, names: Names) -> list[Row]:
-    """The prediction of each sample as columns, from saved outputs (n, classes) or (n, targets).
+    """The prediction of each sample as columns, from saved outputs (n, classes), (n, targets) or masks (n, H, W).
 
     One class: its name and the probabilities of all. Labels: 0 or 1 and a probability each. Numbers: their values.
+    Masks: the mask (H, W) uint8, and the share of the pixels that each class has.
     """
+    if task.goal == "pixels":
+        return [{"mask": mask} | _shares(mask, names) for mask in outputs.numpy().astype(np.uint8)]
     probabilities = task.probabilities(outputs)
     if probabilities is None:
         return [{f"prediction_{name}": _short(value) for name, value in _named(names, row)} for row in outputs.tolist()]
@@ -88,6 +93,13 @@ def outcomes(task: TaskModule, outputs: Tensor, names: Names) -> list[Row]:
         else:
             row["probability"] = _short(max(values))
     return rows
+
+
+def _shares(mask: np.ndarray, names: Names) -> Row:
+    if len(names.classes) > MOST_CLASSES:
+        return {}
+    counts = np.bincount(mask.ravel(), minlength=len(names.classes)) / mask.size
+    return {f"share_{name}": _short(count) for name, count in zip(names.classes, counts.tolist(), strict=True)}
 
 
 def _named(names: Names, values: Sequence[float]) -> Iterator[tuple[str, float]]:

@@ -8,8 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from sliceformer_lab.data.images.image_pairs import resize_mask
 from sliceformer_lab.data.input_files import NewInput, read_inputs
 from sliceformer_lab.data.spec import ContentKind, DataSpec
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
@@ -37,10 +39,10 @@ class Predictor:
         """
         data = build_data(config, folder)
         saved = read_preprocessing(folder)
-        if not data.takes_new or (saved is not None and not has_rows(task, _zeros(saved[1]), saved[1])):
+        if not data.takes_new or (saved is not None and not has_rows(task, _zeros(task, saved[1]), saved[1])):
             raise LabError(
                 f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures and clouds "
-                "with classes or numbers do"
+                "with classes or numbers do, and those of masks"
             )
         if saved is None:
             raise RunFolderError(
@@ -59,7 +61,12 @@ class Predictor:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the rows."""
-        return ("place", *self._content_column, *outcomes(self.task, _zeros(self.names), self.names)[0], "error")
+        return (
+            "place",
+            *self._content_column,
+            *outcomes(self.task, _zeros(self.task, self.names), self.names)[0],
+            "error",
+        )
 
     @property
     def _content_column(self) -> tuple[str, ...]:
@@ -92,6 +99,9 @@ class Predictor:
             some = by_length[start : start + size]
             for number, outcome in zip(some, self._outcomes([encoded[number] for number in some]), strict=True):
                 rows[number] |= outcome
+                if "mask" in outcome:
+                    height, width, *_ = np.asarray(pool[number].content).shape
+                    rows[number]["mask"] = resize_mask(outcome["mask"], (height, width))
         return rows
 
     def _outcomes(self, encoded: Sequence[Any]) -> list[Row]:
@@ -100,6 +110,6 @@ class Predictor:
         return outcomes(self.task, outputs.cpu(), self.names)
 
 
-def _zeros(names: Names) -> torch.Tensor:
-    """Outputs (1, n) of a model with these names."""
-    return torch.zeros(1, len(names.classes or names.targets))
+def _zeros(task: TaskModule, names: Names) -> torch.Tensor:
+    """Outputs of a model with these names: (1, n), or the mask (1, 1, 1) of a model of masks."""
+    return torch.zeros(1, 1, 1) if task.goal == "pixels" else torch.zeros(1, len(names.classes or names.targets))

@@ -15,6 +15,8 @@ COLUMNS = {
     "text or smiles": "the input, where it is one of these",
     "prediction": "the name of the class; or prediction_TARGET, a number or a label 0 or 1",
     "probability_NAME": "of each class or label",
+    "mask": "of a model of masks: the file of the mask, in the folder OUTPUT_masks and in the size of the picture",
+    "share_NAME": "of a model of masks: the share of the pixels that the class has",
     "error": "why an input has no prediction",
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.commands.predict.predict_options import PredictOptions
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.training.prediction_table import Row, write_table
@@ -28,6 +29,8 @@ def run(options: PredictOptions, folder: Path) -> None:
     if not output.parent.is_dir():
         raise LabError(f"output={output}: there is no folder {output.parent}")
     predictor = load_run(folder).predictor
+    masks = MaskFiles(output, predictor.names.classes)
+    masks.check(options.overwrite)
     if torch.cuda.is_available():
         predictor.task.to("cuda")
     errors: list[str] = []
@@ -39,6 +42,8 @@ def run(options: PredictOptions, folder: Path) -> None:
             total += 1
             if "error" in row:
                 errors.append(f"{row['place']}: {row['error']}")
+            if "mask" in row:
+                row["mask"] = masks.write(row["place"], row["mask"])
             yield row
         if len(errors) == total:
             raise LabError(f"none of {total:,} inputs can be predicted: {'; '.join(errors[:3])}")

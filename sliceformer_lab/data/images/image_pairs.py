@@ -1,0 +1,106 @@
+"""Images and their masks as files: which belong together, what their values mean, and how they are resized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from sliceformer_lab.data.images.folders import ENDINGS
+from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.errors import DataError
+
+MOST_CLASSES = 255  # that a byte holds besides "ignored"
+
+Sizes = tuple[int, int]  # height, width
+
+
+class Pair(NamedTuple):
+    """An image and its mask."""
+
+    image: Path
+    mask: Path
+
+
+@dataclass(frozen=True)
+class MaskValues:
+    """What the values of a mask mean."""
+
+    values: tuple[int, ...] | None  # of the classes in their order; None: the value is the class
+    ignore: int | None  # of pixels without a class
+
+    def classes(self, mask: np.ndarray, file: Path) -> np.ndarray:
+        """Class + 1 of each pixel of a mask (H, W) uint8, 0 where it has none. Raises DataError."""
+        table = np.arange(1, 257)
+        if self.values is not None:
+            table = np.full(256, -1)
+            table[list(self.values)] = np.arange(1, len(self.values) + 1)
+        if self.ignore is not None and self.ignore not in (self.values or ()):
+            table[self.ignore] = 0
+        found = table[mask]
+        if (found < 0).any():
+            raise DataError(
+                f"{file} holds the value {int(mask[found < 0][0])}, which is neither in data.values="
+                f"{list(self.values or ())} nor data.ignore={self.ignore}; add it to data.values"
+            )
+        if found.max() > MOST_CLASSES:
+            raise DataError(f"{file} holds the class 255, one more than fit; set data.ignore=255 or data.values")
+        return np.asarray(found, dtype=np.uint8)
+
+
+def read_pair(pair: Pair, sizes: Sizes, meaning: MaskValues) -> tuple[np.ndarray, np.ndarray]:
+    """An image with its mask as (4, H, W) uint8, and the pixels of each class + 1 before resizing (256,).
+
+    Raises DataError if a file cannot be read, or if the two do not fit together.
+    """
+    with open_picture(pair.mask) as mask:
+        if mask.mode not in ("L", "P", "1"):
+            raise DataError(
+                f"{pair.mask} has colours (mode {mask.mode}); a mask holds class numbers: save it as 8-bit grey, or "
+                "with a palette"
+            )
+        values = np.asarray(mask).astype(np.uint8)
+    classes = meaning.classes(values, pair.mask)
+    with open_picture(pair.image) as image:
+        if image.size != classes.shape[::-1]:
+            raise DataError(
+                f"{pair.mask} has {classes.shape[1]} x {classes.shape[0]} pixels, and its image {pair.image.name} "
+                f"{image.width} x {image.height}; give both the same size"
+            )
+        colours = resize_image(image.convert("RGB"), sizes)
+    small = resize_mask(classes, sizes)
+    return np.concatenate([colours, small[None]]), np.bincount(classes.ravel(), minlength=256)
+
+
+def resize_image(image: Image.Image, sizes: Sizes) -> np.ndarray:
+    """An RGB image as (3, H, W) uint8 of these sizes."""
+    return np.array(image.resize(sizes[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+
+
+def resize_mask(mask: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """A mask (h, w) uint8 in these sizes; each pixel has the class of the nearest one."""
+    return np.asarray(Image.fromarray(mask).resize(sizes[::-1], Image.Resampling.NEAREST))
+
+
+def list_pairs(folder: Path) -> list[Pair]:
+    """The images of a folder with their masks. Raises DataError."""
+    images, masks = folder / "images", folder / "masks"
+    found = list(_pictures(images))
+    if not found:
+        raise DataError(f"{images} holds no images; put images there, and their masks into {masks}")
+    pairs = [Pair(image, masks / f"{image.stem}.png") for image in found]
+    if missing := [pair for pair in pairs if not pair.mask.is_file()]:
+        raise DataError(f"{missing[0].image} has no mask; add {missing[0].mask} or delete the image")
+    named = {pair.mask for pair in pairs}
+    if alone := [mask for mask in _pictures(masks) if mask not in named]:
+        raise DataError(f"{alone[0]} has no image; add one of this name to {images} or delete the mask")
+    return pairs
+
+
+def _pictures(folder: Path) -> Iterator[Path]:
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return (path for path in files if path.suffix.lower() in ENDINGS and not path.name.startswith("."))

@@ -1,0 +1,275 @@
+"""Your own images with masks: the class of every pixel."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from PIL import Image
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.option_types import Count, Fraction, Natural, Processes
+from sliceformer_lab.data.base import CachedData, OwnData
+from sliceformer_lab.data.cache import IDENTITY, cached
+from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
+from sliceformer_lab.data.images.folders import LARGEST_SIDE
+from sliceformer_lab.data.images.image_pairs import (
+    MOST_CLASSES,
+    MaskValues,
+    Pair,
+    Sizes,
+    list_pairs,
+    read_pair,
+    resize_image,
+)
+from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.data.images.pixel_classes import IGNORED
+from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.spec import Choice, Content, DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage, split_rows
+from sliceformer_lab.data.strings import Places, Strings
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.order import TokenOrder
+
+UNIT = 8  # pixels: sides that are chosen are multiples of it
+COUNTED = 100  # training images, spread over the set, whose sizes decide the chosen ones
+NAMES = "classes.txt"
+FACTS, PIXELS, PARTS = "masks.json", "pixels.npy", "stages.npy"  # in the cache folder
+
+
+@dataclass
+class MaskSplit(Split):
+    """Images with masks. Inputs (B, 3, H, W) float, targets (B, H, W) int64 with IGNORED."""
+
+    pixels: np.ndarray  # (n, 4, H, W) uint8: red, green, blue, and class + 1 with 0 where there is none
+    rows: np.ndarray  # (m,) positions in `pixels`
+    places: Places
+    pad: int = 0  # pixels around the image from which it is cropped, in training
+    mirror: bool = False  # with probability one half, in training
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def subset(self, rows: np.ndarray) -> Self:
+        return replace(self, rows=self.rows[rows])
+
+    def place(self, row: int) -> str:
+        return self.places[self.rows[row]]
+
+    def stored(self, row: int) -> np.ndarray:
+        """The resized image (H, W, 3) uint8."""
+        return np.array(self.pixels[self.rows[row], :3]).transpose(1, 2, 0)
+
+    def targets_at(self, rows: list[int]) -> Tensor:
+        return _targets(torch.from_numpy(np.array(self.pixels[self.rows[rows], 3])))
+
+    def batch(self, rows: list[int]) -> Batch:
+        pixels = torch.from_numpy(np.array(self.pixels[self.rows[rows]]))
+        if self.pad or self.mirror:  # of image and mask together: the border has no class
+            pixels = random_crop_flip(pixels, self.pad, self.mirror)
+        return Batch(NORMALISE(pixels[:, :3]), _targets(pixels[:, 3]), torch.tensor(rows))
+
+
+NORMALISE = ArrayTransform(IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+
+
+def _targets(masks: Tensor) -> Tensor:
+    classes = masks.long() - 1
+    return classes.masked_fill(classes < 0, IGNORED)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MaskFolder(CachedData, OwnData):
+    """Your own images with masks: root/train/images and root/train/masks, also val and test; or root/images and masks.
+
+    The mask of images/NAME.jpg is masks/NAME.png: 8-bit grey or with a palette, its values are class numbers.
+    root/classes.txt may name the classes, one a line. For a missing test or validation folder, `test_fraction` and then
+    `val_fraction` are held out. Images are resized to `height` and `width` (bilinear, masks nearest) and kept in
+    `cache`. Null sizes are the medians of the training images, reduced to a shorter side of at most LARGEST_SIDE.
+    """
+
+    title = "mask_folder"
+    content_kind = "picture"
+    takes_new = True
+    batch_sizes = (8, 32)
+
+    cache: str
+    height: Count | None = None
+    width: Count | None = None
+    values: tuple[Natural, ...] | None = None
+    ignore: Natural | None = 255
+    mirror: bool = True
+    pad: Natural = 4
+    token_order: TokenOrder = "raster"
+    processes: Processes | None = None
+    batch_size: Count | None = None
+    eval_batch_size: Count = 64
+    test_fraction: Fraction = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, found in (("values", self.values or ()), ("ignore", (self.ignore or 0,))):
+            if any(value > 255 for value in found):
+                raise ValueError(f"{name}={getattr(self, name)}: the values of masks of 8 bits are 0 to 255")
+        if self.values is not None and len(set(self.values)) != len(self.values):
+            raise ValueError(f"values={list(self.values)} names a value twice")
+
+    @property
+    def spec(self) -> DataSpec:
+        """Reads all masks once. Raises DataError."""
+        return DataSpec(
+            name=self.own_name,
+            num_classes=len(self.class_names()),
+            image_size=self._sizes,
+            channels=3,
+            pixel_classes=True,
+            token_order=self.token_order,
+        )
+
+    @property
+    def origin(self) -> Path:
+        return self.path
+
+    @property
+    def test_share(self) -> float:
+        return self.test_fraction
+
+    def class_names(self) -> tuple[str, ...]:
+        """The lines of classes.txt, or numbers up to the largest in the masks."""
+        return self._names or tuple(map(str, range(self._facts["classes"])))
+
+    def choices(self) -> list[Choice]:
+        height, width = self._sizes
+        reason = "the median training image has {} pixels"
+        if min(self._median_sizes) > LARGEST_SIDE:
+            reason += f"; a shorter side of more than {LARGEST_SIDE} takes long on a CPU"
+        median = dict(zip(("height", "width"), self._median_sizes, strict=True))
+        chosen = {"height": height, "width": width}
+        return [
+            *(
+                Choice(f"data.{side}", chosen[side], reason.format(f"a {side} of {median[side]}"))
+                for side in chosen
+                if getattr(self, side) is None
+            ),
+            *super().choices(),
+        ]
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        file = self.path / NAMES
+        if not file.is_file():
+            return ()
+        try:
+            names = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{file} cannot be read as UTF-8 text ({error})") from error
+        while names and not names[-1]:
+            names.pop()
+        if len(names) < 2 or "" in names or len(set(names)) < len(names):
+            raise DataError(f"{file} names {len(names)} classes; put two or more different names there, one a line")
+        return tuple(names)
+
+    @cached_property
+    def _pairs(self) -> dict[Stage, list[Pair]]:
+        if (self.path / "train").is_dir():
+            return {stage: list_pairs(self.path / stage) for stage in STAGES if (self.path / stage).is_dir()}
+        return {"train": list_pairs(self.path)}
+
+    @cached_property
+    def _median_sizes(self) -> Sizes:
+        found = []
+        train = self._pairs["train"]
+        for pair in train[:: -(-len(train) // COUNTED)]:
+            with open_picture(pair.image) as image:
+                found.append((image.height, image.width))
+        height, width = np.median(found, axis=0)
+        return int(height), int(width)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        if self.height is not None and self.width is not None:
+            return self.height, self.width
+        height, width = self._median_sizes
+        reduced = min(1.0, LARGEST_SIDE / min(height, width))
+        rounded = [max(UNIT, UNIT * round(side * reduced / UNIT)) for side in (height, width)]
+        return self.height or rounded[0], self.width or rounded[1]
+
+    def prepare(self) -> Path:
+        files = [path for pairs in self._pairs.values() for pair in pairs for path in pair]
+        facts = {str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+        key = {
+            "title": self.title,
+            "identity": 1,
+            "root": str(self.path.resolve()),
+            "sizes": self._sizes,
+            "values": self.values,
+            "ignore": self.ignore,
+            "names": self._names,
+            "files": facts,
+        }
+        return cached(Path(self.cache).expanduser(), self.title, key, self._build)
+
+    def _build(self, folder: Path) -> None:
+        pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]
+        pace, counts = Pace("images", len(pairs)), np.zeros(MOST_CLASSES + 1, dtype=np.int64)
+        pixels = open_memmap(folder / PIXELS, mode="w+", dtype=np.uint8, shape=(len(pairs), 4, *self._sizes))
+        read = partial(read_pair, sizes=self._sizes, meaning=MaskValues(self.values, self.ignore))
+        for i, (found, seen) in enumerate(in_order(read, (pair for _, pair in pairs), self.processes)):
+            largest = int(np.flatnonzero(seen).max()) - 1
+            if self._names and largest >= len(self._names):
+                raise DataError(
+                    f"{pairs[i][1].mask} holds the class {largest}, and {NAMES} names {len(self._names)} classes, 0 to "
+                    f"{len(self._names) - 1}; name it there, or set data.ignore={largest} if it is no class"
+                )
+            pixels[i] = found
+            counts += seen
+            pace.update(i + 1)
+        pixels.flush()
+        present = np.flatnonzero(counts[1:])
+        if len(present) < 2:
+            held = f"the class {present[0]}" if len(present) else "no class"
+            raise DataError(
+                f"the masks in {self.path} hold {held} and ignored pixels (data.ignore={self.ignore}) only; two classes"
+                " are needed: if they are values such as 0 and 255, set data.values=[0,255]"
+            )
+        np.save(folder / PARTS, np.array([STAGES.index(stage) for stage, _ in pairs]))
+        places = (pair.image.relative_to(self.path).as_posix() for _, pair in pairs)
+        Strings.write(folder, f"{IDENTITY}places", places)
+        (folder / FACTS).write_text(json.dumps({"classes": int(present.max()) + 1}), encoding="utf-8")
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
+        return found
+
+    def make_splits(self) -> dict[Stage, Split]:
+        stages = np.load(self.folder() / PARTS)
+        if "test" not in self._pairs:
+            stages[stages == STAGES.index("train")] = -1  # `split_rows` divides these
+        shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
+        rows = split_rows(stages, shares, self.split_seed, self.own_name)
+        pixels = np.load(self.folder() / PIXELS, mmap_mode="r")
+        places = Strings.open(self.folder(), f"{IDENTITY}places")
+        splits: dict[Stage, Split] = {stage: MaskSplit(pixels, rows[stage], places) for stage in STAGES}
+        return splits | {"train": MaskSplit(pixels, rows["train"], places, self.pad, self.mirror)}
+
+    def encode_one(self, content: Content) -> Tensor:
+        """A picture as the model takes it, (3, H, W)."""
+        if not isinstance(content, np.ndarray) or content.dtype != np.uint8 or content.shape[2:] not in ((), (3,)):
+            raise DataError("it is no picture: an array (H, W, 3) or (H, W) of uint8")
+        resized = resize_image(Image.fromarray(content).convert("RGB"), self._sizes)
+        return NORMALISE(torch.from_numpy(resized)[None])[0]
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        return Batch.unlabelled(torch.stack(list(encoded)))
+
+    def is_official(self) -> tuple[None, str]:
+        return None, "your own images and masks; sha256 is of their resized pixels and classes"

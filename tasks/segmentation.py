@@ -1,0 +1,114 @@
+"""Segmentation of images: the class of every pixel from the token of its patch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
+from torchmetrics.functional.classification import multiclass_confusion_matrix
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.embed import Stem
+from sliceformer_lab.encoder.linear_init import initialise_head
+from sliceformer_lab.tasks.patches import PatchTask, patch_for
+
+ROWS = 16  # patches on the shorter side that patch_size=null aims at
+
+
+class ImageSegmentation(PatchTask):
+    """Classes of pixels from any attention. Images (B, c, H, W) -> logits (B, classes, H, W).
+
+    A layer norm and one linear map give each patch the logits of its classes, which are interpolated to pixels
+    (bilinear): the linear decoder of Segmenter (Strudel et al. 2021, section 3.2). Theirs follows a pretrained ViT
+    with a CLS token; here there is none. `patch_size` null means `patch_for` the image. Raises ValueError if the patch
+    does not divide the image.
+    """
+
+    monitor = "mean_iou"
+    goal = "pixels"
+    kept_type: ClassVar[torch.dtype] = torch.uint8
+
+    def __init__(
+        self,
+        model: ModelNodes | Mapping[str, Any],
+        data: DataSpec | Mapping[str, Any],
+        *,
+        patch_size: Count | None,
+        stem: Stem = "patch",
+    ) -> None:
+        super().__init__(model, data)
+        spec = self.data_spec
+        if spec.image_size is None or not spec.pixel_classes:
+            raise ValueError(f"{spec.name} has no images with a class for each pixel; choose another task for it")
+        patch_size = patch_size or patch_for(spec.image_size, ROWS)
+        self.keep_options(patch_size=patch_size, stem=stem)
+        self.build_encoder(patch_size, stem, cls=False)
+        dim = int(self.nodes.encoder.options["dim"])
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, spec.num_classes)
+        initialise_head(self.head, self.encoder.options)
+
+    def build_metrics(self) -> MetricCollection:
+        """Mean IoU of the whole split over the classes that occur, and the accuracy over pixels."""
+        classes = self.data_spec.num_classes
+        iou = MulticlassJaccardIndex(classes, ignore_index=IGNORED)
+        accuracy = MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED)
+        return MetricCollection({"mean_iou": iou, "accuracy": accuracy}, compute_groups=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Images (B, c, H, W) -> logits (B, classes, H, W)."""
+        tokens = self.encoder(self.embedding(batch.inputs))
+        if self.embedding.order is not None:
+            tokens = tokens[:, self.embedding.order.argsort()]
+        logits = self.head(self.norm(tokens)).transpose(1, 2).unflatten(2, self.embedding.grid)
+        return functional.interpolate(logits, size=self.data_spec.image_size, mode="bilinear")
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy, the mean over the pixels with a class; zero if there are none."""
+        # flat, because the two-dimensional form is not deterministic on a GPU
+        logits, classes = output.movedim(1, -1).flatten(0, -2), target.flatten()
+        total = functional.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum")
+        return total / (classes != IGNORED).sum().clamp_min(1)
+
+    def kept(self, output: Tensor, batch: Batch) -> Tensor:
+        """The most likely class of each pixel (B, H, W)."""
+        return output.argmax(dim=1)
+
+    def chance(self, targets: Tensor) -> float:
+        """Mean IoU of predicting the commonest class at each place of the image."""
+        guess = commonest(targets).expand_as(targets)
+        return float(class_iou(guess, targets, self.data_spec.num_classes).nanmean())
+
+    def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
+        """Test IoU of each class by its name; None for a class that does not occur."""
+        if "test" not in predictions:
+            return {}
+        test = predictions["test"]
+        found = class_iou(test["logits"], test["targets"], self.data_spec.num_classes)
+        values = [None if value != value else value for value in found.tolist()]
+        return {"iou_by_class": dict(zip(data.class_names(), values, strict=True))}
+
+    def example(self) -> Batch:
+        """One black image, to count costs with."""
+        spec = self.data_spec
+        height, width = spec.image_size or (1, 1)
+        target = torch.zeros(1, height, width, dtype=torch.long, device=self.device)
+        return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), target, target[:, 0, 0])
+
+
+def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
+    """Intersection over union (K,) of each class in masks (n, H, W); NaN for a class that does not occur."""
+    matrix = multiclass_confusion_matrix(predicted.long(), target.long(), num_classes, ignore_index=IGNORED)
+    both = matrix.diagonal()
+    either = matrix.sum(dim=0) + matrix.sum(dim=1) - both
+    return torch.where(either > 0, both / either.clamp_min(1), torch.nan)

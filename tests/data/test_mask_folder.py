@@ -1,0 +1,176 @@
+"""Images with masks: read, checked, split, and augmented together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import official_files
+
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
+from sliceformer_lab.data.images.pixel_classes import IGNORED
+from sliceformer_lab.errors import DataError
+
+SIZE = (24, 32)
+
+
+def module(root: Path, **options: Any) -> DataModule:
+    if not any(root.iterdir()):
+        official_files.mask_folder(root)
+    data = MaskFolder(root=str(root), cache=f"{root}_cache", processes=1, **options)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def split_of(data: DataModule, stage: str = "train") -> MaskSplit:
+    split = data.splits[stage]  # type: ignore[index]
+    assert isinstance(split, MaskSplit)
+    return split
+
+
+def test_images_and_masks_are_resized_and_named(tmp_path: Path) -> None:
+    data = module(tmp_path, pad=0, mirror=False)
+    assert data.spec.image_size == SIZE and data.spec.num_classes == 2 and data.spec.pixel_classes
+    assert data.class_names() == ("dark", "bright")
+    batch = split_of(data).batch([0, 1])
+    assert batch.inputs.shape == (2, 3, *SIZE) and batch.target.shape == (2, *SIZE)
+    file = tmp_path / split_of(data).place(0)
+    truth = np.asarray(Image.open(tmp_path / "masks" / f"{file.stem}.png")).astype(np.int64)
+    np.testing.assert_array_equal(batch.target[0].numpy(), np.where(truth == 255, IGNORED, truth))
+    np.testing.assert_array_equal(split_of(data).stored(0), np.asarray(Image.open(file)))
+    torch.testing.assert_close(split_of(data).targets_at([0, 1]), batch.target)
+
+
+def test_sizes_that_are_null_are_the_median_and_are_reported(tmp_path: Path) -> None:
+    official_files.mask_folder(tmp_path, size=(100, 150))
+    data = module(tmp_path)
+    assert data.spec.image_size == (64, 96)
+    assert [str(choice).partition(" (")[0] for choice in data.choices()][:2] == ["data.height=64", "data.width=96"]
+    assert module(tmp_path, height=16, width=20).spec.image_size == (16, 20)
+
+
+def test_image_and_mask_move_together(tmp_path: Path) -> None:
+    split = split_of(module(tmp_path, pad=6, mirror=True))
+    still = split_of(module(tmp_path, pad=0, mirror=False))
+    changed = 0
+    for row in range(8):
+        moved, kept = split[row], still[row]
+        bright = (
+            moved.inputs[0].mean(dim=0) > 0.0
+        )  # of the normalised image: the bright half, whose first column has no class
+        known = moved.target[0] != IGNORED
+        assert (bright == (moved.target[0] == 1))[known].float().mean() > 0.97
+        assert not (moved.target[0] == IGNORED).all()
+        changed += not torch.equal(moved.target, kept.target)
+    assert changed > 4
+
+
+def test_the_border_of_a_crop_has_no_class(tmp_path: Path) -> None:
+    split = split_of(module(tmp_path, pad=6, mirror=False))
+    black = torch.tensor([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225])[:, None]
+    batch = split[0]
+    border = (batch.inputs[0] - black[..., None]).abs().amax(dim=0) < 1e-5
+    assert border.any() and (batch.target[0][border] == IGNORED).all()
+
+
+def test_evaluation_is_not_augmented(tmp_path: Path) -> None:
+    split = split_of(module(tmp_path), "test")
+    torch.testing.assert_close(split[0].inputs, split[0].inputs)
+    assert split.pad == 0 and not split.mirror
+
+
+def test_a_split_without_folders_depends_on_its_seed_and_folders_are_kept(tmp_path: Path) -> None:
+    def places(data: DataModule, stage: str) -> set[str]:
+        split = split_of(data, stage)
+        return {split.place(row) for row in range(len(split))}
+
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    first = module(flat)
+    parts = [places(first, stage) for stage in ("train", "val", "test")]
+    assert [len(part) for part in parts] == [24, 3, 3] and len(set.union(*parts)) == 30
+    assert places(module(flat), "test") == parts[2] != places(module(flat, split_seed=1), "test")
+    own = tmp_path / "own"
+    for stage, count in (("train", 20), ("test", 4)):
+        official_files.mask_folder(own / stage, count)
+    data = module(own)
+    assert places(data, "test") == {f"test/images/{i}.jpg" for i in range(4)}
+    assert len(places(data, "val")) == 2 and all(place.startswith("train/") for place in places(data, "val"))
+
+
+def test_without_names_classes_are_numbers_up_to_the_largest(tmp_path: Path) -> None:
+    official_files.mask_folder(tmp_path)
+    (tmp_path / "classes.txt").unlink()
+    paint(tmp_path, 0, lambda mask: np.where(mask == 1, 4, mask))
+    assert module(tmp_path).class_names() == ("0", "1", "2", "3", "4")
+
+
+def test_values_other_than_numbers_and_palettes_are_read(tmp_path: Path) -> None:
+    official_files.mask_folder(tmp_path)
+    for i in range(30):
+        paint(tmp_path, i, lambda mask: np.where(mask == 1, 255, 0))
+    target = split_of(module(tmp_path, values=(0, 255), pad=0)).batch([0]).target
+    assert set(target.unique().tolist()) == {0, 1}
+    for file in (tmp_path / "masks").iterdir():
+        mask = Image.fromarray((np.asarray(Image.open(file)) // 255).astype(np.uint8))
+        mask.putpalette([10, 20, 30, 200, 100, 0])
+        mask.save(file)
+    assert set(split_of(module(tmp_path, pad=0)).batch([0]).target.unique().tolist()) == {0, 1}
+
+
+def paint(root: Path, number: int, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Change one mask."""
+    file = root / "masks" / f"{number}.png"
+    Image.fromarray(change(np.asarray(Image.open(file))).astype(np.uint8)).save(file)
+
+
+def cleared(root: Path) -> None:
+    for number in range(30):
+        paint(root, number, lambda mask: np.where(mask == 255, 255, 0))
+
+
+FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no mask": (lambda root: (root / "masks" / "3.png").unlink(), r"images/3.jpg has no mask; add .*masks/3.png"),
+    "no image": (lambda root: (root / "images" / "3.jpg").unlink(), r"masks/3.png has no image"),
+    "no images": (lambda root: [f.unlink() for f in (root / "images").iterdir()], r"images holds no images; put"),
+    "other size": (
+        lambda root: paint(root, 3, lambda mask: mask[:, 1:]),
+        r"masks/3.png has 31 x 24 pixels, and its image 3.jpg 32 x 24; give both the same size",
+    ),
+    "class without a name": (
+        lambda root: paint(root, 3, lambda mask: mask + 4),
+        r"masks/3.png holds the class 5, and classes.txt names 2 classes, 0 to 1; .*data.ignore=5",
+    ),
+    "one class": (cleared, r"hold the class 0 and ignored pixels \(data.ignore=255\) only; .*data.values=\[0,255\]"),
+    "colours": (
+        lambda root: Image.new("RGB", (32, 24)).save(root / "masks" / "3.png"),
+        r"masks/3.png has colours \(mode RGB\); .* 8-bit grey, or with a palette",
+    ),
+    "broken": (lambda root: (root / "images" / "3.jpg").write_bytes(b"no"), r"images/3.jpg cannot be read as an image"),
+    "one name": (lambda root: (root / "classes.txt").write_text("sky\n"), r"classes.txt names 1 classes; put two"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_data_that_do_not_fit_are_one_clear_sentence(name: str, tmp_path: Path) -> None:
+    spoil, complaint = FAULTS[name]
+    official_files.mask_folder(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(DataError, match=complaint):
+        module(tmp_path)
+
+
+def test_a_value_that_is_no_class_is_refused(tmp_path: Path) -> None:
+    official_files.mask_folder(tmp_path)
+    with pytest.raises(DataError, match=r"holds the value 1, which is neither in data.values=\[0, 2\] nor data.ignore"):
+        module(tmp_path, values=(0, 2))
+    for values, complaint in (((0, 300), "0 to 255"), ((0, 0), "twice")):
+        with pytest.raises(ValueError, match=complaint):
+            MaskFolder(root=str(tmp_path), cache=str(tmp_path), values=values)
