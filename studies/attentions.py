@@ -15,8 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import all_attentions
 import growth
 import torch
+from PIL import Image
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
@@ -100,7 +102,9 @@ has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses 
 def page() -> str:
     """The whole page."""
     differences = f"## Differences from published code\n\n{deviations()}\n"
-    return "\n".join([INTRODUCTION, table(), LEGEND, differences, matrix(), "", growth.section(), ""])
+    return "\n".join(
+        [INTRODUCTION, table(), LEGEND, differences, matrix(), "", all_attentions.section(), "", growth.section(), ""]
+    )
 
 
 @cache
@@ -186,6 +190,8 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
         composed = compose_root([*overrides, "encoder.depth=1"])
         if "root" in composed["data"]:
             composed["data"]["root"] = f"{empty}/image_folder"
+        if composed["data"]["_target_"].endswith(".MaskFolder"):
+            composed["data"] |= {"root": _masks(Path(empty) / "masked"), "cache": f"{empty}/cache", "processes": 1}
         for size in ("image_size", "num_points"):  # of own data, where the files would decide them
             if size in composed["data"]:
                 composed["data"][size] = composed["data"][size] or 64
@@ -201,6 +207,15 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
         except ConfigError as error:
             refused[name] = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
     return refused
+
+
+def _masks(root: Path) -> str:
+    """A folder with two images of 48 x 64 pixels and their masks."""
+    for part, mode in (("images", "RGB"), ("masks", "L")):
+        (root / part).mkdir(parents=True)
+        for value in (0, 1):
+            Image.new(mode, (64, 48), value if mode == "L" else (value, 0, 0)).save(root / part / f"{value}.png")
+    return str(root)
 
 
 def _mark(holds: bool) -> str:

@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+from marked_sections import with_section
 from results import RESULTS, interval, read
 
 from sliceformer_lab.runs.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "causal.md"
-BEGIN, END = "<!-- results: written by `make docs` -->", "<!-- end of results -->"
 ROWS = {
     "mha": "softmax attention",
     "csp_causal": "shift, then sorted pairs",
@@ -43,8 +43,7 @@ def table() -> str:
 
 def page() -> str:
     """The page with the table between its markers."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+    return with_section(PAGE.read_text(encoding="utf-8"), "results", table())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked_sections import with_section
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from results import RESULTS, interval, read
@@ -135,10 +136,7 @@ def write_page() -> None:
     """Replace the tables between the markers of docs/claims.md."""
     page = PAGE.read_text(encoding="utf-8")
     for study in (*CLAIMS, "claims_samsa"):
-        begin, end = f"<!-- {study}: written by `make docs` -->", f"<!-- end of {study} -->"
-        before, _, rest = page.partition(begin)
-        written = samsa_table() if study == "claims_samsa" else table(study)
-        page = f"{before}{begin}\n{written}\n{end}{rest.partition(end)[2]}"
+        page = with_section(page, study, samsa_table() if study == "claims_samsa" else table(study))
     write_text(PAGE, page)
 
 

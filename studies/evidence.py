@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from evidence_baselines import OWN_BASELINES
 from evidence_runs import REASONS, ROWS, Row, named
+from marked_sections import with_section
 from results import README, RESULTS, read
 from scipy import stats
 from stand_ins import STAND_INS
@@ -36,7 +37,6 @@ from sliceformer_lab.training.saved_run import Run, load_run
 STUDY = "evidence"
 OUTPUT = Path("outputs", "studies", STUDY)
 PAGE = README.parent / "docs" / "evidence.md"
-BEGIN, END = "<!-- evidence: written by `make docs` -->", "<!-- end of evidence -->"
 FIXED = ("callbacks=minimal", "pictures=false", "reference=null")  # save time and change no score
 RESAMPLES = 300
 UNLIMITED = 1e5  # seconds of a run whose tenth is enough for any simple model
@@ -230,8 +230,7 @@ TABLES: Mapping[Path, Callable[[Sequence[Result]], str]] = {PAGE: page_text, REA
 def write_tables() -> None:
     """Replace what is between the markers of each page."""
     for page, text in TABLES.items():
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        write_text(page, f"{before}{BEGIN}\n{text(read(STUDY))}\n{END}{rest.partition(END)[2]}")
+        write_text(page, with_section(page.read_text(encoding="utf-8"), "evidence", text(read(STUDY))))
 
 
 def _finished(folder: Path) -> bool:

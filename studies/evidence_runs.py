@@ -177,6 +177,7 @@ ROWS: dict[str, Row] = {
 REASONS: dict[str, str] = {
     "lra_pathfinder": "No attention has learned it here; a CNN learns it: [tasks.md](tasks.md)",
     "lra_pathx": "Not trained: at the 55,000 tokens a second of these runs 10 epochs of 20,000 pictures take 17 h.",
+    "mask_folder": "Trained elsewhere ([dense.md](dense.md)): on CamVid, six attentions.",
     "text_lm": "Trained before ([causal.md](causal.md)): on reviews of IMDB, softmax, `csp_causal` and n-grams.",
 }
 """Why a task has no run."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked_sections import with_section
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -21,7 +22,6 @@ from sliceformer_lab.runs.folder import read_summary
 
 RESULTS = Path(__file__).resolve().parent / "results"
 README = RESULTS.parents[1] / "README.md"
-BEGIN, END = "<!-- results: written by `make docs` -->", "<!-- end of results -->"
 ROWS = {  # of the README's table: attention -> how it is described
     "mha": "softmax attention",
     "sliceformer": "sorts every channel",
@@ -84,9 +84,8 @@ def interval(values: NDArray[np.float64]) -> str:
 
 def write_readme() -> None:
     """Replace the table between the markers in the README."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    write_text(README, f"{before}{BEGIN}\n{table(read('controls_digits'))}\n{END}{after}")
+    page = README.read_text(encoding="utf-8")
+    write_text(README, with_section(page, "results", table(read("controls_digits"))))
 
 
 def _key(result: Result) -> tuple[str, str, str, int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import attentions
 import growth
+import pytest
 from PIL import Image
 
 from sliceformer_lab.config.compose import option_names
@@ -14,8 +17,20 @@ def row(table: str, name: str) -> list[str]:
     return next(line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith(f"| `{name}`"))
 
 
-def test_page_is_current() -> None:
+def committed_matrix() -> str:
+    """The matrix of attentions and tasks as the page has it."""
+    page = attentions.PAGE.read_text(encoding="utf-8")
+    return "## What runs where" + page.partition("## What runs where")[2].partition("\n\n## Trained")[0]
+
+
+def test_page_but_its_matrix_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attentions, "matrix", committed_matrix)
     assert attentions.PAGE.read_text(encoding="utf-8") == attentions.page(), "`make docs` writes it anew"
+
+
+@pytest.mark.slow  # it builds every attention in every task: 30 seconds
+def test_matrix_is_current() -> None:
+    assert committed_matrix() == attentions.matrix(), "`make docs` writes it anew"
 
 
 def test_every_attention_has_a_row_or_is_a_preset() -> None:
@@ -31,11 +46,11 @@ def test_parameters_and_capabilities_are_those_of_the_layer() -> None:
 
 
 def test_matrix_has_every_task_once_and_refuses_what_a_run_refuses() -> None:
-    page = attentions.PAGE.read_text(encoding="utf-8")  # which the first test compares with the code
-    matrix = "## What runs where" + page.partition("## What runs where")[2].partition("## Growth")[0]
+    matrix = committed_matrix()
     header = matrix.splitlines()[2].strip("| ").split(" | ")
     for task in option_names("task"):
         assert sum(f"`task={task}`" in names for names in header) == 1
+    assert re.findall(r"^\| `(\w+)`", matrix, re.MULTILINE) == list(attentions.presets())
     rope = next(i for i, names in enumerate(header) if "rope" in names)
     assert (row(matrix, "mha")[rope], row(matrix, "csp")[rope]) == ("yes", "–")
     assert "- `encoder.position=rope`: encoder.position=rope rotates queries and keys." in matrix

@@ -10,6 +10,7 @@ import evidence
 import numpy as np
 import pytest
 from evidence_runs import REASONS, ROWS, named
+from marked_sections import section
 from stand_ins import STAND_INS
 
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
@@ -46,7 +47,7 @@ def test_stand_ins_are_never_official() -> None:
 
 @pytest.mark.parametrize("page", evidence.TABLES, ids=lambda page: page.name)
 def test_tables_follow_from_the_committed_runs(page: Path) -> None:
-    shown = page.read_text(encoding="utf-8").partition(evidence.BEGIN)[2].partition(evidence.END)[0].strip()
+    shown = section(page.read_text(encoding="utf-8"), "evidence")
     assert shown == evidence.TABLES[page](RESULTS), "`make docs` writes it anew"
 
 

@@ -8,12 +8,13 @@ import depth
 import numpy as np
 import pytest
 import results
+from marked_sections import section
 from PIL import Image
 from support.run_folders import write_run
 
 
 def test_readme_table_is_made_from_the_committed_results() -> None:
-    shown = results.README.read_text(encoding="utf-8").partition(results.BEGIN)[2].partition(results.END)[0].strip()
+    shown = section(results.README.read_text(encoding="utf-8"), "results")
     assert shown == results.table(results.read("controls_digits")), "`make docs` writes it anew"
 
 
@@ -27,7 +28,7 @@ def test_every_study_has_each_seed_of_an_attention_once() -> None:
     sizes = {}
     for file in sorted(results.RESULTS.glob("*.jsonl")):
         runs = results.read(file.stem)
-        keys = {(run["task"], run["attention"], run.get("setting", ""), run["seed"]) for run in runs}
+        keys = {tuple(run.get(key, "") for key in ("task", "attention", "setting", "arm", "seed")) for run in runs}
         assert len(keys) == len(runs), file.name
         sizes[file.stem] = len(runs)
     assert (sizes["controls_digits"], sizes["controls_cifar10"], sizes["modalities"]) == (90, 30, 20)

@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.config.explain import explain
+from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.sweep import PlannedJob
@@ -66,10 +62,7 @@ class Cell:
         from sliceformer_lab.training.build import build_data, build_task
 
         words = [*self.words, f"seed={self.options.seed}"]
-        try:
-            config = compose_job(words)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, words)) from error
+        config = job_config(words)
         check_config(config)
         spec = build_data(config).spec
         try:

@@ -8,11 +8,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.jobs import command_options, resolved
+from sliceformer_lab.cli.jobs import check_attentions, command_options, launcher_node
 from sliceformer_lab.cli.passed_words import with_passed_words
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.config.compose import no_such_option, option_names
-from sliceformer_lab.config.schema import ConfigError, check_node
 
 FILES = {
     "report/map.png": "attentions by probes: mean test score, and the steps to .99",
@@ -40,13 +38,10 @@ def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, train what is left of the map, and draw it. Raises LabError."""
     del folder  # it is the option of this name
     options = command_options(cfg, MapOptions, COMMAND.config_name, except_node="launcher")
-    known = option_names("attention")
-    if unknown := [name for name in options.attentions if name not in known]:
-        raise ConfigError(no_such_option("attention", unknown[0], known))
+    check_attentions(options.attentions)
     from sliceformer_lab.commands.map.map_runs import run
 
-    node = {key: value for key, value in resolved(cfg)["launcher"].items() if value is not None}
-    run(options, check_node(node, "launcher").build())
+    run(options, launcher_node(cfg).build())
 
 
 COMMAND = Command(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sliceformer_lab.config.option_types import Count, Name, Positive, Seed
+from sliceformer_lab.config.option_types import Count, Name, Positive, Seed, check_lists
 
-ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words"]
+ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words", "spatial_recall"]
 FIRST_SEED = 100  # of the reporting runs
 
 
@@ -25,16 +25,7 @@ class MapOptions:
     folder: str
 
     def __post_init__(self) -> None:
-        lists: dict[str, tuple[object, ...]] = {
-            "attention": self.attentions,
-            "probe": self.probes,
-            "rates": self.rates,
-        }
-        for name, values in lists.items():
-            if not values:
-                raise ValueError(f"{name}=[]: name at least one")
-            if twice := {str(value) for value in values if values.count(value) > 1}:
-                raise ValueError(f"{name}: names {', '.join(sorted(twice))} twice")
+        check_lists({"attention": self.attentions, "probe": self.probes, "rates": self.rates})
         if self.seed in self.reporting_seeds:
             raise ValueError(f"seed={self.seed} is a seed of the reporting runs; take one below {FIRST_SEED}")
 

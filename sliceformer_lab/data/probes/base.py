@@ -78,6 +78,18 @@ class Probe(ABC):
         return np.broadcast_to(np.arange(inputs.shape[1]), inputs.shape[:2])
 
 
+class SymbolProbe(Probe):
+    """A probe whose answers are uniform symbols, independent of the asked token."""
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.sizes.vocabulary
+
+
 def blank(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of zeros (count, length) or (count, length, symbols), and targets without a question."""
     shape = (count, length) if symbols == 1 else (count, length, symbols)

@@ -1,4 +1,4 @@
-"""The probes: seven generators of sequences whose answers stand at single tokens.
+"""The probes: generators of sequences whose answers stand at single tokens.
 
 Numbers and ideas: our specification of the probes, which names zoology (associative recall), mad-lab (selective
 copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, blank
+from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
 from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
+from sliceformer_lab.data.probes.spatial_recall import SpatialRecall
 
 
 class Count(Probe):
@@ -48,7 +49,7 @@ class Count(Probe):
         return np.broadcast_to((inputs == 1).sum(1, keepdims=True), inputs.shape)
 
 
-class Recall(Probe):
+class Recall(SymbolProbe):
     """Keys with a value each, then some of the keys alone: which value was it? Associative recall.
 
     A value belongs to its key's token. With `neighbours` it stands in the token after it, which is much harder.
@@ -62,16 +63,8 @@ class Recall(Probe):
     grouped_by = "distance"
 
     @property
-    def classes(self) -> int:
-        return self.sizes.vocabulary
-
-    @property
     def vocab_size(self) -> int:
         return 1 + 2 * self.sizes.vocabulary  # nothing, keys, values
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.sizes.vocabulary
 
     @property
     def bag_level(self) -> float:
@@ -112,7 +105,7 @@ class Recall(Probe):
         return np.asarray(np.arange(ids.shape[1]) - first)
 
 
-class Back(Probe):
+class Back(SymbolProbe):
     """Which symbol stood `distance` tokens before? A shift."""
 
     levels: ClassVar[Levels] = {
@@ -122,16 +115,8 @@ class Back(Probe):
     }
 
     @property
-    def classes(self) -> int:
-        return self.sizes.vocabulary
-
-    @property
     def vocab_size(self) -> int:
         return self.sizes.vocabulary
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.sizes.vocabulary
 
     @property
     def bag_level(self) -> float:
@@ -171,7 +156,7 @@ class Rank(Probe):
         return numbers[..., None], np.sort(numbers, axis=1)
 
 
-class Select(Probe):
+class Select(SymbolProbe):
     """Symbols at random places among blanks, then as many questions: the j-th asks for the j-th symbol."""
 
     levels: ClassVar[Levels] = {
@@ -181,16 +166,8 @@ class Select(Probe):
     }
 
     @property
-    def classes(self) -> int:
-        return self.sizes.vocabulary
-
-    @property
     def vocab_size(self) -> int:
         return self.sizes.vocabulary + 2  # symbols, blank, question
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.sizes.vocabulary
 
     @property
     def bag_level(self) -> float:
@@ -295,5 +272,6 @@ class Words(Probe):
 
 
 PROBES: dict[str, type[Probe]] = {
-    kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)
+    **{kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)},
+    "spatial_recall": SpatialRecall,
 }

@@ -1,0 +1,107 @@
+"""Which mixing can each attention do, and what is the sort for? The tables of docs/probes.md, from finished maps.
+
+usage: python studies/probe_maps.py                            write the tables (`make docs`)
+       python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
+       python studies/probe_maps.py collect MAP_FOLDER LABEL   the same for a map of one attention with other options
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from growth import markdown
+from marked_sections import with_section
+from results import RESULTS
+
+from sliceformer_lab.commands.map.draw_map import shown
+from sliceformer_lab.runs.files import write_text
+
+FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parents[1] / "docs" / "probes.md"
+PROBES = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+SORT_PROBES = ("recall", "rank", "select", "hist", "words")
+MAIN_ROWS = (
+    *("mha", "csp", "csp_shift_only", "csp_gated", "csp_random_order", "sliceformer", "random_permutation"),
+    "identity",
+)
+SORT_ROWS = {
+    "csp_shift_only": "no sort",
+    "csp": "pairs",
+    "csp_random_order": "pairs, each in a direction of its own",
+    "csp_gated": "a learned gate between shifted and sorted value",
+    "csp, group_size=4": "windows of 4",
+    "csp, group_size=8": "windows of 8",
+    "sliceformer": "the whole sequence",
+    "hybrid, [csp, mha]": "pairs below softmax attention",
+    "hybrid, [csp_shift_only, mha]": "no sort, below softmax attention",
+    "hybrid, [depthwise_conv, mha]": "control: a convolution below softmax attention",
+    "mha": "softmax attention in both layers",
+    "random_permutation": "control",
+    "identity": "control",
+}
+Cell = Mapping[str, Any]
+
+
+def collect(folder: Path, label: str | None) -> None:
+    """Add the cells of a map to the results, under `label` or their attention's name. The same cells are replaced."""
+    lines = (folder / "report" / "map.jsonl").read_text(encoding="utf-8").splitlines()
+    cells = {(cell["row"], cell["probe"]): cell for cell in read()}
+    for cell in map(json.loads, lines):
+        row = label or cell["attention"]
+        cells[row, cell["probe"]] = {"row": row, **cell}
+    write_text(FILE, "[\n" + ",\n".join(json.dumps(cells[key]) for key in sorted(cells)) + "\n]\n")
+
+
+def read() -> list[Cell]:
+    """The committed cells."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+
+
+def table(rows: Mapping[str, str], probes: Iterable[str]) -> str:
+    """Mean test accuracy, lowest and highest seed, and the median of the steps to .99; the two floors below."""
+    probes = list(probes)
+    cells = {(cell["row"], cell["probe"]): cell for cell in read()}
+    lines = []
+    for name, description in rows.items():
+        if any((name, probe) in cells for probe in probes):
+            label = f"`{name}`" + (f": {description}" if description else "")
+            lines.append([label, *(_shown(cells.get((name, probe))) for probe in probes)])
+    for floor in ("bag_level", "chance"):
+        values = [next((cell[floor] for cell in cells.values() if cell["probe"] == probe), None) for probe in probes]
+        lines.append([floor.replace("_", " "), *map(shown, values)])
+    return markdown(["", *probes], lines)
+
+
+def page() -> str:
+    """The page with both tables between their markers."""
+    text = with_section(PAGE.read_text(encoding="utf-8"), "map", table(dict.fromkeys(MAIN_ROWS, ""), PROBES))
+    return with_section(text, "sort", table(SORT_ROWS, SORT_PROBES))
+
+
+def _shown(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    scores = [run["value"] for run in cell["reporting"] if run["value"] is not None]
+    if not scores:
+        return "cannot run" if cell["reason"] else "–"
+    text = shown(fmean(scores))
+    if shown(min(scores)) != shown(max(scores)):
+        text += f" [{shown(min(scores))}, {shown(max(scores))}]"
+    return text + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["collect", folder]:
+            collect(Path(folder), None)
+        case ["collect", folder, label]:
+            collect(Path(folder), label)
+        case []:
+            pass
+        case _:
+            sys.exit(__doc__)
+    write_text(PAGE, page())

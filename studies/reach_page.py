@@ -1,0 +1,122 @@
+"""Does a shift schedule that reaches every token help? The tables of docs/reach.md.
+
+usage: python studies/reach_page.py                          write the tables (`make docs`)
+       python studies/reach_page.py collect SWEEP_FOLDER...  add finished runs to results/reach.json first
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from growth import markdown
+from marked_sections import with_section
+from results import MACHINE_OPTIONS, RESULTS, interval
+
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.folder import read_summary
+
+FILE, PAGE = RESULTS / "reach.json", RESULTS.parents[1] / "docs" / "reach.md"
+DISTANCES = {128: 37, 256: 101, 512: 201, 1024: 397}  # tokens -> distance of the symbol that is asked for
+Key = tuple[str, str | None, int | None]  # attention, schedule of its shifts, group size
+ROWS: dict[Key, str] = {
+    ("csp", "linear_paper", 1): "`csp`, `linear_paper`, shift alone",
+    ("csp", "linear_paper", 2): "`csp`, `linear_paper`",
+    ("csp", "linear_coprime", 1): "`csp`, `linear_coprime`, shift alone",
+    ("csp", "linear_coprime", 2): "`csp`, `linear_coprime`",
+    ("csp_unit_shift", "unit", 1): "`csp_unit_shift`, shift alone",
+    ("mha", None, None): "`mha`",
+    ("depthwise_conv", None, None): "`depthwise_conv`",
+    ("random_permutation", None, None): "`random_permutation`",
+    ("identity", None, None): "`identity`",
+}
+OF_A_FOLDER = (*MACHINE_OPTIONS, "hydra.", "launcher", "callbacks=", "pictures=", "data.download=", "data.verify=")
+Run = Mapping[str, Any]
+
+
+def collect(sweeps: Iterable[Path]) -> None:
+    """Add the finished runs of sweeps to results/reach.json. One of the same task, row, tokens and seed is replaced."""
+    runs = {_key(run): run for run in read()}
+    for folder in sorted(path.parent for sweep in sweeps for path in sweep.glob("*/summary.json")):
+        summary = read_summary(folder)
+        if summary["status"] != "ok":
+            continue
+        options = summary["options"]["attention"]
+        run = {key: summary[key] for key in ("task", "attention", "seed", "parameters", "git_commit")}
+        run |= {key: options.get(key) for key in ("shift", "group_size")}
+        run["tokens"] = summary["protocol"]["sequence_length"]
+        run["test/accuracy"] = round(summary["metrics"]["test/accuracy"], 5)
+        run["steps_to_stop_at"] = summary.get("steps_to_stop_at")
+        run["command"] = [word for word in summary["command"] if not word.startswith(OF_A_FOLDER)]
+        runs[_key(run)] = run
+    write_text(FILE, "[\n" + ",\n".join(json.dumps(runs[key]) for key in sorted(runs, key=str)) + "\n]\n")
+
+
+def read() -> list[Run]:
+    """The committed runs."""
+    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
+
+
+def back_table(runs: Iterable[Run]) -> str:
+    """Test accuracy of `probe_back` for each seed, with the steps to .99, a column for each length."""
+    runs = list(runs)
+    header = ["", *(f"{tokens:,} tokens, {distance} before" for tokens, distance in DISTANCES.items())]
+    rows = []
+    for row, label in ROWS.items():
+        cells = [_back_cell([run for run in runs if _is(run, "probe_back", row, tokens)]) for tokens in DISTANCES]
+        if any(cells):
+            rows.append([label, *(cell or "–" for cell in cells)])
+    return markdown(header, rows)
+
+
+def picture_table(runs: Iterable[Run]) -> str:
+    """Test accuracy on pictures in percent with Student's 95 % interval over seeds."""
+    runs = list(runs)
+    rows = []
+    for row, label in ROWS.items():
+        if own := [run for run in runs if _is(run, "mnist", row)]:
+            accuracy = interval(100 * np.array([run["test/accuracy"] for run in own]))
+            rows.append([label, str(len(own)), accuracy, f"{own[0]['parameters']:,}"])
+    return markdown(["", "seeds", "test accuracy, %", "parameters"], rows)
+
+
+def page() -> str:
+    """The page with both tables between their markers."""
+    text, runs = PAGE.read_text(encoding="utf-8"), read()
+    text = with_section(text, "reach, probe_back", back_table(runs))
+    return with_section(text, "reach, mnist", picture_table(runs))
+
+
+def _is(run: Run, task: str, row: Key, tokens: int | None = None) -> bool:
+    own = run["attention"], run["shift"], run["group_size"]
+    return run["task"] == task and own == row and tokens in (None, run["tokens"])
+
+
+def _back_cell(runs: list[Run]) -> str:
+    runs = sorted(runs, key=lambda run: run["seed"])
+    steps = [run["steps_to_stop_at"] for run in runs]
+    reached = sorted({step for step in steps if step})
+    words = f"{reached[0]}" if len(reached) == 1 else f"{reached[0]} to {reached[-1]}" if reached else ""
+    if reached and not all(steps):
+        words = f"{len([step for step in steps if step])} of {len(steps)}: {words}"
+    accuracies = ", ".join(f"{run['test/accuracy']:.3f}" for run in runs)
+    return f"{accuracies} ({words})" if words else accuracies
+
+
+def _key(run: Run) -> tuple[Any, ...]:
+    return tuple(run[key] for key in ("task", "tokens", "attention", "shift", "group_size", "seed"))
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["collect", *folders] if folders:
+            collect(map(Path, folders))
+        case []:
+            pass
+        case _:
+            sys.exit(__doc__)
+    write_text(PAGE, page())

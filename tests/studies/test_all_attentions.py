@@ -1,0 +1,60 @@
+"""The table of all attentions, trained on two tasks, covers every attention and agrees with the committed runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import all_attentions
+import attentions
+import pytest
+
+from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.config.compose import load_option
+
+UNFIT = {"csp_causal", "mega"}  # bidirectional tasks gain nothing from the first; the second needs a block of its own
+
+
+def test_every_attention_has_a_row_and_three_seeds_on_both_tasks() -> None:
+    rows = {*all_attentions.CONTROLS, *all_attentions.OTHERS}
+    assert set(attentions.presets()) - UNFIT <= rows
+    seeds = {(run["task"], run["attention"], run["seed"]) for run in all_attentions.read()["runs"]}
+    assert seeds == {(task, row, seed) for task in all_attentions.WORDS for row in rows for seed in (0, 1, 2)}
+
+
+def test_every_row_has_learned_more_than_chance() -> None:
+    for run in all_attentions.read()["runs"]:
+        assert run["accuracy"] > run["chance"] + 0.1, run
+
+
+def test_a_row_gives_the_mean_and_the_range_of_its_seeds() -> None:
+    runs = [{"accuracy": value, "parameters": 12_345} for value in (0.9, 0.8, 0.85)]
+    assert all_attentions._cells(runs, 1234.5) == ["85.0 (80.0 to 90.0)", "12 K", "1,234"]
+    assert all_attentions._cells(runs[:2], 1.0)[0] == "85.0 (80.0 to 90.0, 2 seeds)"
+
+
+def test_only_finished_runs_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_attentions, "FILE", tmp_path / "results.json")
+    folder = tmp_path / "sweep" / "0-digits-mha"
+    folder.mkdir(parents=True)
+    summary = {"status": "failed", "task": "digits", "attention": "mha", "seed": 1, "parameters": 10, "chance": 0.1}
+    summary |= {"metrics": {"test/accuracy": 0.5}, "protocol": {"num_test": 7}, "git_commit": "a", "wall_seconds": 3.2}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(ValueError, match="has status failed"):
+        all_attentions.collect([tmp_path / "sweep"])
+    assert all_attentions.read() == {}
+    (folder / "summary.json").write_text(json.dumps(summary | {"status": "ok"}))
+    all_attentions.collect([tmp_path / "sweep"])
+    all_attentions.collect([tmp_path / "sweep"])  # replaces, adds nothing
+    (run,) = all_attentions.read()["runs"]
+    assert (run["accuracy"], run["num_test"], run["seconds"]) == (0.5, 7, 3)
+
+
+def test_parameters_of_the_table_are_those_of_today() -> None:
+    spec = LayerSpec(dim=64, num_heads=4, max_len=16)
+    sizes = {
+        name: sum(p.numel() for p in build_layer(load_option("attention", name), spec).parameters())
+        for name in ("mha", "csp")
+    }
+    runs = {run["attention"]: run for run in all_attentions.read()["runs"] if run["task"] == "text_csv"}
+    assert runs["mha"]["parameters"] - runs["csp"]["parameters"] == 2 * (sizes["mha"] - sizes["csp"])
