@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run report test test-all test-slurm lint types docs clean
+.PHONY: help install backends run report test test-all test-arm64 test-slurm lint types docs clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP) ## set up .venv (once; 6 GB with torch's CUDA libraries, 2 to 4 minutes)
 
@@ -29,6 +29,9 @@ test: $(STAMP) ## the tests, without those marked slow (15 minutes on two cores)
 
 test-all: $(STAMP) ## all tests, before a release (25 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(ARGS)
+
+test-arm64: $(STAMP) ## the C++ kernel for 64-bit ARM under qemu (apt-get install g++-aarch64-linux-gnu qemu-user; 1 minute)
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/permute/test_permute_arm64.py $(ARGS)
 
 test-slurm: $(STAMP) ## an array of jobs on a real Slurm of this machine (root on Debian or Ubuntu; 3 minutes)
 	SLURM_CONF=$$(tests/slurm/start.sh) LAB_SLURM=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm $(ARGS)
@@ -54,6 +57,11 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
 	$(BIN)/python studies/causal_page.py
+	$(BIN)/python studies/linear_rank.py
+	$(BIN)/python studies/reach_page.py
+	$(BIN)/python studies/probe_maps.py
+	$(BIN)/python studies/pretraining_page.py
+	$(BIN)/python studies/dense_page.py
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 	$(BIN)/python studies/gpu_kernels.py

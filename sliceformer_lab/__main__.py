@@ -22,6 +22,7 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
     "export",
     "tune",
     "map",
+    "audit",
     "wandb",
 )
 

@@ -74,6 +74,11 @@ class Graphs(Movable):
     distances: Tensor | None = None  # (B, N, N) int64, edges on a shortest path, -1 if there is none
     path_edges: Tensor | None = None  # (B, N, N, K) int64, which of the E edges are the first K of that path, -1 beyond
     positions: Tensor | None = None  # (B, N, P) float, encodings of each node's place in its graph
+    hidden_edges: Tensor | None = None  # (E,) bool, edges whose features no model may read; None: none
+
+    def visible(self, embedded: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Embedded features (E', C) of the edges at `rows`, by default all; zero for hidden edges."""
+        return embedded if self.hidden_edges is None else embedded.masked_fill(self.hidden_edges[rows, None], 0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Batch(Movable):
     """One batch of samples of any modality."""
 
     inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6), node features (B, N, F)
-    target: Tensor  # (B,) classes, (B, T) regression or multi-label, (B, N) per token with -100 on padding
+    target: Tensor  # (B,) classes, (B, T) numbers or labels, (B, N) per token, (B, H, W) per pixel; -100: no class
     ids: Tensor  # (B,) int64, index of each sample in its split, the key in predictions.npz
     padding: Padding | None = None
     structure: Graphs | None = None

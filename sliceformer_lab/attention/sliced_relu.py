@@ -97,7 +97,7 @@ class _SortedKeys:
     """The keys' numbers t (B, H, N) in ascending order, padding last."""
 
     def __init__(self, t: Tensor, real: Tensor) -> None:
-        self._sorted, self._order = t.detach().where(real, torch.inf).sort(dim=-1, stable=True)
+        self._sorted, self._order = t.detach().where(real, torch.inf).contiguous().sort(dim=-1, stable=True)
 
     def place(self, s: Tensor) -> Tensor:
         """The number of keys below each s (B, H, N)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +16,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import NOT_OF_A_RUN, compose_root, option_names, plain_values, written_option
+from sliceformer_lab.config.compose import (
+    NOT_OF_A_RUN,
+    compose_root,
+    no_such_option,
+    option_names,
+    plain_values,
+    written_option,
+)
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, number_faults
-from sliceformer_lab.config.schema import ConfigError, check_options
+from sliceformer_lab.config.schema import CheckedNode, ConfigError, check_node, check_options
 from sliceformer_lab.errors import DataError, InterruptedRunError, LabError, machine_error
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
@@ -192,6 +199,19 @@ def command_options(cfg: DictConfig, kind: type[Options], where: str, except_nod
     config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", "allow_targets", except_node)}
     options: Options = check_options(kind, config, where).build()
     return options
+
+
+def launcher_node(cfg: DictConfig) -> CheckedNode:
+    """The launcher of a command that starts runs. Raises ConfigError for options that it does not have."""
+    return check_node({key: value for key, value in resolved(cfg)["launcher"].items() if value is not None}, "launcher")
+
+
+def check_attentions(names: Iterable[str]) -> None:
+    """Raises ConfigError for a name that conf/attention does not have."""
+    known = option_names("attention")
+    for name in names:
+        if name not in known:
+            raise ConfigError(no_such_option("attention", name, known))
 
 
 def _config_to_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

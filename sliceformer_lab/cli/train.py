@@ -20,12 +20,13 @@ EXAMPLES = {
     "-m attention=mha,csp seed=0,1,2 launcher=local": "several at once; the same command again goes on after a stop",
     "-m 'zip(attention=[mha,csp],optim.lr=[1e-3,3e-4])'": "options that vary together",
     "study=csp_table1 scale=small": "a paper's table in minutes a run, with a report at the end",
+    "task=cifar10 attention=csp pretrain=masked": "first fill in hidden patches of the training images, then train",
     "resume=FOLDER": "continue a run that was stopped",
     "mode=eval resume=FOLDER": "score a finished run again",
     "debug=fast": "one batch of everything, to see that it runs",
     "--cfg job": "print the whole configuration, every option with its value",
 }
-OTHER_GROUPS = ("data", "encoder", "block", "optim", "trainer", "callbacks", "logger", "launcher", "debug")
+OTHER_GROUPS = ("data", "encoder", "block", "optim", "pretrain", "trainer", "callbacks", "logger", "launcher", "debug")
 
 
 def train_command(words: Callable[[], Mapping[str, str]], after_sweep: Callable[[Sweep], None]) -> Command:

@@ -40,6 +40,7 @@ class RootConfig(BaseModel):
     encoder: dict[str, Any]
     block: dict[str, Any]
     attention: dict[str, Any]
+    pretrain: dict[str, Any] = {}  # runs of older versions have none
     optim: dict[str, Any]
     trainer: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
@@ -150,7 +151,7 @@ def _nodes(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     callbacks = config.get("callbacks")
     found = {name: config.get(name) for name in ("task", "data", "trainer")}
     found |= {f"callbacks.{name}": node for name, node in callbacks.items()} if isinstance(callbacks, dict) else {}
-    found |= {"logger": config["logger"]} if config.get("logger") else {}
+    found |= {name: config[name] for name in ("logger", "pretrain") if config.get(name)}
     return {where: node for where, node in found.items() if isinstance(node, dict)}
 
 

@@ -10,10 +10,19 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, no_such_option, option_names
-from sliceformer_lab.config.schema import nearest
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, compose_root, no_such_option, option_names
+from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.errors import LabError
+
+
+def job_config(words: Sequence[str]) -> dict[str, Any]:
+    """The composed configuration of a run with these overrides. Raises ConfigError."""
+    try:
+        return compose_job(words)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, words)) from error
 
 
 def explain(error: Exception, overrides: Sequence[str], config_name: str = "config") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -16,3 +17,12 @@ Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a share that cannot be everything: dropout, validation data
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1)]
+
+
+def check_lists(lists: Mapping[str, Sequence[object]]) -> None:
+    """Raises ValueError for a list that is empty or names something twice. Keys: their words on the command line."""
+    for word, values in lists.items():
+        if not values:
+            raise ValueError(f"{word}=[]: name at least one")
+        if twice := {str(value) for value in values if values.count(value) > 1}:
+            raise ValueError(f"{word}: names {', '.join(sorted(twice))} twice")

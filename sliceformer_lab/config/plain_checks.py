@@ -21,6 +21,7 @@ FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
 LENGTHS = ("steps", "warmup_steps")
 FOLDERS = {  # of the user's own data: class -> option
     "sliceformer_lab.data.images.folders.ImageFolder": "root",
+    "sliceformer_lab.data.images.mask_folder.MaskFolder": "root",
     "sliceformer_lab.data.points.point_folder.PointFolder": "root",
 }
 

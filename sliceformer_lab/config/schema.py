@@ -42,6 +42,7 @@ KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "block": Kind("sliceformer_lab.encoder.base.EncoderBlock"),
     "attention": Kind("sliceformer_lab.attention.base.Attention", ("sliceformer_lab.config.hybrid.Hybrid",)),
     "optim": Kind("sliceformer_lab.training.optim.OptimOptions"),
+    "pretrain": Kind("sliceformer_lab.training.pretrain_options.PretrainOptions"),
     "trainer": Kind("pytorch_lightning.Trainer"),
     "callbacks": Kind("pytorch_lightning.Callback", ("sliceformer_lab.callbacks.progress.progress",)),
     "logger": Kind("pytorch_lightning.loggers.Logger", _LOGGERS),
@@ -136,7 +137,8 @@ def locate(target: str, where: str = "_target_") -> Any:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target} cannot be loaded ({error})") from error
-    if not callable(found) or not f"{getattr(found, '__module__', None)}.".startswith(allowed):
+    is_kind = inspect.isclass(found) or inspect.isroutine(found)  # not an object that can be called
+    if not is_kind or not f"{getattr(found, '__module__', None)}.".startswith(allowed):
         raise ConfigError(f"{where}: {target} is not a class or function that is defined in an allowed package")
     return found
 
@@ -178,7 +180,10 @@ def positional(target: Any) -> dict[str, Any]:
 
 @cache
 def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
-    """The parameters of a class or function, each with its type. Raises ConfigError if a type has no such name."""
+    """The parameters of a class or function, each with its type; `**options` means the parameters of the base class.
+
+    Raises ConfigError if a type has no such name.
+    """
     function = target.__init__ if inspect.isclass(target) else target
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -188,7 +193,12 @@ def _parameters(target: Any) -> tuple[tuple[inspect.Parameter, Any], ...]:
             "them outside `if TYPE_CHECKING`"
         ) from error
     found = inspect.signature(function).parameters.values()
-    return tuple((p, hints.get(p.name, Any)) for p in found if p.name != "self")
+    own = tuple((p, hints.get(p.name, Any)) for p in found if p.name != "self")
+    if not inspect.isclass(target) or all(p.kind is not p.VAR_KEYWORD for p, _ in own):
+        return own
+    base = next(kin for kin in target.__mro__[1:] if "__init__" in vars(kin))  # which takes the other options
+    passed_on = () if base is object else _parameters(base)
+    return (*own, *((p, hint) for p, hint in passed_on if p.name not in {known.name for known, _ in own}))
 
 
 @cache

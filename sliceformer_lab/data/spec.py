@@ -52,14 +52,16 @@ class DataSpec:
     """Sizes of a data set, known without reading its samples."""
 
     name: str  # as the summary shows it
-    num_classes: int = 0  # of a sample, or of each token
+    num_classes: int = 0  # of a sample, or of each token or pixel
     num_targets: int = 0  # numbers or labels to predict for a sample, where there are no classes
     has_labels: bool = False  # the targets are labels, 0 or 1, several at once
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
+    pixel_classes: bool = False  # targets are the classes of an image's pixels (B, H, W), -100 where they are unknown
     token_order: TokenOrder = "raster"  # of the patches of an image in the sequence
     channels: int = 0  # of an image, or features of a token that is not an id
     max_len: int | None = None  # largest number of tokens of a sample, without CLS and graph token
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
+    grey_levels: bool = False  # tokens are pixels, and an id is the pixel's grey level
     parts: tuple[tuple[int, int], ...] = ()  # first part and last part + 1 of each category of shapes
     unordered: bool = False  # tokens come in no meaningful order: points as they were sampled
     predicts_next: bool = False  # the target of a token is the next one, so no token may see a later one

@@ -14,13 +14,15 @@ from sliceformer_lab.runs.processes import end_with_parent
 
 Array = np.ndarray
 Contents = Sequence[str] | Sequence[Array]
-Goal = Literal["classes", "labels", "numbers"]
+Goal = Literal["classes", "labels", "numbers", "pixels"]
 
 SMALL = 3000  # pictures up to which a kernel machine takes seconds
 SIDE = 32  # pixels to which pictures are scaled for their gradients
 CELLS = 8  # cells per axis of a cloud's histogram
 FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
 TREES = 100
+PIXELS, PIXEL_TREES = 20_000, 20  # of all training pictures, and trees, with which a forest of pixels takes seconds
+AROUND = 5  # side in pixels of the surroundings of a pixel
 LARGEST = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
 
 
@@ -34,7 +36,10 @@ class SimpleModel:
 
 
 def simple_models(kind: str, num_train: int) -> list[SimpleModel]:
-    """The models for contents of a kind: text, smiles, picture or cloud; the last one is the strongest."""
+    """The models for contents of a kind: text, smiles, picture, cloud or pixels; the last one is the strongest.
+
+    Models of the kind pixels read pictures and predict the class of each pixel.
+    """
     pictures: Literal["support vectors", "logistic regression"] = (
         "support vectors" if num_train <= SMALL else "logistic regression"
     )
@@ -46,6 +51,7 @@ def simple_models(kind: str, num_train: int) -> list[SimpleModel]:
         ],
         "picture": [SimpleModel(f"HOG + {pictures}", _each(_gradients), pictures)],
         "cloud": [SimpleModel("3-D histogram + forest", _each(_histogram), "forest")],
+        "pixels": [SimpleModel("colour, position + forest", _each(_pixels), "forest")],
     }
     return known[kind]
 
@@ -55,9 +61,12 @@ def fit_and_predict(
 ) -> dict[str, Array]:
     """The outputs of a model fitted to `train`, for each of the `others`.
 
-    targets: classes (n,), or labels or numbers (n, T) with NaN where unknown. Outputs are logits (m, classes) of
-    classes, logits (m, T) of labels, or numbers (m, T).
+    targets: classes (n,), labels or numbers (n, T) with NaN where unknown, or classes of pixels (n, H, W), negative
+    where unknown. Outputs are logits (m, classes) of classes, logits (m, T) of labels, numbers (m, T), or the classes
+    (m, H, W) of pixels.
     """
+    if goal == "pixels":
+        return _segment(train, targets, others)
     parts = model.features(train, list(others.values()))
     if goal == "classes":
         outputs = _classify(model.estimator, parts[0], targets, parts[1:], num_classes)
@@ -65,6 +74,26 @@ def fit_and_predict(
         columns = [_column(model.estimator, parts[0], column, parts[1:], goal) for column in targets.T]
         outputs = [np.stack(part, axis=1) for part in zip(*columns, strict=True)]
     return dict(zip(others, outputs, strict=True))
+
+
+def _segment(train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
+    """The class of every pixel (m, H, W) by a forest of PIXELS random training pixels; pictures come one by one."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    rng, each = np.random.default_rng(0), -(-PIXELS // len(train))
+    rows, classes = [], []
+    for picture, mask in zip(train, targets, strict=True):
+        known = np.flatnonzero(mask.ravel() >= 0)
+        chosen = rng.choice(known, min(each, len(known)), replace=False)
+        rows.append(_pixels(np.asarray(picture))[chosen])
+        classes.append(mask.ravel()[chosen])
+    forest = RandomForestClassifier(PIXEL_TREES, min_samples_leaf=3, random_state=0, n_jobs=1)
+    forest.fit(np.concatenate(rows), np.concatenate(classes))
+    shape = targets.shape[1:]
+    return {
+        name: np.stack([forest.predict(_pixels(np.asarray(picture))).reshape(shape) for picture in part])
+        for name, part in others.items()
+    }
 
 
 def _classify(estimator: str, train: Array, targets: Array, others: list[Array], num_classes: int) -> list[Array]:
@@ -173,6 +202,16 @@ def _gradients(picture: Array) -> Array:
     histograms = hog(grey, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2))
     small = grey.reshape(8, SIDE // 8, 8, SIDE // 8).mean(axis=(1, 3))
     return np.concatenate([histograms, small.ravel()]).astype(np.float32)
+
+
+def _pixels(picture: Array) -> Array:
+    """Of each pixel of a picture (H, W, 3) its colour, the mean colour around it, and its place: (H * W, 8)."""
+    from scipy.ndimage import uniform_filter
+
+    colours = picture.astype(np.float32) / 255
+    around = uniform_filter(colours, size=(AROUND, AROUND, 1), mode="nearest")
+    place = np.stack(np.meshgrid(*(np.linspace(0, 1, side) for side in picture.shape[:2]), indexing="ij"), axis=2)
+    return np.concatenate([colours, around, place.astype(np.float32)], axis=2).reshape(-1, 8)
 
 
 def _histogram(cloud: Array) -> Array:

@@ -73,7 +73,7 @@ def within_budget(config: Config) -> dict[str, Any]:
     """
     budget = str(config["budget"])
     unit, amount = parse_budget(budget)
-    own = _cost(config, unit)
+    own = model_cost(config, unit)
     target = amount if isinstance(amount, int) else _cost_with(amount, config, unit)
     if abs(own - target) <= CLOSE * target:
         log.info(f"budget={budget}: {own:,} {NAMES[unit]} as configured, {100 * (own / target - 1):+.1f} %")
@@ -124,7 +124,7 @@ def parse_budget(budget: str) -> tuple[str, int | str]:
 def _cost_with(attention: str, config: Config, unit: str) -> int:
     """The cost of the model with another attention and its default options."""
     try:
-        return _cost({**config, "attention": load_option("attention", attention)}, unit)
+        return model_cost({**config, "attention": load_option("attention", attention)}, unit)
     except ConfigError as error:
         raise ConfigError(f"budget={config['budget']}: {error}") from error
 
@@ -156,7 +156,7 @@ def _nearest(width: Width, config: Config, unit: str, target: int) -> list[Model
 
     @cache
     def cost(steps: int) -> int:
-        return _cost(width.changed(config, steps), unit)
+        return model_cost(width.changed(config, steps), unit)
 
     if cost(2 * width.start) == cost(width.start):
         return []
@@ -174,8 +174,8 @@ def _bracket(cost: Callable[[int], int], target: int, start: int) -> tuple[int, 
     return max(1, above - int(cost(above) > target)), above
 
 
-def _cost(config: Config, unit: str) -> int:
-    """The cost of a configuration's model. Raises ConfigError if it cannot be built.
+def model_cost(config: Config, unit: str) -> int:
+    """The cost of a configuration's model in `params` or `flops`. Raises ConfigError if it cannot be built.
 
     The model is on the meta device, unless its forward pass reads values, such as the edges of a graph.
     """

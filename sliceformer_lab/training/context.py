@@ -11,10 +11,11 @@ from pathlib import Path
 class RunContext:
     """The positional argument of each of our callbacks; their options are keyword-only."""
 
-    folder: Path  # the run folder
+    folder: Path  # the run folder, or that of a stage in it
     seed: int
     monitor: str | None  # the metric that selects the best epoch; None: the last epoch is scored
     monitor_mode: str  # max | min
+    resume: Path | None = None  # what to give as resume=, if `folder` is that of a stage
 
     def score(self, value: float) -> float:
         """The monitored metric as a number that is larger where it is better; NaN and infinity are the worst."""

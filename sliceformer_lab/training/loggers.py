@@ -28,7 +28,10 @@ SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
 STEP, EPOCH = "trainer/global_step", "epoch"
 # The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
-X_AXES = {"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH}
+X_AXES = {
+    **{"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH},
+    **{"pretrain/train/*": STEP, "pretrain/val/*": "pretrain/epoch"},
+}
 
 
 class WatchingLogger(Logger):
@@ -68,6 +71,17 @@ class WatchingLogger(Logger):
     def use(self, action: Callable[[Logger], object]) -> None:
         """Calls `action` with the other logger, unless that was dropped."""
         self._observer.run(lambda: action(self._logger))
+
+
+class PrefixedLogger(WatchingLogger):
+    """Another logger for the pretraining of a run, whose metrics it names pretrain/..., and which stays open."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Passes the metrics on."""
+        super().log_metrics({f"pretrain/{name}": value for name, value in metrics.items()}, step)
+
+    def finalize(self, status: str) -> None:
+        """Does nothing: the training goes on with the other logger."""
 
 
 def tensorboard_logger(context: RunContext, config: Mapping[str, Any]) -> Logger:

@@ -91,8 +91,9 @@ class OptimOptions:
         With `no_decay`, parameters of fewer than two dimensions (biases, norms, scalars) and those with the attribute
         `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate.
         """
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-        for parameter in (p for p in model.parameters() if p.requires_grad):
+        for parameter in trained:
             exempt = self.no_decay and (parameter.ndim < 2 or getattr(parameter, "no_decay", False))
             decay = 0.0 if exempt else self.weight_decay
             groups.setdefault((decay, getattr(parameter, "lr_scale", 1.0)), []).append(parameter)
@@ -100,10 +101,11 @@ class OptimOptions:
             {"params": members, "weight_decay": decay, "lr": self.lr * scale}
             for (decay, scale), members in groups.items()
         ]
+        fused = True if all(map(_on_cpu, trained)) else None  # None: torch's choice, which is fast on a GPU
         if self.optimizer == "sgd":
-            return optim.SGD(params, lr=self.lr, momentum=self.betas[0])
+            return optim.SGD(params, lr=self.lr, momentum=self.betas[0], fused=fused)
         adam = optim.Adam if self.optimizer == "adam" else optim.AdamW
-        return adam(params, lr=self.lr, betas=self.betas, eps=self.eps)
+        return adam(params, lr=self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
     def build_schedule(self, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
         """The schedule of a run of `total_steps` optimizer steps; call its `step()` after each of them.
@@ -197,3 +199,8 @@ class OptimOptions:
         end = self.horizon if self.cycle == "official" and self.horizon else total_steps
         done = max(0, step - self._warmup) / max(1, end - self._warmup)
         return done % 1.0 if self.cycle == "official" and self.schedule == "cosine" else min(1.0, done)
+
+
+def _on_cpu(parameter: nn.Parameter) -> bool:
+    """Whether torch's fused optimisers take a parameter on the CPU; they do not take one that is split by fsdp."""
+    return type(parameter) is nn.Parameter and parameter.device.type == "cpu" and parameter.is_floating_point()

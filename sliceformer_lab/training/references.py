@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sliceformer_lab.data.images.pixel_classes import commonest
 from sliceformer_lab.data.sequences.characters import TextWindows
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import InterruptedRunError
@@ -30,7 +31,12 @@ MOST = 10_000  # examples of a split that a simple model sees
 LEAST_SECONDS = 3.0  # below this, starting Python takes most of the time
 SHARE = 0.1  # of the run's time
 LONGEST_NGRAM = 7  # tokens
-CONSTANTS = {"classes": "commonest class", "labels": "label frequencies", "numbers": "training mean"}
+CONSTANTS = {
+    "classes": "commonest class",
+    "labels": "label frequencies",
+    "numbers": "training mean",
+    "pixels": "commonest class at each pixel",
+}
 APART = (
     "batch_size",
     "eval_batch_size",
@@ -70,7 +76,7 @@ def references(
     }
     rows: list[Row] = []  # the strongest first
     deadline = time.monotonic() + SHARE * run_seconds
-    kind = data.content_kind
+    kind = _kind(data, task)
     for model in reversed(simple_models.simple_models(kind, len(train)) if kind else []):
         file = folder / f"{_key(config, data, task, model)}.json"
         with suppress(OSError, ValueError):
@@ -88,6 +94,11 @@ def references(
                 write_json(file, row)
         rows.append(row)
     return [_constant(task, targets, predictions), *reversed(rows)]
+
+
+def _kind(data: DataModule, task: TaskModule) -> str | None:
+    """The kind of simple models that suit the data."""
+    return "pixels" if task.goal == "pixels" else data.content_kind
 
 
 def _ngrams(data: DataModule, task: TaskModule, predictions: Predictions) -> list[Row]:
@@ -139,12 +150,15 @@ def _constant(task: TaskModule, targets: Tensor, predictions: Predictions) -> Ro
     if task.goal == "classes":
         counts = targets.bincount(minlength=task.data_spec.num_classes).float()
         output = (counts / counts.sum()).clamp_min(1e-9).log()
+    elif task.goal == "pixels":
+        output = commonest(targets)
     else:
         mean = targets.double().nanmean(dim=0).float()
         output = mean if task.goal == "numbers" else mean.logit(eps=1e-6)
     metrics: dict[str, float] = {}
     for split, parts in predictions.items():
-        metrics |= _scores(task, split, output.expand(len(parts["targets"]), -1), parts["targets"])
+        outputs = output.expand(len(parts["targets"]), *output.shape)
+        metrics |= _scores(task, split, outputs, parts["targets"])
     return {"name": CONSTANTS[str(task.goal)], "metrics": metrics, "seconds": time.monotonic() - started}
 
 
@@ -178,7 +192,7 @@ def _fitted(
             contents[stage] += [example.content for example in data.examples(stage, part.tolist())]
             if time.monotonic() > deadline:
                 return late
-    job = (model.name, data.content_kind, contents.pop("train"), targets.numpy(), contents, task.goal)
+    job = (model.name, _kind(data, task), contents.pop("train"), targets.numpy(), contents, task.goal)
     command = [sys.executable, "-m", "sliceformer_lab.measures.simple_models"]
     message = pickle.dumps((*job, task.data_spec.num_classes))
     try:
@@ -190,7 +204,9 @@ def _fitted(
     outputs: dict[str, np.ndarray] = pickle.loads(done.stdout)  # from our own child process
     metrics: dict[str, float] = {}
     for split, logits in outputs.items():
-        metrics |= _scores(task, split, torch.from_numpy(logits).float(), predictions[split]["targets"][:MOST])
+        found = torch.from_numpy(logits)
+        found = found.float() if found.is_floating_point() else found
+        metrics |= _scores(task, split, found, predictions[split]["targets"][:MOST])
     return {
         "name": model.name,
         "metrics": metrics,

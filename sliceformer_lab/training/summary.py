@@ -235,7 +235,8 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
 
 def _options(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The options of each node."""
-    nodes = ("task", "data", "encoder", "block", "attention", "optim", "trainer")
+    nodes = ["task", "data", "encoder", "block", "attention", "optim", "trainer"]
+    nodes += ["pretrain"] if config.get("pretrain") else []
     return {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes}
 
 

@@ -98,7 +98,7 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention=[mha,csp]": "attention=[mha,csp]: name one option of attention",
         "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
         "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
-        "attention": "attention is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, ",
+        "attention": "attention is neither a command nor KEY=VALUE; there are audit, benchmark, check, export, inspect",
         "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
         "seed=1 attention": "attention: not understood; write KEY=VALUE",
         "--foo": "unrecognized arguments: --foo; see --help",

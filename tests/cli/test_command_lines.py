@@ -93,6 +93,7 @@ WITHOUT_TORCH = {
     "task=image_folder data.root=nope": "data.root: nope does not exist",
     "task=image_folder data.root=table.csv": "data.root: table.csv is a file",
     "task=image_folder": "data.root:",
+    "task=mask_folder data.root=nope": "data.root: nope does not exist",
     "task=point_folder data.root=nope": "data.root: nope does not exist",
     "encoder.init=timm:vit_tiny_patch16_224 encoder.init_file=nope": "encoder.init_file: nope does not exist",
     f"{STEPS}=100 optim.warmup_steps=100": "takes all of optim.steps=100; try optim.warmup_steps=5",

@@ -59,6 +59,7 @@ def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int,
     assert "2 of 2 jobs did not finish" in err
 
 
+@pytest.mark.slow
 def test_signal_to_the_whole_group_interrupts_a_run_whose_data_workers_die(tmp_path: Path) -> None:
     command = (*MODULE, *SMALL, "optim.epochs=10000", "data.num_workers=2", "hydra.run.dir=run")
     with subprocess.Popen(

@@ -46,6 +46,7 @@ OWN = {  # the user's own data, whose sizes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
     "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, predicts_next=True),
+    "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, pixel_classes=True),
     "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
     "molecule_csv": DataSpec(
         name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3
@@ -53,6 +54,7 @@ OWN = {  # the user's own data, whose sizes are read from disk
 }
 NUM_TOKENS = {
     **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
+    "mask_folder": 192,
     **{
         "text_lm": 128,
         "tiny_imagenet": 49,
@@ -65,7 +67,7 @@ NUM_TOKENS = {
     **{"lra_retrieval": 256, "lra_image": 1025, "lra_pathfinder": 1024, "lra_pathx": 2048},
     **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
     **{"probe_count": 8, "probe_recall": 16, "probe_back": 16, "probe_rank": 8, "probe_select": 16, "probe_hist": 8},
-    **{"probe_words": 4, "modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
+    **{"probe_spatial_recall": 16, "probe_words": 4, "modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
 }
 MHA = ("study=csp_table1", "attention=mha")
 Lab = Callable[..., int]
@@ -345,7 +347,7 @@ def refuse_to_read(folder: Path) -> Collection:
         (["study=csp_table1", "scale=smal"], r"scale=smal: .*did you mean small\? \(there are full, small\)"),
         (
             ["study", "csp_table1"],
-            r"study is neither a command nor KEY=VALUE; there are benchmark, check, export, inspect, map, predict, ",
+            r"study is neither a command nor KEY=VALUE; there are audit, benchmark, check, export, inspect, map",
         ),
     ],
 )

@@ -24,6 +24,7 @@ from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.pretrain_options import PretrainOptions
 
 BELONGS: dict[str, tuple[type, ...]] = {
     "task": (TaskModule,),
@@ -32,6 +33,7 @@ BELONGS: dict[str, tuple[type, ...]] = {
     "block": (EncoderBlock,),
     "attention": (Attention, Hybrid),
     "optim": (OptimOptions,),
+    "pretrain": (PretrainOptions,),
     "trainer": (pytorch_lightning.Trainer,),
     "callbacks": (Callback,),
     "logger": (Logger,),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import sliceformer_lab
-from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
@@ -25,11 +25,18 @@ NAME = "vit_tiny_patch16_224"
 SIZES: dict[str, Any] = {"dim": 48, "depth": 2, "num_heads": 3, "mlp_dim": 96}
 
 
-def timm_vit(size: int = 64, depth: int = 2, **options: Any) -> Any:
+def timm_vit(size: int = 64, depth: int = 2, num_heads: int = 3, **options: Any) -> Any:
     """A small timm ViT with every parameter random, so that no bias or scale passes unseen."""
     torch.manual_seed(0)
     model = VisionTransformer(
-        img_size=size, patch_size=16, embed_dim=48, depth=depth, num_heads=3, mlp_ratio=2, num_classes=7, **options
+        img_size=size,
+        patch_size=16,
+        embed_dim=48,
+        depth=depth,
+        num_heads=num_heads,
+        mlp_ratio=2,
+        num_classes=7,
+        **options,
     )
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.1)
@@ -201,6 +208,17 @@ def test_a_wider_value_projection_starts_from_new_values() -> None:
     sliceformer_lab.swap_attention(model, "csp_wide")
     assert model.blocks[0].attn.attention.value.weight.shape == (96, 48)
     assert model(images()).isfinite().all()
+
+
+@pytest.mark.parametrize("name", option_names("attention"))
+def test_every_attention_can_be_swapped_in_and_trained(name: str) -> None:
+    torch.manual_seed(0)
+    model = timm_vit(depth=1, num_heads=2).train()
+    sliceformer_lab.swap_attention(model, name)
+    logits = model(images())
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:

@@ -75,6 +75,21 @@ def image_folder(root: Path) -> None:
     _class_folders(root, ("ant", "bee", "wasp"), 20, "png")
 
 
+def mask_folder(root: Path, count: int = 30, size: tuple[int, int] = (24, 32)) -> None:
+    """Images with a dark and a bright half, whose masks say which is which; the first column has no class (255)."""
+    (root / "masks").mkdir(parents=True)
+    (root / "images").mkdir()
+    (root / "classes.txt").write_text("dark\nbright\n")
+    height, width = size
+    for i in range(count):
+        mask = np.zeros((height, width), dtype=np.uint8)
+        mask[:, : (i % 3 + 1) * width // 4] = 1
+        noise = _pixels(height * width, 3).reshape(height, width, 3) // 4
+        mask[:, 0] = 255
+        Image.fromarray(noise + 150 * (mask[..., None] > 0).astype(np.uint8)).save(root / "images" / f"{i}.jpg")
+        Image.fromarray(mask).save(root / "masks" / f"{i}.png")
+
+
 def listops(root: Path) -> None:
     """Rows in the notation of the published generator, which nests brackets to the left."""
     root.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,7 @@ SMALL = {
     "modelnet40": Small(official_points.modelnet40, {"num_points": 16, "processes": 1}),
     "shapenet_part": Small(official_points.shapenet_part, {"num_points": 16, "processes": 1}),
     "point_folder": Small(official_points.point_folder, {"num_points": 16, "processes": 1}),
+    "mask_folder": Small(official_files.mask_folder, {"processes": 1}),
     "peptides_func": Small(official_graphs.peptides, {"processes": 1}),
     "peptides_struct": Small(official_graphs.peptides, {"processes": 1}),
     **{f"probe_{name}": Small(None, {"level": "easy"}) for name in PROBES},

@@ -17,7 +17,8 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.tasks.image import ImageClassification, patch_for
+from sliceformer_lab.tasks.image import SIDE, ImageClassification
+from sliceformer_lab.tasks.patches import patch_for
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
@@ -189,7 +190,7 @@ def plain(value: Any) -> bool:
     ("image_size", "patch"), [((28, 28), 4), ((32, 32), 4), ((64, 64), 8), ((8, 8), 1), ((16, 32), 2), ((224, 224), 28)]
 )
 def test_a_patch_left_open_gives_about_eight_patches_a_side(image_size: tuple[int, int], patch: int) -> None:
-    assert patch_for(image_size) == patch
+    assert patch_for(image_size, SIDE) == patch
 
 
 def test_pretrained_weights_start_a_task_on_own_images(tmp_path: Path) -> None:
@@ -206,3 +207,12 @@ def test_pretrained_weights_start_a_task_on_own_images(tmp_path: Path) -> None:
     torch.testing.assert_close(model.state_dict()["encoder.blocks.1.mlp.fc1.weight"], trained.blocks[1].mlp.fc1.weight)
     with pytest.raises(ConfigError, match="set stem=patch"):
         image_task(*words, "task.stem=conv", data=data)
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cuda", False), ("cpu", True)])
+def test_copy_of_a_batch_waits_only_without_a_gpu(device: str, waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(self: Batch, device: torch.device, non_blocking: bool = False) -> tuple[str, bool]:
+        return device.type, not non_blocking
+
+    monkeypatch.setattr(Batch, "to", moved)
+    assert build_data(small_config()).transfer_batch_to_device(batch(), torch.device(device), 0) == (device, waits)

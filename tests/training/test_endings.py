@@ -80,6 +80,25 @@ def test_bad_loss_stops_before_the_optimizer_step(tmp_path: Path, monkeypatch: p
     torch.testing.assert_close(models[0].head.weight, weights[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("step", [0, 1], ids=["before another step", "in the last step of an epoch"])
+def test_on_a_gpu_a_bad_loss_is_read_a_step_later_and_the_run_ends_with_its_place(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, start = ImageClassification.loss, 2 + step
+
+    def bad(self: ImageClassification, output: Tensor, target: Tensor) -> Tensor:
+        value = loss(self, output, target)
+        return value * float("nan") if self.training and self.trainer.global_step == start else value
+
+    monkeypatch.setattr(Guard, "late_devices", ("cpu",))
+    monkeypatch.setattr(ImageClassification, "loss", bad)
+    with pytest.raises(DivergedError, match=f"loss became nan in epoch 1, step {start}"):
+        run(small_config(), tmp_path)
+    best = read_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
+    assert best["epoch"] == 0
+    assert all(bool(w.isfinite().all()) for w in best["state_dict"].values())
+
+
 @pytest.mark.parametrize(
     ("phase", "number"),
     [*((phase, signal.SIGTERM) for phase in PHASES), *(("training", n) for n in STOP_SIGNALS if n != signal.SIGTERM)],

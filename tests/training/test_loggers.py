@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pytorch_lightning.loggers import CSVLogger
 from support.runs import small_config
 
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.training.loggers import PrefixedLogger
 from sliceformer_lab.training.run import run
 
 
@@ -35,3 +37,15 @@ def test_mlflow_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ConfigError, match="nothing says where to log"):
         run(small_config("logger=mlflow"), tmp_path / "run")
+
+
+def test_a_pretraining_logs_under_its_own_names_and_leaves_the_logger_open(tmp_path: Path) -> None:
+    other = CSVLogger(tmp_path)
+    logger = PrefixedLogger(other)
+    logger.log_metrics({"val/r2": 0.5}, step=3)
+    logger.finalize("success")
+    assert not list(tmp_path.rglob("metrics.csv"))
+    other.log_metrics({"val/accuracy": 0.9}, step=1)
+    other.save()
+    (file,) = tmp_path.rglob("metrics.csv")
+    assert "pretrain/val/r2" in file.read_text() and "val/accuracy" in file.read_text()

@@ -20,6 +20,7 @@ EXPECTED = {
     **dict.fromkeys(("digits", "text_csv", "point_folder", "lra_retrieval", "lra_listops", "modelnet40"), CLASSES),
     **dict.fromkeys(("molecule_csv", "peptides_struct"), NUMBERS),
     "peptides_func": {"roc.png"},
+    "mask_folder": {"masks.png"},
     "shapenet_part": set(),
 }
 

@@ -124,8 +124,10 @@ def test_a_run_goes_on_with_split_weights_or_without(
     assert main([f"resume={folder}", *trainers[order[1]]]) == 0
     assert read_summary(folder)["starts"][1]["from_step"] == 4
     last = read_checkpoint(folder / "checkpoints" / "last.ckpt")
+    for group in (*last["optimizer_states"][0]["param_groups"], *whole["optimizer_states"][0]["param_groups"]):
+        del group["fused"]  # only the optimiser of whole weights on a CPU is fused
     for part in ("state_dict", "optimizer_states"):
-        torch.testing.assert_close(last[part], whole[part], atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(last[part], whole[part], atol=1e-5, rtol=1e-4)  # fused sums round otherwise
 
     assert main(["mode=eval", f"resume={folder}", *trainers[order[0]]]) == 0
     again = json.loads((folder / "eval.json").read_text())["metrics"]

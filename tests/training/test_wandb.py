@@ -205,6 +205,8 @@ def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offl
     axes = {name: metric.step_metric for name, metric in job.metrics.items()}
     assert axes == {
         "train/*": "trainer/global_step",
+        "pretrain/train/*": "trainer/global_step",
+        "pretrain/val/*": "pretrain/epoch",
         **dict.fromkeys(["val/*", "test_curve/*", "spectrum/*", "val/accuracy"], "epoch"),
     }
     assert [name for name, metric in job.metrics.items() if metric.summary.max or metric.summary.min] == [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +14,7 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.measures.metric_scale import bounds, less_is_better
 from sliceformer_lab.measures.statistics import Interval, example_interval, paired_tests, seed_interval
 from sliceformer_lab.runs.collect import RunRecord, Unit
-from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.runs.example_scores import example_scores
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find, obstacles, published_results
 
@@ -241,36 +239,13 @@ def _over_seeds(numbers: Sequence[float], metric: str, options: ReportOptions) -
 def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:
     """The interval over examples, from the predictions of all runs with the metric, and a remark if there is none."""
     runs = [run for run in row.runs if run.metric(metric) is not None]
-    scored = [_scores(run, metric) for run in runs]
+    scored = [example_scores(run, metric) for run in runs]
     found = [part for part in scored if part is not None]
     if not found or len(found) < len(runs):
         return None, ""
     if any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
         return None, "its runs were scored on different examples, so there is no interval over examples"
     return example_interval(np.stack([scores for _, scores in found]), options.resamples, options.seed), ""
-
-
-def _scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ids and scores (E,) of single examples, if the metric is their mean: accuracy, or mean absolute error.
-
-    None for any other metric, without predictions, and if the predictions do not reproduce the recorded value.
-    """
-    split, _, name = metric.removesuffix("_best_test_epoch").partition("/")
-    try:
-        with np.load(run.folder / PREDICTIONS) as arrays:
-            ids, targets, outputs = (arrays[f"{split}_{part}"] for part in ("ids", "targets", "logits"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
-        return None
-    if name == "accuracy" and targets.ndim == 1 and outputs.ndim == 2:
-        scores = (outputs.argmax(axis=1) == targets).astype(np.float64)
-    elif name == "mae" and targets.shape == outputs.shape and not np.isnan(targets).any():
-        scores = np.abs(outputs.astype(np.float64) - targets).reshape(len(ids), -1).mean(axis=1)
-    else:
-        return None
-    order = np.argsort(ids, kind="stable")
-    recorded = run.metric(metric)
-    agrees = recorded is not None and len(ids) and math.isclose(scores.mean(), recorded, rel_tol=1e-3, abs_tol=1e-6)
-    return (ids[order], scores[order]) if agrees else None
 
 
 def _published(row: Row) -> tuple[Published | None, list[str]]:

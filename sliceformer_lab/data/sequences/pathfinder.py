@@ -67,6 +67,7 @@ class LRAPathfinder(SequenceData):
             max_len=self.max_len,
             vocab_size=256 if tokens else 0,
             channels=0 if tokens else 1,
+            grey_levels=True,
         )
 
     @property
