@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,12 @@ from sliceformer_lab.training import run
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.optim import OptimOptions
 
-TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
+REVIEWS = [name for name in option_names("study") if name.startswith("csp_reviews/")]
+TABLES = {
+    name: (name.replace("_", "/", 1) + "_",)
+    for name in option_names("study")
+    if name not in REVIEWS and not name.startswith("controls")
+}
 TABLES["csp_table4"] = ("csp/table4",)  # both halves
 ADDED = {  # MEGA with CSP, which CSP's Table 7 has
     "csp_table4": {
@@ -92,6 +98,26 @@ def test_every_published_setting_is_part_of_a_study() -> None:
     listed = {row for study in TABLES for row in rows_of_study(study)}
     of_papers = {name for name in option_names("recipe") if name.startswith(("sliceformer/", "csp/", "samsa/"))}
     assert listed == commands(of_papers - NO_TABLE) | ADDED["csp_table4"]
+
+
+@pytest.mark.parametrize("study", REVIEWS)
+def test_every_value_of_a_preset_for_the_reviews_composes_and_its_jobs_are_counted(study: str) -> None:
+    params: dict[str, Any] = written_option("study", study)["hydra"]["sweeper"]["params"]
+    values = {key: split_values(str(value)) for key, value in params.items()}
+    first = {key: found[0] for key, found in values.items()}
+    for key, found in values.items():
+        for value in found:
+            compose_job([f"{name}={chosen}" for name, chosen in (first | {key: value}).items()])
+    line = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
+    assert f" {math.prod(map(len, values.values()))} runs" in line
+    page = (Path(__file__).parents[2] / "docs" / "reviews.md").read_text(encoding="utf-8")
+    question = int(study.removeprefix("csp_reviews/q")[:2])
+    assert any(row.startswith(f"| {question} | ") and f"`study={study}`" in row for row in page.splitlines())
+
+
+def split_values(text: str) -> list[str]:
+    """The values of a sweep over one key: 1,2 is two, and [1,2] one."""
+    return [text] if text.startswith("[") else text.split(",")
 
 
 def test_a_small_study_composes_and_the_scale_wins_over_the_recipe() -> None:
