@@ -1,6 +1,6 @@
-"""Which mixing can each attention do, and what is the sort for? The tables of docs/probes.md, from finished maps.
+"""Which mixing can each attention do, and what is the sort for? Tables and picture of docs/probes.md, from maps.
 
-usage: python studies/probe_maps.py                            write the tables (`make docs`)
+usage: python studies/probe_maps.py                            write tables and picture (`make docs`)
        python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
        python studies/probe_maps.py collect MAP_FOLDER LABEL   the same for a map of one attention with other options
 """
@@ -18,11 +18,15 @@ from growth import markdown
 from marked_sections import with_section
 from results import RESULTS
 
-from sliceformer_lab.commands.map.draw_map import shown
+from sliceformer_lab.commands.map.cells import Cell, Floors
+from sliceformer_lab.commands.map.draw_map import draw_map, shown
+from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
+from sliceformer_lab.commands.map.map_results import Map, Result, Run
 from sliceformer_lab.runs.files import write_text
 
 FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parents[1] / "docs" / "probes.md"
-PROBES = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+PICTURE = RESULTS.parent / "figures" / "capability_map.png"
+PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
 MAIN_ROWS = (
     *("mha", "csp", "csp_shift_only", "csp_gated", "csp_random_order", "sliceformer", "random_permutation"),
@@ -43,7 +47,7 @@ SORT_ROWS = {
     "random_permutation": "control",
     "identity": "control",
 }
-Cell = Mapping[str, Any]
+Line = Mapping[str, Any]  # a cell, as map.jsonl has it, with the name of its row
 
 
 def collect(folder: Path, label: str | None) -> None:
@@ -56,7 +60,7 @@ def collect(folder: Path, label: str | None) -> None:
     write_text(FILE, "[\n" + ",\n".join(json.dumps(cells[key]) for key in sorted(cells)) + "\n]\n")
 
 
-def read() -> list[Cell]:
+def read() -> list[Line]:
     """The committed cells."""
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
 
@@ -76,13 +80,33 @@ def table(rows: Mapping[str, str], probes: Iterable[str]) -> str:
     return markdown(["", *probes], lines)
 
 
+def draw() -> None:
+    """Write studies/figures/capability_map.png: the rows of MAIN_ROWS."""
+    options = MapOptions(attentions=MAIN_ROWS, probes=PROBES, folder="")
+    found = {(cell["row"], cell["probe"]): cell for cell in read()}
+    floors = {cell["probe"]: Floors(cell["chance"], cell["bag_level"]) for cell in found.values() if cell["chance"]}
+    results = {
+        (name, probe): _result(Cell(name, probe, options), found.get((name, probe)), floors[probe])
+        for name in MAIN_ROWS
+        for probe in PROBES
+    }
+    draw_map(Map(options, results, floors), PICTURE)
+
+
+def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:
+    if found is None:
+        return Result(cell, None, (), None, (), floors)
+    tuning, reporting = (tuple(Run(**run) for run in found[part]) for part in ("tuning", "reporting"))
+    return Result(cell, found["reason"], tuning, found["rate"], reporting, floors)
+
+
 def page() -> str:
     """The page with both tables between their markers."""
     text = with_section(PAGE.read_text(encoding="utf-8"), "map", table(dict.fromkeys(MAIN_ROWS, ""), PROBES))
     return with_section(text, "sort", table(SORT_ROWS, SORT_PROBES))
 
 
-def _shown(cell: Cell | None) -> str:
+def _shown(cell: Line | None) -> str:
     if cell is None:
         return "–"
     scores = [run["value"] for run in cell["reporting"] if run["value"] is not None]
@@ -104,4 +128,5 @@ if __name__ == "__main__":
             pass
         case _:
             sys.exit(__doc__)
+    draw()
     write_text(PAGE, page())

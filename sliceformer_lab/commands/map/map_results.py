@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -71,32 +70,39 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """A map, finished or not, as its folder shows it."""
+    """A map, finished or not."""
 
-    folder: Path  # of the runs
     options: MapOptions
-    cells: tuple[Cell, ...]
-    empty: Mapping[Cell, str]
+    results: Mapping[tuple[str, str], Result]  # of each cell, by attention and probe
     floors: Mapping[str, Floors]
 
-    @cached_property
-    def results(self) -> dict[tuple[str, str], Result]:
-        """The result of each cell, by attention and probe."""
-        return {(cell.attention, cell.probe): self._result(cell) for cell in self.cells}
 
-    def _result(self, cell: Cell) -> Result:
-        floors, reason, options = self.floors.get(cell.probe), self.empty.get(cell), self.options
-        if reason is not None:
-            return Result(cell, reason, (), None, (), floors)
-        tuning = _tuning_runs(self.folder, cell)
-        tried = {run.rate: run.value for run in tuning}
-        is_chosen = next_rate(tried, options.rates, options.edge_rate) is None
-        rate = best_rate(tried) if is_chosen else None
-        if is_chosen and rate is None:
-            reason = f"no run finished: {next((run.error for run in tuning if run.error), 'unknown')}"
-        jobs = {} if rate is None else {seed: cell.reporting(rate, seed) for seed in options.reporting_seeds}
-        found = [_ended_run(self.folder, job, rate or 0.0, seed, SCORE) for seed, job in jobs.items()]
-        return Result(cell, reason, tuning, rate, tuple(run for run in found if run), floors)
+def read_map(
+    folder: Path, options: MapOptions, cells: Iterable[Cell], empty: Mapping[Cell, str], floors: Mapping[str, Floors]
+) -> Map:
+    """The map as the folder of its runs shows it. `empty` says why some cells have no runs."""
+    results = {
+        (cell.attention, cell.probe): (
+            Result(cell, empty[cell], (), None, (), floors.get(cell.probe))
+            if cell in empty
+            else _result(folder, cell, floors[cell.probe])
+        )
+        for cell in cells
+    }
+    return Map(options, results, floors)
+
+
+def _result(folder: Path, cell: Cell, floors: Floors) -> Result:
+    reason, options = None, cell.options
+    tuning = _tuning_runs(folder, cell)
+    tried = {run.rate: run.value for run in tuning}
+    is_chosen = next_rate(tried, options.rates, options.edge_rate) is None
+    rate = best_rate(tried) if is_chosen else None
+    if is_chosen and rate is None:
+        reason = f"no run finished: {next((run.error for run in tuning if run.error), 'unknown')}"
+    jobs = {} if rate is None else {seed: cell.reporting(rate, seed) for seed in options.reporting_seeds}
+    found = [_ended_run(folder, job, rate or 0.0, seed, SCORE) for seed, job in jobs.items()]
+    return Result(cell, reason, tuning, rate, tuple(run for run in found if run), floors)
 
 
 def tried_rates(folder: Path, cell: Cell) -> dict[float, float | None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sliceformer_lab.cli.run_jobs import run_jobs
 from sliceformer_lab.commands.map.cells import Cell, best_rate, checked_cells, next_rate
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.commands.map.map_results import Map, tried_rates
+from sliceformer_lab.commands.map.map_results import read_map, tried_rates
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
@@ -42,7 +42,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
             runs.choose_rates()
             runs.report_seeds()
         finally:  # a map that is stopped shows what it has
-            write_map(Map(folder / RUNS, options, tuple(cells), empty, floors), folder / REPORT)
+            write_map(read_map(folder / RUNS, options, cells, empty, floors), folder / REPORT)
 
 
 class MapRuns:
