@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
+from sliceformer_lab.tasks.pretraining import ORDER, Pretrainable, Pretraining
 from sliceformer_lab.training.pretrain_options import PretrainOptions
-
-TRAINING, VALIDATION, ORDER = range(3)  # what a draw is for, in the seeds of generators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +28,8 @@ class Units:
     numbers: int = 0
 
 
-class Maskable(Task):
-    """A task whose inputs can be hidden in parts, which its encoder then has to find."""
-
-    maskable: ClassVar[bool] = True
+class Maskable(Pretrainable):
+    """A task whose inputs consist of units that can be hidden one by one."""
 
     @property
     @abstractmethod
@@ -59,57 +52,28 @@ class Maskable(Task):
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
         """The tokens of the units after the encoder (B, N, C), with `hidden.vector` in place of hidden units."""
 
-    def kept_weights(self) -> set[str]:
-        """Those of encoder and embedding, without the CLS token."""
-        parts = ("embedding.", "encoder.")
-        return {name for name in self.state_dict() if name.startswith(parts) and not name.endswith(".cls")}
-
-    def pretraining(self, options: PretrainOptions, seed: int) -> MaskedModelling:
+    def pretraining(self, options: PretrainOptions, seed: int) -> Pretraining:
         """The masked modelling of this task's inputs with its encoder."""
         return MaskedModelling(self, options, seed)
 
 
-class MaskedModelling(Task):
-    """Finds hidden units of a task's inputs with its encoder. A batch -> logits or numbers (M, F) of its hidden units.
+class MaskedModelling(Pretraining):
+    """Finds hidden units of a task's inputs. A batch -> logits or numbers (M, F) of its hidden units.
 
     The batch has zeros in place of a hidden unit, its token is one learned vector (plus its position), and bonds
-    between hidden atoms have no features. Each is hidden independently, at the rate of the task's units or
-    `options.mask_rate`. The draws depend only on the seed, the step and the example, so all attentions have the same;
-    in validation they are always the same. Padding and CLS tokens are never hidden. The loss is the mean over
-    the hidden units of the cross-entropy, or of the absolute errors of numbers.
+    between hidden atoms have no features. Each is hidden independently. Padding and CLS tokens are never hidden. The
+    loss is the mean over the hidden units of the cross-entropy, or of the absolute errors of numbers.
     Source: Amos, Berant and Gupta 2024, Never train from scratch. Their models see 0 and a flag in place of a hidden
     pixel and have no CLS token.
     """
 
-    kept_type: ClassVar[torch.dtype] = torch.float32
-    goal = None
+    task: Maskable
 
     def __init__(self, task: Maskable, options: PretrainOptions, seed: int) -> None:
         self.found = task.masked_units  # before the base class builds the metrics from it
         self.monitor = "accuracy" if self.found.classes else "r2"
-        super().__init__(task.nodes, task.data_spec)
-        self.task, self.options, self.seed = task, options, seed
-        self.rate = self.found.rate if options.mask_rate is None else options.mask_rate
-        dim = int(task.nodes.encoder.options["dim"])
-        self.vector = nn.Parameter(torch.randn(dim) * 0.02)
-        self.head = nn.Linear(dim, self.found.classes or self.found.numbers)
-
-    @property
-    def encoder(self) -> Encoder:  # type: ignore[override]  # the task's, and in no state_dict twice
-        """The task's encoder."""
-        return self.task.encoder
-
-    def initialise(self) -> None:
-        """Loads pretrained weights of `encoder.init`, if any."""
-        self.task.initialise()
-
-    def num_tokens(self) -> int:
-        """Those of the task."""
-        return self.task.num_tokens()
-
-    def example(self) -> Batch:
-        """The task's example, in part hidden."""
-        return self.hide(self.task.example(), None)
+        super().__init__(task, options, seed, self.found.rate)
+        self.head = nn.Linear(self.dim, self.found.classes or self.found.numbers)
 
     def build_metrics(self) -> MetricCollection:
         """Accuracy and that of the commonest class; or R2, and R2 beyond the mean of each position."""
@@ -122,19 +86,16 @@ class MaskedModelling(Task):
         return MetricCollection(metrics, compute_groups=False)
 
     def hide(self, batch: Batch, step: int | None) -> Batch:
-        """The batch with hidden units, and as targets what they were; others have NOT_MASKED or NaN.
-
-        `step` is the optimizer step; None: as in every validation.
-        """
+        """The batch with hidden units, and as targets what they were; others have NOT_MASKED or NaN."""
         units = self.task.units(batch)
         shape = (units.shape[0], units.shape[1])
         real = torch.ones(shape, dtype=torch.bool, device=units.device)
         if batch.padding is not None:
             real = batch.padding.mask
         if self.options.shuffle_tokens:
-            order = self._draws(batch.ids, shape[1], step, ORDER).masked_fill(~real, 2.0).argsort(dim=1, stable=True)
+            order = self.draws(batch.ids, shape[1], step, ORDER).masked_fill(~real, 2.0).argsort(dim=1, stable=True)
             units = units.take_along_dim(order if units.ndim == 2 else order[..., None], dim=1)
-        mask = (self._draws(batch.ids, shape[1], step) < self.rate) & real
+        mask = (self.draws(batch.ids, shape[1], step) < self.rate) & real
         target = self.task.unit_targets(units)
         if self.found.classes:
             target = target.masked_fill(~mask, NOT_MASKED)
@@ -142,12 +103,6 @@ class MaskedModelling(Task):
             target = target.masked_fill(~mask[..., None], torch.nan)
         visible = units.masked_fill(mask if units.ndim == 2 else mask[..., None], 0)
         return replace(self.task.with_units(batch, visible), target=target)
-
-    def _draws(self, ids: Tensor, count: int, step: int | None, use: int = TRAINING) -> Tensor:
-        """Uniform numbers (B, count) in 0..1 for the examples `ids` (B,); the first ones do not depend on `count`."""
-        key = (self.seed, use, VALIDATION, 0) if step is None else (self.seed, use, TRAINING, step)
-        rows = [np.random.default_rng((*key, example)).random(count, dtype=np.float32) for example in ids.tolist()]
-        return torch.from_numpy(np.stack(rows)).to(ids.device)
 
     def forward(self, batch: Batch) -> Tensor:
         """A batch of `hide` -> logits or numbers (M, F) of its hidden units."""
@@ -164,13 +119,6 @@ class MaskedModelling(Task):
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
         """The most probable classes (M,), or the numbers (M, F)."""
         return output.argmax(dim=1) if self.found.classes else output
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """One training batch -> its loss."""
-        return super().training_step(self.hide(batch, self.trainer.global_step), batch_idx)
-
-    def _score(self, batch: Batch, split: str, prefix: str, *, keep: bool) -> None:
-        super()._score(self.hide(batch, None), split, prefix, keep=False)
 
     def chance(self, targets: Tensor) -> float:
         """The share of the commonest class; 0, the R2 of the mean, for numbers."""

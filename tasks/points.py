@@ -20,18 +20,16 @@ from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import PoolMode
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.masked_balls import CloudTask
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
 
 
-class PointClassification(SequenceClassification):
+class PointClassification(CloudTask, SequenceClassification):
     """A point-cloud encoder of any attention. Points (B, N, 3 or 6) -> logits (B, classes).
 
     `head_dropout` applies to the pooled vector, as in the Set Transformer. The metrics are accuracy over clouds and the
     mean of the classes' accuracies.
     """
-
-    maskable = False  # hiding single points hides nothing: their neighbours remain
 
     def __init__(
         self,
@@ -93,7 +91,7 @@ class PartIoU(Metric):
         return torch.stack([shapes[categories == one].mean() for one in torch.unique(categories)]).mean()
 
 
-class PointSegmentation(Task):
+class PointSegmentation(CloudTask):
     """Parts of shapes from any attention. Points (B, N, 3 or 6) and a category (B, F) -> logits (B, N, parts).
 
     The head reads each point's token, the maximum over the cloud and the category. Predictions are parts of the shape's

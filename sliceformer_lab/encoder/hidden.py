@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Hidden:
-    """Which units of a batch (patches, symbols, nodes) are hidden, and the vector that takes their place."""
+    """Which units of a batch (patches, symbols, nodes, points) are hidden, and a learned vector that marks them."""
 
     mask: Tensor  # (B, N) bool, True on hidden units
     vector: Tensor  # (C,) learned
@@ -18,3 +18,7 @@ class Hidden:
     def cover(self, tokens: Tensor) -> Tensor:
         """The tokens (B, N, C) of the units, with the vector in place of the hidden ones."""
         return torch.where(self.mask[..., None], self.vector.to(tokens.dtype), tokens)
+
+    def mark(self, tokens: Tensor) -> Tensor:
+        """The tokens (B, N, C) of the units, with the vector added to the hidden ones."""
+        return torch.where(self.mask[..., None], tokens + self.vector.to(tokens.dtype), tokens)

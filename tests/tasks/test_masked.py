@@ -32,7 +32,9 @@ def module(*overrides: str, data: DataSpec = DIGITS, seed: int = 0, **options: A
     torch.manual_seed(0)
     task = build_task(config(*overrides), data)
     assert isinstance(task, Maskable)
-    return task.pretraining(PretrainOptions(**options), seed).eval()
+    pretraining = task.pretraining(PretrainOptions(**options), seed).eval()
+    assert isinstance(pretraining, MaskedModelling)
+    return pretraining
 
 
 def images(size: int = 6, first: int = 0) -> Batch:
