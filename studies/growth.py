@@ -32,31 +32,34 @@ from sliceformer_lab.measures.plots import COLOURS, MARKERS
 
 STUDIES = Path(__file__).resolve().parent
 MEASURED, PICTURE = STUDIES / "results" / "growth.json", STUDIES / "figures" / "growth.png"
-LENGTHS = (1024, 2048, 4096, 8192, 16384)
-LONGEST_QUADRATIC, LONGEST_CUBIC = 4096, 1024
-MOST_BYTES = 2**30  # a length is skipped if the growth so far predicts more
+LENGTHS = (64, 256, 1024, 4096, 16384, 65536)
+FITTED = 3  # longest lengths, to which the exponents are fitted
+MOST_BYTES, MOST_SECONDS = 2**30, 20  # a length is skipped if the growth so far predicts more
 DIM, HEADS, ROUNDS = 64, 4, 3
 TEXT = """\
 ## Growth
 
 One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward pass. Time is processor time
 on one thread of {processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in
-which all take turns{later}). Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to all
-lengths, beside the cost that the class states; fixed costs of starting operations bring it below the stated one.
+which all take turns{later}). Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the
+{fitted} longest lengths of a row, beside the cost that the class states; fixed costs of starting operations bring it
+below the stated one.
 
-Performer and Longformer state a cost of N, but have p = 1.44 and 1.14. The reason is memory, not arithmetic: the C
-library returns their large tensors to the system, so each pass fetches its pages anew. In five rounds on one thread of
-AMD EPYC (torch 2.14.1, load 6.5, getrusage around the same pass) p was 1.35 and 1.14. At 16,384 tokens Performer had
-380,000 page faults and spent .87 of 1.57 s in the system, Longformer 78,000 and .17 of .68 s; `linear` had none. User
-time alone gave p = 1.07 and 1.04. With `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184
-MALLOC_TOP_PAD_=268435456` in the environment there were no faults, and p was 1.04 and 1.01.
+Where p exceeds the stated exponent, memory is the reason, not arithmetic. Performer states a cost of N and has the
+largest excess. The C library returns its large tensors to the system, so each pass fetches their pages anew: at 16,384
+tokens 311,000 page faults, and .39 of .87 s in the system. User time alone gives p = 1.12 (1,024 to 16,384 tokens,
+getrusage, load 1.5). With `GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no
+faults, the pass takes .54 s, and p is 1.18 instead of 1.33. Longformer has p = 1.01 here. Beyond 4,096 tokens the
+tensors of a pass no longer fit into the cache of a core (2 MB), so rows with little arithmetic for each number, as
+`fnet` and `depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters
+late.
 
 Memory is the peak that the pass itself holds
-(torch.profiler's memory events). Attentions with N^2 in their cost stop at {quadratic:,} tokens, with N^3 at
-{cubic:,}, others where they would take more than 1 GB. `python studies/attentions.py measure` measures again; the
-numbers are in [studies/results/growth.json](../studies/results/growth.json).
+(torch.profiler's memory events). A row ends where the next length would take more than {most_gb:.0f} GB or
+{most_seconds} seconds, judged by its growth so far. `python studies/attentions.py measure` measures again; the numbers
+are in [studies/results/growth.json](../studies/results/growth.json).
 
-![Time and memory of one layer from 1,024 to 16,384 tokens](../studies/figures/growth.png)
+![Time and memory of one layer from 64 to 65,536 tokens](../studies/figures/growth.png)
 """
 
 
@@ -66,14 +69,17 @@ def measure(names: Iterable[str], keep: bool = False) -> None:
     processor = {"name": processor_name(), "cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "peak_bytes": []} for name in names}
     layers: dict[tuple[str, int], Attention] = {}
-    for name, num_tokens in product(found, LENGTHS):
-        layer, peaks = _layer(name, num_tokens), found[name]["peak_bytes"]
-        if _goes_on(layer, num_tokens, peaks):
+    for name in found:
+        peaks, times = found[name]["peak_bytes"], list[float]()
+        for num_tokens in LENGTHS:
+            if _next(peaks) > MOST_BYTES or _next(times) > MOST_SECONDS:
+                break
+            layers[name, num_tokens] = layer = _layer(name, num_tokens)
             peaks.append(_peak_bytes(layer, num_tokens))  # and warm up
-            layers[name, num_tokens] = layer
+            times.append(_seconds(layer, num_tokens))
     rounds = [{key: _seconds(layer, key[1]) for key, layer in layers.items()} for _ in range(ROUNDS)]
     for key in layers:
-        found[key[0]]["seconds"].append(round(median(times[key] for times in rounds), 6))
+        found[key[0]]["seconds"].append(round(median(one[key] for one in rounds), 6))
     result = {
         "command": "python studies/attentions.py measure",
         "processor": processor,
@@ -109,12 +115,13 @@ def section() -> str:
         cores=measured["processor"]["cores"],
         load=f"{measured['processor']['load_before']:.1f}",
         torch=measured["versions"]["torch"],
-        quadratic=LONGEST_QUADRATIC,
-        cubic=LONGEST_CUBIC,
+        fitted=FITTED,
+        most_gb=MOST_BYTES / 2**30,
+        most_seconds=MOST_SECONDS,
         later=_later(measured.get("later")),
     )
-    multiples = [f"{length // 1024}K" for length in measured["lengths"][1:]]
-    header = ["attention", "stated cost", "1K, ms", *multiples, "p", "1K, MB", *multiples, "p"]
+    first, *multiples = map(_label, measured["lengths"])
+    header = ["attention", "stated cost", f"{first}, ms", *multiples, "p", f"{first}, MB", *multiples, "p"]
     rows = []
     for name, found in measured["attentions"].items():
         cells = [
@@ -163,12 +170,9 @@ def _layer(name: str, num_tokens: int) -> Attention:
     return build_layer(load_option("attention", name), LayerSpec(dim=DIM, num_heads=HEADS, max_len=num_tokens))
 
 
-def _goes_on(layer: Attention, num_tokens: int, peaks: Sequence[float]) -> bool:
-    longest = {"N^3": LONGEST_CUBIC, "N^2": LONGEST_QUADRATIC}
-    if any(power in layer.complexity and num_tokens > limit for power, limit in longest.items()):
-        return False
-    expected = peaks[-1] ** 2 / peaks[-2] if len(peaks) > 1 else 0
-    return len(peaks) == LENGTHS.index(num_tokens) and expected <= MOST_BYTES
+def _next(values: Sequence[float]) -> float:
+    """The value at the next length, if it grows as before."""
+    return values[-1] ** 2 / values[-2] if len(values) > 1 else 0
 
 
 def _seconds(layer: Attention, num_tokens: int) -> float:
@@ -199,11 +203,17 @@ def processor_name() -> str:
 def _cells(values: Sequence[float], unit: float, lengths: Sequence[int]) -> list[str]:
     """The first value, the others as its multiples, the fitted exponent."""
     missing = ["" for _ in lengths[len(values) :]]
-    multiples = [f"{value / values[0]:.1f}" for value in values[1:]]
-    first, fitted = f"{values[0] / unit:.1f}", ""
-    if len(values) > 1:
-        fitted = f"{np.polyfit(np.log(lengths[: len(values)]), np.log(values), 1)[0]:.2f}"
-    return [first, *multiples, *missing, fitted]
+    multiples = [
+        f"{value / values[0]:.3g}" if value < 1000 * values[0] else f"{value / values[0]:,.0f}" for value in values[1:]
+    ]
+    last = slice(max(0, len(values) - FITTED), len(values))
+    fitted = np.polyfit(np.log(lengths[last]), np.log(values[last]), 1)[0]
+    return [f"{values[0] / unit:.2g}", *multiples, *missing, f"{fitted:.2f}"]
+
+
+def _label(length: int) -> str:
+    """A number of tokens: 64, 1K, 64K."""
+    return f"{length // 1024}K" if length >= 1024 else str(length)
 
 
 def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]], lengths: Sequence[int]) -> None:
@@ -215,9 +225,14 @@ def _panel(axes: Axes, curves: dict[str, np.ndarray[Any, np.dtype[np.float64]]],
     for power in (1, 2):
         axes.plot(ends, low / 2 * (ends / ends[0]) ** power, color="0.6", linewidth=1)
         axes.annotate(
-            f"N^{power}" if power > 1 else "N", (ends[-1], low / 2 * 16**power), ha="right", va="bottom", color="0.4"
+            f"N^{power}" if power > 1 else "N",
+            (lengths[FITTED], low / 2 * (lengths[FITTED] / lengths[0]) ** power),
+            ha="right",
+            va="bottom",
+            color="0.4",
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(lengths, [f"{length // 1024}K" for length in lengths])
+    axes.set_ylim(low / 3, 3 * max(values[-1] for values in curves.values()))
+    axes.set_xticks(lengths, [_label(length) for length in lengths])
     axes.set_xlabel("tokens")
