@@ -12,7 +12,7 @@ from sliceformer_lab.runs.folder import PREDICTIONS
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ids and scores (E,) of single examples, if the metric is their mean: accuracy, or mean absolute error.
+    """Ids and scores (E,) of single examples, of which the metric is the mean: accuracy, mean absolute error, mean IoU.
 
     None for any other metric, without predictions, and if the predictions do not reproduce the recorded value.
     """
@@ -26,9 +26,27 @@ def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray]
         scores = (outputs.argmax(axis=1) == targets).astype(np.float64)
     elif name == "mae" and targets.shape == outputs.shape and not np.isnan(targets).any():
         scores = np.abs(outputs.astype(np.float64) - targets).reshape(len(ids), -1).mean(axis=1)
+    elif name == "mean_iou" and targets.ndim == 3 and targets.shape == outputs.shape:
+        scores = _shares_of_mean_iou(outputs, targets)
     else:
         return None
     order = np.argsort(ids, kind="stable")
     recorded = run.metric(metric)
     agrees = recorded is not None and len(ids) and math.isclose(scores.mean(), recorded, rel_tol=1e-3, abs_tol=1e-6)
     return (ids[order], scores[order]) if agrees else None
+
+
+def _shares_of_mean_iou(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """What each mask contributes to the mean IoU of masks (E, H, W), whose pixels below 0 have no class: (E,).
+
+    An IoU is a ratio of sums over all masks, I / U, and no mean. Its linear part in the counts of one mask i is
+    I / U + E (I_i - I / U U_i) / U. These have the ratio as their mean, and their spread is that of the delta method.
+    """
+    known = targets >= 0
+    shares = []
+    for one in np.union1d(predicted[known], targets[known]):
+        found, true = (predicted == one) & known, (targets == one) & known
+        both, either = (pixels.sum(axis=(1, 2), dtype=np.float64) for pixels in (found & true, found | true))
+        ratio = both.sum() / either.sum()
+        shares.append(ratio + len(targets) * (both - ratio * either) / either.sum())
+    return np.mean(shares, axis=0)
