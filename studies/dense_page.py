@@ -1,7 +1,7 @@
-"""Six attentions on street scenes: the figure and the table of docs/dense.md.
+"""Six attentions on street scenes: the figure, the verdict and the table of docs/dense.md.
 
-python studies/dense_page.py collect FOLDER    collect the runs of a stopped or finished audit below FOLDER
-python studies/dense_page.py                   draw the figure and write the table (`make docs`)
+python studies/dense_page.py collect FOLDER    collect the runs and the verdict of the finished audit in FOLDER
+python studies/dense_page.py                   draw the figure, write verdict and table (`make docs`)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Run = dict[str, Any]
 
 
 def collect(folder: Path) -> None:
-    """Write the facts of all finished runs; those with a reporting seed have test scores."""
+    """Write the verdict, and the facts of all finished runs; those with a reporting seed have test scores."""
     runs, scored = [], None
     for file in sorted(folder.rglob("summary.json")):
         summary = json.loads(file.read_text(encoding="utf-8"))
@@ -53,7 +53,8 @@ def collect(folder: Path) -> None:
     if scored is None:
         sys.exit(f"no run below {folder} scored the test set")
     references = {row["name"]: row["metrics"] for row in reference_scores(scored, 6_000) if "metrics" in row}
-    write_json(RESULTS, {"runs": runs, "references": references})
+    verdict = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))["sentence"]
+    write_json(RESULTS, {"verdict": verdict, "runs": runs, "references": references})
 
 
 def reported(runs: list[Run], attention: str) -> list[Run]:
@@ -64,7 +65,8 @@ def reported(runs: list[Run], attention: str) -> list[Run]:
 def table(found: dict[str, Any]) -> str:
     """The table of the page: test scores, and validation of each learning rate."""
     runs = found["runs"]
-    rows = ["| attention | test mean IoU, % | seeds | accuracy, % | validation at 1e-3, 3e-3, 1e-2 | parameters |"]
+    tried = ", ".join(f"{rate:g}" for rate in sorted({run["lr"] for run in runs}))
+    rows = [f"| attention | test mean IoU, % | seeds | accuracy, % | validation at {tried} | parameters |"]
     rows.append("|---|---|---|---|---|---|")
     for attention in ORDER:
         own = reported(runs, attention)
@@ -81,6 +83,12 @@ def table(found: dict[str, Any]) -> str:
         iou, accuracy = _percent(scores["test/mean_iou"]), _percent(scores["test/accuracy"])
         rows.append(f"| {name} | {iou} | | {accuracy} | | |")
     return "\n".join(rows)
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page with verdict and table between their markers."""
+    text = with_section(PAGE.read_text(encoding="utf-8"), "verdict", f"> {found['verdict']}")
+    return with_section(text, "camvid", table(found))
 
 
 def draw(found: dict[str, Any]) -> None:
@@ -112,6 +120,6 @@ if __name__ == "__main__":
         case []:
             found = json.loads(RESULTS.read_text(encoding="utf-8"))
             draw(found)
-            write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "camvid", table(found)))
+            write_text(PAGE, page(found))
         case _:
             sys.exit(__doc__)

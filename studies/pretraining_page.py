@@ -23,6 +23,7 @@ from sliceformer_lab.runs.folder import read_summary
 STUDY = "pretraining"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
 ARMS = ("scratch", "equal", "pretrained")  # as many steps as the training, as both stages, and both stages
+CONTROLS = {"shuffled": "on shuffled tokens", "new attentions": "attentions drawn again"}  # other arms with pretraining
 ROWS = {
     **{"mha": "queries and keys", "linear": "queries and keys", "samsa": "queries and keys"},
     **{"csp": "shift, then sorted pairs", "csp_shift_only": "shift", "sliceformer": "complete sort"},
@@ -30,6 +31,7 @@ ROWS = {
 }
 FOUND = {"digits": "pretrain/val/r2_beyond_position", "lra_listops": "pretrain/val/accuracy"}
 NAMES = {"digits": "masked R2 beyond the position", "lra_listops": "masked accuracy"}
+CLOUDS = "modelnet40"
 DECLARED = ("mha", "csp")
 Result = Mapping[str, Any]
 
@@ -44,14 +46,20 @@ def collect(folders: Iterable[str]) -> None:
         steps = summary["options"]["optim"]["steps"]
         keys = ("task", "attention", "seed", "parameters", "git_commit", "wall_seconds", "processor_seconds")
         result = {key: summary[key] for key in keys} | {
-            "arm": "pretrained" if summary.get("pretrain") else f"{steps} steps",
-            "steps": steps + (summary.get("pretrain") or {}).get("steps", 0),
+            "arm": _arm(summary["pretrain"]["options"]) if summary.get("pretrain") else f"{steps} steps",
+            "steps": (steps or summary["steps"]["trained"]) + (summary.get("pretrain") or {}).get("steps", 0),
             "metrics": {name: round(value, 6) for name, value in summary["metrics"].items()},
             "command": [word for word in summary["command"] if not word.startswith((*MACHINE_OPTIONS, "hydra."))],
         }
         results[_key(result)] = result
     lines = [json.dumps(results[key]) + "\n" for key in sorted(results)]
     write_text(RESULTS / f"{STUDY}.jsonl", "".join(lines))
+
+
+def _arm(options: Mapping[str, Any]) -> str:
+    if options["shuffle_tokens"]:
+        return "shuffled"
+    return "pretrained" if options["keep"] == "all" else "new attentions"
 
 
 def _key(result: Result) -> tuple[str, str, str, int]:
@@ -64,7 +72,7 @@ def scores(task: str) -> dict[tuple[str, str], dict[int, Result]]:
     fewest = min((run["steps"] for run in runs), default=0)
     found: dict[tuple[str, str], dict[int, Result]] = {}
     for run in runs:
-        arm = run["arm"] if run["arm"] == "pretrained" else ARMS[run["steps"] > fewest]
+        arm = run["arm"] if run["arm"] in ("pretrained", *CONTROLS) else ARMS[run["steps"] > fewest]
         found.setdefault((run["attention"], arm), {})[run["seed"]] = run
     return found
 
@@ -106,6 +114,36 @@ def table(task: str) -> str:
     return "\n".join(lines)
 
 
+def controls(task: str) -> str:
+    """A row for each attention with a control: accuracies, and pretrained minus control with 95 % intervals."""
+    found = scores(task)
+    lines = ["| attention | pretrained | " + " | ".join(f"{text} | loses" for text in CONTROLS.values()) + " |"]
+    lines.append(f"|{'---|' * (2 + 2 * len(CONTROLS))}")
+    for name in ROWS:
+        own, cells = found.get((name, "pretrained"), {}), []
+        for control in CONTROLS:
+            other = found.get((name, control), {})
+            seeds = sorted(own.keys() & other.keys())
+            cells += [f"{accuracies(other, seeds).mean():.1f}" if seeds else "–"]
+            cells += [with_interval(accuracies(own, seeds) - accuracies(other, seeds)) if seeds else "–"]
+        if set(cells) != {"–"}:
+            lines.append(f"| {' | '.join((f'`{name}`', f'{accuracies(own, own).mean():.1f}', *cells))} |")
+    return "\n".join(lines)
+
+
+def clouds() -> str:
+    """A row for each attention: the Chamfer distance of hidden balls, lower is better, and its range over seeds."""
+    found = scores(CLOUDS)
+    lines = ["| attention | Chamfer distance, 1e-4 | seeds |", "|---|---|---|"]
+    for name in ROWS:
+        if runs := found.get((name, "pretrained")):
+            values = 100 * accuracies(runs, runs, "pretrain/val/chamfer")
+            lines.append(f"| `{name}` | {values.mean():.1f} ({values.min():.1f} to {values.max():.1f}) | {len(runs)} |")
+    centre = [run["metrics"]["pretrain/val/chamfer_of_centre"] for run in found["identity", "pretrained"].values()]
+    lines.append(f"| the centre alone | {1e4 * np.mean(centre):.1f} | {len(centre)} |")
+    return "\n".join(lines)
+
+
 def with_interval(values: Sequence[float] | np.ndarray) -> str:
     """A mean and its 95 % interval, signed."""
     interval = seed_interval(values, resamples=10_000, seed=0)
@@ -137,7 +175,7 @@ def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     for task in FOUND:
         text = with_section(text, task, f"{table(task)}\n\n{comparison(task)}")
-    return text
+    return with_section(with_section(text, "controls", controls("digits")), "clouds", clouds())
 
 
 if __name__ == "__main__":

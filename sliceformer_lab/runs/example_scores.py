@@ -12,7 +12,7 @@ from sliceformer_lab.runs.folder import PREDICTIONS
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Ids and scores (E,) of single examples, of which the metric is the mean: accuracy, mean absolute error, mean IoU.
+    """Ids and scores (E,) of single examples whose mean is the metric: accuracy, mean absolute error or mean IoU.
 
     None for any other metric, without predictions, and if the predictions do not reproduce the recorded value.
     """

@@ -1,4 +1,4 @@
-"""The scores of single examples: those of which a run's metric is the mean."""
+"""The scores of single examples, whose mean is a metric of the run."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PARTS = ("data", "model", "optimiser")  # of a step
 ATTENTIONS = ("csp", "sliceformer", "samsa", "mha", "identity")
 CONTROLS = ("mha", "identity")  # always measured, as the others are compared with them
 MOST_BATCHES = 18  # in an epoch of generated data, as many as digits has
-FEWEST = 100  # training examples, of which some can be held out of every class
+FEWEST = 100  # training examples, so that some of every class can be held out
 HELD_OUT = 0.25  # more than any recipe holds out from training
 # Generated molecules are chains of these groups, by their number of atoms other than hydrogen.
 GROUPS = {"C": 1, "N": 1, "C(C)": 2, "C(=O)": 2, "c1ccccc1": 6}
