@@ -59,6 +59,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/causal_page.py
 	$(BIN)/python studies/linear_rank.py
 	$(BIN)/python studies/reach_page.py
+	$(BIN)/python studies/reviews_page.py
 	$(BIN)/python studies/probe_maps.py
 	$(BIN)/python studies/pretraining_page.py
 	$(BIN)/python studies/dense_page.py

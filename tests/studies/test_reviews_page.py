@@ -1,0 +1,43 @@
+"""The tables of the reviewers' questions follow from the committed scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reviews_page
+
+from sliceformer_lab.config.compose import option_names
+
+
+def test_page_shows_the_committed_scores() -> None:
+    assert reviews_page.PAGE.read_text(encoding="utf-8") == reviews_page.page(), "`make docs` writes it anew"
+
+
+def test_every_table_is_of_a_preset() -> None:
+    assert {f"csp_reviews/{question}" for question in reviews_page.CONTRASTS} <= set(option_names("study"))
+
+
+def run(folder: Path, group_size: int | None, seed: int, accuracy: float) -> None:
+    summary: dict[str, Any] = {"status": "ok", "study": "csp_reviews/q15_windows", "attention": "csp", "seed": seed}
+    summary |= {"options": {"attention": {"group_size": group_size}}, "git_commit": "0", "metrics": {}}
+    summary["metrics"]["test/accuracy"] = accuracy
+    (folder / f"{group_size}-{seed}").mkdir(parents=True, exist_ok=True)
+    (folder / f"{group_size}-{seed}" / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+
+
+def test_differences_are_paired_by_seed_and_runs_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reviews_page, "FILE", tmp_path / "scores.json")
+    for seed, without, pairs in ((0, 0.5, 0.6), (1, 0.7, 0.82), (2, 0.9, 0.99)):
+        run(tmp_path / "sweep", 1, seed, without)
+        run(tmp_path / "sweep", 2, seed, pairs)
+    run(tmp_path / "sweep", None, 0, 0.25)
+    reviews_page.collect([tmp_path / "sweep"])
+    run(tmp_path / "again", 1, 0, 0.48)
+    reviews_page.collect([tmp_path / "again"])
+    rows = dict(line.strip("| ").split(" | ") for line in reviews_page.table("q15_windows").splitlines()[2:])
+    assert list(rows)[:3] == ["`1`", "`2`", "`whole`"]
+    assert (rows["`2`"], rows["`whole`"]) == ("80.3 ± 48.6", "25.0")
+    assert (rows["`2` less `1`"], rows["`4` less `1`"]) == ("+11.0 ± 4.3", "–")
