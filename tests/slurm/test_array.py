@@ -134,3 +134,15 @@ def test_a_job_whose_time_is_up_is_queued_again_and_ends(tmp_path: Path, monkeyp
     assert process.returncode == 0, said
     starts = json.loads((sweep.place(sweep.jobs[0]) / "summary.json").read_text())["starts"]
     assert [start["status"] for start in starts] == ["interrupted", "ok"] and starts[1]["from_step"] > 0
+
+
+@pytest.mark.timeout(600)
+def test_an_audit_comes_to_its_verdict_by_arrays(tmp_path: Path) -> None:
+    task = ["task=probe_back", "data.level=easy", "data.num_test=256", "optim.steps=100", "callbacks=minimal"]
+    own = ["attention=mha", "against=identity", "rates=[3e-3]", "tuning_seeds=[0]", "seeds=6", "axes=params"]
+    places = [f"folder={tmp_path / 'audit'}", f"paths.data={tmp_path}", "launcher=slurm", "launcher.time=10"]
+    done = subprocess.run([*PROGRAM, "audit", *own, *task, *places], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "audit" / "report" / "results.json").read_text(encoding="utf-8"))
+    assert [one["verdict"] for axis in found["axes"].values() for one in axis["outcomes"]] == ["better"]
+    assert slurm_numbers(tmp_path / "audit" / "runs")
