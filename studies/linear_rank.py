@@ -10,12 +10,12 @@ layers and 64 validation samples, before training and after the last epoch.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import collect_or_write
 from growth import markdown
 from marked_sections import with_section
 from results import RESULTS, interval
@@ -80,11 +80,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", *folders] if folders:
-            collect(map(Path, folders))
-        case []:
-            pass
-        case _:
-            sys.exit(__doc__)
-    write_text(PAGE, page())
+    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))

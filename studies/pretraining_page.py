@@ -1,17 +1,18 @@
-"""Write the results of docs/pretraining.md from studies/results/pretraining.jsonl (`make docs`).
+"""Does pretraining help operators with queries and keys only? The tables of docs/pretraining.md.
 
-Add finished runs first: python studies/pretraining_page.py collect RUN_FOLDER...
+usage: python studies/pretraining_page.py                        write the tables (`make docs`)
+       python studies/pretraining_page.py collect RUN_FOLDER...  add finished runs to results/pretraining.jsonl first
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import collect_or_write
 from marked_sections import with_section
 from results import MACHINE_OPTIONS, RESULTS, read
 from scipy import stats
@@ -36,11 +37,11 @@ DECLARED = ("mha", "csp")
 Result = Mapping[str, Any]
 
 
-def collect(folders: Iterable[str]) -> None:
+def collect(folders: Iterable[Path]) -> None:
     """Add finished runs; one of the same task, attention, arm and seed is replaced. Raises ValueError for others."""
     results = {_key(result): result for result in read(STUDY)}
     for folder in folders:
-        summary = read_summary(Path(folder))
+        summary = read_summary(folder)
         if summary["status"] != "ok":
             raise ValueError(f"{folder}: the run has status {summary['status']}; collect takes finished runs")
         steps = summary["options"]["optim"]["steps"]
@@ -179,6 +180,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["collect"]:
-        collect(sys.argv[2:])
-    write_text(PAGE, page())
+    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))

@@ -7,12 +7,12 @@ usage: python studies/reach_page.py                          write the tables (`
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import collect_or_write
 from growth import markdown
 from marked_sections import with_section
 from results import MACHINE_OPTIONS, RESULTS, interval
@@ -112,11 +112,4 @@ def _key(run: Run) -> tuple[Any, ...]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", *folders] if folders:
-            collect(map(Path, folders))
-        case []:
-            pass
-        case _:
-            sys.exit(__doc__)
-    write_text(PAGE, page())
+    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from command_line import collect_or_write
 from growth import markdown
 from marked_sections import with_section
 from results import RESULTS
@@ -111,11 +112,4 @@ def _key(score: Score) -> tuple[str, str, str, int]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["collect", *folders] if folders:
-            collect(map(Path, folders))
-        case []:
-            pass
-        case _:
-            sys.exit(__doc__)
-    write_text(PAGE, page())
+    collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))
