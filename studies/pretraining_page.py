@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,25 @@ ROWS = {
     **{"csp": "shift, then sorted pairs", "csp_shift_only": "shift", "sliceformer": "complete sort"},
     **{"depthwise_conv": "convolution", "random_permutation": "control", "identity": "control: mixes nothing"},
 }
-FOUND = {"digits": "pretrain/val/r2_beyond_position", "lra_listops": "pretrain/val/accuracy"}
-NAMES = {"digits": "masked R2 beyond the position", "lra_listops": "masked accuracy"}
-CLOUDS = "modelnet40"
+R2, ACCURACY = "pretrain/val/r2_beyond_position", "pretrain/val/accuracy"
+NAMES = {R2: "masked R2 beyond the position", ACCURACY: "masked accuracy"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A task with a number of steps with labels; a pretrained model has three times as many before them."""
+
+    task: str
+    steps: int
+    found: str  # the metric of the pretraining
+
+
+SETTINGS = {
+    "digits": Setting("digits", 120, R2),
+    "digits, longer": Setting("digits", 480, R2),
+    "lra_listops": Setting("lra_listops", 150, ACCURACY),
+}
+CLOUDS = Setting("modelnet40", 42, "pretrain/val/chamfer")
 DECLARED = ("mha", "csp")
 Result = Mapping[str, Any]
 
@@ -47,7 +64,7 @@ def collect(folders: Iterable[Path]) -> None:
         steps = summary["options"]["optim"]["steps"]
         keys = ("task", "attention", "seed", "parameters", "git_commit", "wall_seconds", "processor_seconds")
         result = {key: summary[key] for key in keys} | {
-            "arm": _arm(summary["pretrain"]["options"]) if summary.get("pretrain") else f"{steps} steps",
+            "arm": _arm(summary["pretrain"]["options"]) if summary.get("pretrain") else "scratch",
             "steps": (steps or summary["steps"]["trained"]) + (summary.get("pretrain") or {}).get("steps", 0),
             "metrics": {name: round(value, 6) for name, value in summary["metrics"].items()},
             "command": [word for word in summary["command"] if not word.startswith((*MACHINE_OPTIONS, "hydra."))],
@@ -63,18 +80,18 @@ def _arm(options: Mapping[str, Any]) -> str:
     return "pretrained" if options["keep"] == "all" else "new attentions"
 
 
-def _key(result: Result) -> tuple[str, str, str, int]:
-    return result["task"], result["attention"], result["arm"], result["seed"]
+def _key(result: Result) -> tuple[str, str, str, int, int]:
+    return result["task"], result["attention"], result["arm"], result["steps"], result["seed"]
 
 
-def scores(task: str) -> dict[tuple[str, str], dict[int, Result]]:
-    """The runs of a task by attention and arm, and by seed."""
-    runs = [run for run in read(STUDY) if run["task"] == task]
-    fewest = min((run["steps"] for run in runs), default=0)
+def scores(setting: Setting) -> dict[tuple[str, str], dict[int, Result]]:
+    """The runs of a setting by attention and arm, and by seed."""
+    arms = {("scratch", setting.steps): "scratch", ("scratch", 4 * setting.steps): "equal"}
+    arms |= {(arm, 4 * setting.steps): arm for arm in ("pretrained", *CONTROLS)}
     found: dict[tuple[str, str], dict[int, Result]] = {}
-    for run in runs:
-        arm = run["arm"] if run["arm"] in ("pretrained", *CONTROLS) else ARMS[run["steps"] > fewest]
-        found.setdefault((run["attention"], arm), {})[run["seed"]] = run
+    for run in read(STUDY):
+        if run["task"] == setting.task and (arm := arms.get((run["arm"], run["steps"]))):
+            found.setdefault((run["attention"], arm), {})[run["seed"]] = run
     return found
 
 
@@ -83,12 +100,12 @@ def accuracies(runs: Mapping[int, Result], seeds: Iterable[int], metric: str = "
     return 100 * np.array([runs[seed]["metrics"][metric] for seed in seeds])
 
 
-def gains(task: str, against: str = "equal") -> dict[str, np.ndarray]:
+def gains(setting: Setting, against: str = "equal") -> dict[str, np.ndarray]:
     """By attention: pretrained minus trained from scratch, paired by seed, in points.
 
     `against` is the arm: as many steps in all (equal), or as many with labels (scratch).
     """
-    found, gain = scores(task), {}
+    found, gain = scores(setting), {}
     for name in ROWS:
         first, other = (found.get((name, arm), {}) for arm in ("pretrained", against))
         if seeds := sorted(first.keys() & other.keys()):
@@ -96,29 +113,33 @@ def gains(task: str, against: str = "equal") -> dict[str, np.ndarray]:
     return gain
 
 
-def table(task: str) -> str:
+def table(setting: Setting) -> str:
     """A row for each attention: accuracy of the three arms on the seeds that all have, the gain with its 95 % interval,
     and what pretraining found."""
-    found, gain = scores(task), gains(task)
+    found, gain = scores(setting), gains(setting)
     lines = [
         "| attention | | from scratch | from scratch, equal steps | pretrained | gain, points | pairs "
-        f"| {NAMES[task]} |",
+        f"| {NAMES[setting.found]} |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in gain:
         arms = [found.get((name, arm), {}) for arm in ARMS]
         seeds = sorted(set.intersection(*(set(arm) for arm in arms)))
         cells = [f"{accuracies(arm, seeds).mean():.1f}" for arm in arms]
-        masked = accuracies(arms[2], seeds, FOUND[task]).mean() / 100
+        masked = accuracies(arms[2], seeds, setting.found).mean() / 100
         shown = [f"`{name}`", ROWS[name], *cells, with_interval(gain[name]), str(len(gain[name])), f"{masked:.3f}"]
         lines.append(f"| {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
-def controls(task: str) -> str:
+def controls(setting: Setting) -> str:
     """A row for each attention with a control: accuracies, and pretrained minus control with 95 % intervals."""
-    found = scores(task)
-    lines = ["| attention | pretrained | " + " | ".join(f"{text} | loses" for text in CONTROLS.values()) + " |"]
+    found = scores(setting)
+    lines = [
+        "| attention | pretrained | "
+        + " | ".join(f"{text} | pretrained less this" for text in CONTROLS.values())
+        + " |"
+    ]
     lines.append(f"|{'---|' * (2 + 2 * len(CONTROLS))}")
     for name in ROWS:
         own, cells = found.get((name, "pretrained"), {}), []
@@ -138,7 +159,7 @@ def clouds() -> str:
     lines = ["| attention | Chamfer distance, 1e-4 | seeds |", "|---|---|---|"]
     for name in ROWS:
         if runs := found.get((name, "pretrained")):
-            values = 100 * accuracies(runs, runs, "pretrain/val/chamfer")
+            values = 100 * accuracies(runs, runs, CLOUDS.found)
             lines.append(f"| `{name}` | {values.mean():.1f} ({values.min():.1f} to {values.max():.1f}) | {len(runs)} |")
     centre = [run["metrics"]["pretrain/val/chamfer_of_centre"] for run in found["identity", "pretrained"].values()]
     lines.append(f"| the centre alone | {1e4 * np.mean(centre):.1f} | {len(centre)} |")
@@ -152,9 +173,9 @@ def with_interval(values: Sequence[float] | np.ndarray) -> str:
     return mean if interval is None else f"{mean} ({interval.low:+.1f} to {interval.high:+.1f})"
 
 
-def comparison(task: str) -> str:
+def comparison(setting: Setting) -> str:
     """The declared comparison in one paragraph; empty where its rows are missing."""
-    gain = gains(task)
+    gain = gains(setting)
     if not set(DECLARED) <= gain.keys():
         return ""
     first, other = (gain[name] for name in DECLARED)
@@ -162,7 +183,7 @@ def comparison(task: str) -> str:
     difference = first[:pairs] - other[:pairs]
     half = stats.t.ppf(0.95, pairs - 1) * difference.std(ddof=1) / pairs**0.5
     low, high = difference.mean() - half, difference.mean() + half
-    shorter = ", ".join(f"`{name}` {values.mean():+.1f}" for name, values in gains(task, "scratch").items())
+    shorter = ", ".join(f"`{name}` {values.mean():+.1f}" for name, values in gains(setting, "scratch").items())
     return (
         f"Gain of `{DECLARED[0]}` minus gain of `{DECLARED[1]}`: {difference.mean():+.2f} points, 90 % interval "
         f"{low:+.2f} to {high:+.2f} (Student's t), exact sign-flip p = {sign_flip_test(difference):.3f}, "
@@ -174,9 +195,9 @@ def comparison(task: str) -> str:
 def page() -> str:
     """The page with tables and comparisons between their markers."""
     text = PAGE.read_text(encoding="utf-8")
-    for task in FOUND:
-        text = with_section(text, task, f"{table(task)}\n\n{comparison(task)}")
-    return with_section(with_section(text, "controls", controls("digits")), "clouds", clouds())
+    for name, setting in SETTINGS.items():
+        text = with_section(text, name, f"{table(setting)}\n\n{comparison(setting)}")
+    return with_section(with_section(text, "controls", controls(SETTINGS["digits"])), "clouds", clouds())
 
 
 if __name__ == "__main__":
