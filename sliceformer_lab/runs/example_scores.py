@@ -49,4 +49,4 @@ def _shares_of_mean_iou(predicted: np.ndarray, targets: np.ndarray) -> np.ndarra
         both, either = (pixels.sum(axis=(1, 2), dtype=np.float64) for pixels in (found & true, found | true))
         ratio = both.sum() / either.sum()
         shares.append(ratio + len(targets) * (both - ratio * either) / either.sum())
-    return np.mean(shares, axis=0)
+    return np.stack(shares).mean(axis=0)

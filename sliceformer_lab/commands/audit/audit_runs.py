@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import run_jobs
@@ -126,9 +126,8 @@ def _equal_times(rows: Sequence[Row], folder: Path, options: AuditOptions) -> Ti
     file = folder / TIMES
     times = _read_times(file)
     if times is None or any(row.attention not in times.rows for row in rows):
-        configs: Mapping[str, object] = {row.attention: row.config for row in rows}
         log.info("audit: measuring the training steps of all rows in turns")
-        times = measure({BASE: checked(BASE, options), **configs})  # type: ignore[dict-item]
+        times = measure({BASE: checked(BASE, options), **{row.attention: row.config for row in rows}})
     if times.noise is not None and not options.force_time:
         raise ConfigError(
             f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
