@@ -43,10 +43,11 @@ def _shares_of_mean_iou(predicted: np.ndarray, targets: np.ndarray) -> np.ndarra
     I / U + E (I_i - I / U U_i) / U. These have the ratio as their mean, and their spread is that of the delta method.
     """
     known = targets >= 0
-    shares = []
-    for one in np.union1d(predicted[known], targets[known]):
+    total = np.zeros(len(targets))
+    classes = np.union1d(predicted[known], targets[known])
+    for one in classes:
         found, true = (predicted == one) & known, (targets == one) & known
         both, either = (pixels.sum(axis=(1, 2), dtype=np.float64) for pixels in (found & true, found | true))
         ratio = both.sum() / either.sum()
-        shares.append(ratio + len(targets) * (both - ratio * either) / either.sum())
-    return np.stack(shares).mean(axis=0)
+        total += ratio + len(targets) * (both - ratio * either) / either.sum()
+    return total / len(classes)
