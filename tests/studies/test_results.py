@@ -28,7 +28,8 @@ def test_every_study_has_each_seed_of_an_attention_once() -> None:
     sizes = {}
     for file in sorted(results.RESULTS.glob("*.jsonl")):
         runs = results.read(file.stem)
-        keys = {tuple(run.get(key, "") for key in ("task", "attention", "setting", "arm", "seed")) for run in runs}
+        names = ("task", "attention", "setting", "arm", "steps", "seed")
+        keys = {tuple(run.get(name, "") for name in names) for run in runs}
         assert len(keys) == len(runs), file.name
         sizes[file.stem] = len(runs)
     assert (sizes["controls_digits"], sizes["controls_cifar10"], sizes["modalities"]) == (90, 30, 20)
