@@ -29,8 +29,9 @@ PICTURE = RESULTS.parent / "figures" / "capability_map.png"
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
 MAIN_ROWS = (
-    *("mha", "csp", "csp_shift_only", "csp_gated", "csp_random_order", "sliceformer", "random_permutation"),
-    "identity",
+    *("mha", "linear", "samsa", "sliced_relu"),
+    *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "shift", "sliceformer"),
+    *("fnet", "matrix_toeplitz", "depthwise_conv", "mean", "random_permutation", "identity"),
 )
 SORT_ROWS = {
     "csp_shift_only": "no sort",
