@@ -29,9 +29,9 @@ PICTURE = RESULTS.parent / "figures" / "capability_map.png"
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
 MAIN_ROWS = (
-    *("mha", "linear", "samsa", "sliced_relu"),
-    *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "shift", "sliceformer"),
-    *("fnet", "matrix_toeplitz", "depthwise_conv", "mean", "random_permutation", "identity"),
+    *("mha", "differential", "linear", "lion", "samsa", "sliced_relu"),
+    *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "shift", "token_reshape", "sliceformer"),
+    *("mlp_mixer", "matrix_toeplitz", "fnet", "depthwise_conv", "mean", "random_permutation", "identity"),
 )
 SORT_ROWS = {
     "csp_shift_only": "no sort",
