@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sliceformer_lab.cli.run_sweep import run_job
 from sliceformer_lab.config.compose import conf_folders, search_path
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.job_state import JobState, state_of
+from sliceformer_lab.runs.job_state import JobState, refuse, state_of
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, write_sweep
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
 STARTS = 2  # of a job whose process dies: it goes on once, and fails if it dies again
 DIED = ("killed", "interrupted")
+
+
+class JobsInSteps:
+    """Jobs in one folder that are planned step by step, from the results of the steps before."""
+
+    def __init__(self, folder: Path, launcher: Launcher, modules: Sequence[str]) -> None:
+        self._folder, self._launcher, self._modules = folder, launcher, modules
+        self._planned: dict[str, PlannedJob] = {}
+
+    def run(self, jobs: Iterable[PlannedJob]) -> None:
+        """Run those of a step's jobs that have not ended; one whose process dies twice fails. Raises as `run_jobs`."""
+        step = {job.name: job for job in jobs}
+        self._planned |= step
+        if left := [job for job in step.values() if not state_of(self._folder / job.name).is_final]:
+            ends = run_jobs(self._folder, list(self._planned.values()), left, self._launcher, self._modules)
+            for name in [name for name, state in ends.items() if not state.is_final]:
+                refuse(self._folder / name, LabError("its process died twice"))
 
 
 def run_jobs(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from sliceformer_lab.cli.run_jobs import run_jobs
+from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.audit.audit_options import BASE, AuditOptions
 from sliceformer_lab.commands.audit.audit_results import Audit
 from sliceformer_lab.commands.audit.audit_rows import Row, checked, checked_rows, solve_widths
@@ -17,11 +17,9 @@ from sliceformer_lab.commands.audit.trial_points import MOST_GROWTHS, Points, fi
 from sliceformer_lab.commands.audit.tuning_results import Tuning, tuning_of
 from sliceformer_lab.commands.audit.write_audit import write_audit
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.errors import LabError, NoVerdictError
+from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.runs.job_state import refuse, state_of
-from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.goal import Goal, goal
@@ -70,9 +68,8 @@ class AuditRuns:
         self, folder: Path, rows: Sequence[Row], wanted: Goal, options: AuditOptions, launcher: Launcher
     ) -> None:
         self._folder, self._rows, self._goal, self._options = folder, rows, wanted, options
-        self._launcher = launcher
-        self._modules = sorted({module for row in rows for module in named_modules(row.config)})
-        self._planned: dict[str, PlannedJob] = {}
+        modules = sorted({module for row in rows for module in named_modules(row.config)})
+        self._jobs = JobsInSteps(folder, launcher, modules)
 
     def tune(self) -> Points:
         """Run all trials, and return their list of points. Each growth brings the same new points to every row."""
@@ -92,7 +89,7 @@ class AuditRuns:
 
     def report_seeds(self, tuning: Tuning) -> None:
         """Run the reporting seeds of each row and axis with the row's chosen values."""
-        self._run(
+        self._jobs.run(
             [
                 row.reporting(axis, trial.point, seed)
                 for axis in self._options.axes
@@ -103,7 +100,7 @@ class AuditRuns:
         )
 
     def _run_trials(self, points: Points) -> None:
-        self._run(
+        self._jobs.run(
             [
                 row.trial(point, seed)
                 for seed in self._options.tuning_seeds
@@ -111,14 +108,6 @@ class AuditRuns:
                 for row in self._rows
             ]
         )
-
-    def _run(self, jobs: Sequence[PlannedJob]) -> None:
-        new = {job.name: job for job in jobs}
-        self._planned |= new
-        if left := [job for job in new.values() if not state_of(self._folder / job.name).is_final]:
-            ends = run_jobs(self._folder, list(self._planned.values()), left, self._launcher, self._modules)
-            for name in [name for name, state in ends.items() if not state.is_final]:
-                refuse(self._folder / name, LabError("its process died twice"))
 
 
 def _equal_times(rows: Sequence[Row], folder: Path, options: AuditOptions) -> Times:

@@ -13,10 +13,10 @@ from typing import Any
 
 from sliceformer_lab.commands.audit.audit_options import AuditOptions
 from sliceformer_lab.commands.audit.verdicts import pairs_needed
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.recorded_plan import read_same_plan
 
 PLAN = "audit.json"
 PROBE_MARGIN, GENERATED_MARGIN, SCORE_MARGIN = 0.02, 0.01, 0.005  # of accuracies: probes, generated tasks, others
@@ -85,14 +85,7 @@ def declare(folder: Path, options: AuditOptions, task: str, metric: str, margin:
     if not file.exists():
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         write_json(file, {"digest": digest, "time": now, "commit": git_commit(), **facts})
-    try:
-        there = json.loads(file.read_text(encoding="utf-8"))
-        changed = sorted(key for key in facts if there[key] != facts[key])
-    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
-        raise ConfigError(f"{file} cannot be read as the declaration of an audit ({error})") from error
-    if changed:
-        raise ConfigError(f"{folder} holds an audit that differs in {', '.join(changed)}; choose another folder=")
-    return Declaration(there)
+    return Declaration(read_same_plan(file, facts, "an audit"))
 
 
 def seeds_warning(options: AuditOptions) -> str | None:
