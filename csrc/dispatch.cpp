@@ -56,7 +56,7 @@ int run(const ShiftSort& call, int isa, int threads, bool is_forward) {
     const Kernel* kernel = find_kernel(isa);
     if (!kernel) return 1;
     if (!is_legal(call)) return 3;
-    const int64_t tiles = is_forward ? kernel->forward_tiles(call) : kernel->backward_tiles(call);
+    const int64_t tiles = kernel->tiles(call);
     const auto work = is_forward ? kernel->forward : kernel->backward;
     const size_t bytes = kernel->workspace_bytes(call);
     const int64_t elements = call.num_samples * call.num_tokens * call.num_channels;

@@ -4,8 +4,10 @@
 // namespace, and no function of the standard library is instantiated, because the linker could otherwise keep a version
 // with instructions that the machine lacks.
 //
-// A tile is a block of channels of one sample, 64 bytes wide. Floats are handled as the integers of their bits, in the
-// order of torch.sort: -0.0 equals 0.0, all NaN are equal and above inf. Slots are numbered after the shift.
+// A tile is a block of channels of one sample whose floats fill a cache line of 64 bytes in each token. Rows of the
+// network have 64 bytes; keys with their slots take twice as many, in two planes. Floats are handled as the integers of
+// their bits, in the order of torch.sort: -0.0 equals 0.0, all NaN are equal and above inf. Slots are numbered after
+// the shift.
 
 #include "shift_sort.h"
 
@@ -27,6 +29,10 @@ constexpr int64_t kMostLanes = 32;  // channels of a tile
 INLINE void prefetch_next_tile(const void* row) { __builtin_prefetch(static_cast<const char*>(row) + kRowBytes); }
 constexpr int64_t kRowsAhead = 16;  // rows of one tile that are fetched in advance
 INLINE void prefetch_next_tile(void* row) { __builtin_prefetch(static_cast<char*>(row) + kRowBytes, 1); }
+
+// Channels of a tile.
+template <class T>
+constexpr int kLanes = kRowBytes / sizeof(T);
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -222,53 +228,76 @@ struct FloatBits {
     }
 };
 
+// Rows whose elements are in one or two planes, `plane` bytes apart.
+template <class T, int lanes>
+INLINE void store_planes(char* row, int64_t plane, const Row<T, lanes>& value) {
+#pragma GCC unroll 8
+    for (int i = 0; i < value.parts; ++i) {
+        const int64_t offset = i * sizeof(value.part[0]);
+        store(row + offset / kRowBytes * plane + offset % kRowBytes, value.part[i]);
+    }
+}
+
+template <class R>
+INLINE R load_planes(const char* row, int64_t plane) {
+    R value;
+#pragma GCC unroll 8
+    for (int i = 0; i < R::parts; ++i) {
+        const int64_t offset = i * sizeof(value.part[0]);
+        value.part[i] = load<typename R::Part>(row + offset / kRowBytes * plane + offset % kRowBytes);
+    }
+    return value;
+}
+
 // Keys alone: half the work, for a result without saved order.
 template <class T>
 struct Values {
     using Raw = T;
     using Wide = T;
     using Element = Single<T>;
-    static constexpr int lanes = kRowBytes / sizeof(T);
+    static constexpr int planes = 1;
     static constexpr bool indexed = false;
-    static INLINE void put(char* row, int64_t, const Row<T, lanes>& key, T) { store_row(row, key); }
-    static INLINE Row<T, lanes> key(const char* row) { return load_row<Row<T, lanes>>(row); }
-    static INLINE Row<T, lanes> slot(const char*, int64_t) { return {}; }
+    using R = Row<T, kLanes<T>>;
+    static INLINE void put(char* row, int64_t, const R& key, T) { store_row(row, key); }
+    static INLINE R key(const char* row, int64_t) { return load_row<R>(row); }
+    static INLINE R slot(const char*, int64_t) { return {}; }
 };
 
-// Key and slot in one integer of twice the size.
+// Key and slot in one integer of twice the size, in two planes that are sorted one after the other.
 template <class T, class P>
 struct Packed {
     using Raw = T;
     using Wide = P;
     using Element = Single<P>;
-    static constexpr int lanes = kRowBytes / sizeof(P), slot_bits = sizeof(P) * 4;
+    static constexpr int planes = 2, slot_bits = sizeof(P) * 4;
     static constexpr bool indexed = true;
-    static INLINE void put(char* row, int64_t, const Row<T, lanes>& key, P slot) {
-        store_row(row, convert<P>(key).map([&](auto part) { return (part << slot_bits) | slot; }));
+    using R = Row<T, kLanes<T>>;
+    using W = Row<P, kLanes<T>>;
+    static INLINE void put(char* row, int64_t plane, const R& key, P slot) {
+        store_planes(row, plane, convert<P>(key).map([&](auto part) { return (part << slot_bits) | slot; }));
     }
-    static INLINE Row<T, lanes> key(const char* row) {
-        return convert<T>(load_row<Row<P, lanes>>(row).map([](auto part) { return part >> slot_bits; }));
+    static INLINE R key(const char* row, int64_t plane) {
+        return convert<T>(load_planes<W>(row, plane).map([](auto part) { return part >> slot_bits; }));
     }
-    static INLINE Row<P, lanes> slot(const char* row, int64_t) {
-        return load_row<Row<P, lanes>>(row).map([](auto part) { return part & P((P(1) << slot_bits) - 1); });
+    static INLINE W slot(const char* row, int64_t plane) {
+        return load_planes<W>(row, plane).map([](auto part) { return part & P((P(1) << slot_bits) - 1); });
     }
 };
 
-// Key and slot in separate rows, for keys of 64 bits.
+// Key and slot in separate planes, for keys of 64 bits; the second follows the first.
 struct Paired {
     using Raw = int64_t;
     using Wide = int64_t;
     using Element = Pair;
-    static constexpr int lanes = kRowBytes / 8;
+    static constexpr int planes = 1;
     static constexpr bool indexed = true;
-    static INLINE void put(char* row, int64_t plane, const Row<int64_t, lanes>& key, int64_t slot) {
+    using R = Row<int64_t, kLanes<int64_t>>;
+    static INLINE void put(char* row, int64_t plane, const R& key, int64_t slot) {
         store_row(row, key);
         store_row(row + plane, key.map([&](auto part) { return decltype(part){} + slot; }));
     }
-    static INLINE Row<int64_t, lanes> key(const char* row) { return load_row<Row<int64_t, lanes>>(row); }
-    static INLINE Row<int64_t, lanes> slot(const char* row, int64_t plane) {
-        return load_row<Row<int64_t, lanes>>(row + plane);
-    }
+    static INLINE R key(const char* row, int64_t) { return load_row<R>(row); }
+    static INLINE R slot(const char* row, int64_t plane) { return load_row<R>(row + plane); }
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -459,9 +488,6 @@ INLINE void clear_rows(T* rows, int64_t count, int64_t stride, int live) {
 // Forward
 
 template <class T>
-constexpr int kLanes = kRowBytes / sizeof(T);
-
-template <class T>
 INLINE int live_lanes(const ShiftSort& call, int64_t channel, int lanes) {
     const int64_t left = call.num_channels - channel;
     return left < lanes ? int(left) : lanes;
@@ -547,7 +573,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
                const Memory& memory, bool only_ranks) {
     using T = typename How::Raw;
     using P = typename How::Wide;
-    constexpr int lanes = How::lanes;
+    constexpr int lanes = kLanes<T>;
     using R = Row<T, lanes>;
     using V = typename R::Part;
     using W = Row<P, lanes>;
@@ -574,14 +600,14 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
             for (int p = 0; p < R::parts; ++p) key.part[p] = floats.key(key.part[p], special) ^ down.part[p];
             How::put(memory.tile + j * kRowBytes, plane, key, P(j));
         }
-        const W largest = W{}.map([](auto part) { return part + Limits<P>::max; });
+        const auto largest = Row<P, kLanes<P>>{}.map([](auto part) { return part + Limits<P>::max; });
         for (int64_t j = count; j < rows; ++j) {
             store_row(memory.tile + j * kRowBytes, largest);
             store_row(memory.tile + j * kRowBytes + plane, largest);
         }
         const bool look_up = any(special);
         if (look_up && !How::indexed) return false;
-        sort_window<typename How::Element>(memory.tile, plane, rows);
+        for (int i = 0; i < How::planes; ++i) sort_window<typename How::Element>(memory.tile + i * plane, plane, rows);
         if (only_ranks) {
             for (int64_t j = 0; j < count; ++j)
                 memory.ranks[start + How::slot(memory.tile + j * kRowBytes, plane)[0]] = int32_t(j);
@@ -590,7 +616,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
         for (int64_t j = 0; j < count; ++j) {
             const char* row = memory.tile + (call.reference ? memory.ranks[start + j] : j) * kRowBytes;
             const W slot = How::slot(row, plane);
-            R bits = How::key(row);
+            R bits = How::key(row, plane);
 #pragma GCC unroll 4
             for (int p = 0; p < R::parts; ++p) bits.part[p] = floats.bits(bits.part[p] ^ down.part[p]);
             if (look_up) {
@@ -606,7 +632,7 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
             char* to = saved + (start + j) * stride * call.saved_bytes;
             __builtin_prefetch(to + kRowsAhead * stride * call.saved_bytes, 1);
             W token;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int p = 0; p < W::parts; ++p) {
                 token.part[p] = slot.part[p] + P(start) - steps.part[p];
                 token.part[p] += (token.part[p] < 0) & P(n);
@@ -642,14 +668,6 @@ void sort_tile_indexed(const ShiftSort& call, const FloatBits<T>& floats, int64_
 
 INLINE int float_bytes(const ShiftSort& call) { return call.dtype == 0 ? 8 : call.dtype == 1 ? 4 : 2; }
 
-// Channels of a tile with slots.
-INLINE int indexed_lanes(const ShiftSort& call) { return float_bytes(call) == 2 ? 16 : 8; }
-
-INLINE int forward_lanes(const ShiftSort& call) {
-    const bool values = call.group_size <= 2 || (!call.saved && float_bytes(call) > 2);
-    return values ? kRowBytes / float_bytes(call) : indexed_lanes(call);
-}
-
 template <class T>
 void forward_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sample, int64_t channel,
                   const Memory& memory) {
@@ -658,10 +676,6 @@ void forward_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sam
     if constexpr (sizeof(T) > 2) {
         if (!call.saved) {
             if (sort_tile<Values<T>>(call, floats, sample, channel, memory, false)) return;
-            const int64_t end = channel + kLanes<T>;
-            for (; channel < end && channel < call.num_channels; channel += indexed_lanes(call))
-                sort_tile_indexed<T>(call, floats, sample, channel, memory, false);
-            return;
         }
     }
     sort_tile_indexed<T>(call, floats, sample, channel, memory, false);
@@ -671,7 +685,8 @@ template <class T>
 void forward_all(const ShiftSort& call, T infinity, int64_t begin, int64_t end, char* workspace) {
     const FloatBits<T> floats{infinity};
     const Memory memory(call, workspace);
-    const int64_t lanes = forward_lanes(call), tiles = (call.num_channels + lanes - 1) / lanes;
+    constexpr int64_t lanes = kLanes<T>;
+    const int64_t tiles = (call.num_channels + lanes - 1) / lanes;
     int64_t ranked = -1;  // the sample whose ranks are in memory
     for (int64_t t = begin; t < end; ++t) {
         const int64_t sample = t / tiles;
@@ -825,14 +840,13 @@ void backward(const ShiftSort& call, int64_t begin, int64_t end, char* workspace
     }
 }
 
-int64_t tile_count(const ShiftSort& call, int64_t lanes) {
+int64_t tiles(const ShiftSort& call) {
+    const int64_t lanes = kRowBytes / float_bytes(call);
     return call.num_samples * ((call.num_channels + lanes - 1) / lanes);
 }
-int64_t forward_tiles(const ShiftSort& call) { return tile_count(call, forward_lanes(call)); }
-int64_t backward_tiles(const ShiftSort& call) { return tile_count(call, kRowBytes / float_bytes(call)); }
 size_t workspace_bytes(const ShiftSort& call) { return Memory(call, nullptr).bytes; }
 
 }  // namespace
 
 extern const Kernel KERNEL;
-const Kernel KERNEL = {forward_tiles, backward_tiles, workspace_bytes, forward, backward};
+const Kernel KERNEL = {tiles, workspace_bytes, forward, backward};

@@ -31,8 +31,7 @@ struct Workspace {
 
 // The kernel for one instruction set. Tiles are numbered over samples and blocks of channels.
 struct Kernel {
-    int64_t (*forward_tiles)(const ShiftSort&);
-    int64_t (*backward_tiles)(const ShiftSort&);
+    int64_t (*tiles)(const ShiftSort&);
     size_t (*workspace_bytes)(const ShiftSort&);
     void (*forward)(const ShiftSort&, int64_t begin, int64_t end, char* workspace);
     void (*backward)(const ShiftSort&, int64_t begin, int64_t end, char* workspace);

@@ -63,7 +63,7 @@ struct Row {
     template <class F>
     INLINE Row map(F function) const {
         Row row;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int p = 0; p < parts; ++p) row.part[p] = function(part[p]);
         return row;
     }
@@ -75,7 +75,7 @@ template <class R>
 INLINE R load_row(const void* p, int64_t bytes = R::bytes) {
     R row;
     if (bytes == R::bytes) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < R::parts; ++i)
             row.part[i] = load<typename R::Part>(static_cast<const char*>(p) + i * sizeof(row.part[0]));
         return row;
@@ -88,7 +88,7 @@ INLINE R load_row(const void* p, int64_t bytes = R::bytes) {
 template <class T, int lanes>
 INLINE void store_row(void* p, const Row<T, lanes>& row, int64_t bytes = Row<T, lanes>::bytes) {
     if (bytes == Row<T, lanes>::bytes) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < row.parts; ++i) store(static_cast<char*>(p) + i * sizeof(row.part[0]), row.part[i]);
     } else {
         const Row<T, lanes> copy = row;
@@ -150,7 +150,7 @@ INLINE Row<To, lanes> convert(const Row<T, lanes>& row) {
         using Half = typename IntegerOf<sizeof(T) / 2>::type;
         using Halves = Vector<Half, From::width * 2>;
         Row<Half, lanes> half;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int p = 0; p < From::parts; p += 2)
             half.part[p / 2] = even_elements((Halves)row.part[p], (Halves)row.part[p + 1],
                                              std::make_integer_sequence<int, From::width * 2>());
@@ -162,7 +162,7 @@ INLINE Row<To, lanes> convert(const Row<T, lanes>& row) {
         if constexpr (Wide::parts == 1) {
             wide.part[0] = __builtin_convertvector(row.part[0], typename Wide::Part);
         } else {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int p = 0; p < Wide::parts; ++p) {
                 const auto part = row.part[p / 2];
                 const auto above = T(-1) < T(0) ? part >> (int(sizeof(T)) * 8 - 1) : part ^ part;
@@ -195,7 +195,7 @@ INLINE uint32_t to_bits(const Row<T, lanes>& mask) {
 #pragma GCC unroll 2
     for (int first = 0; first < lanes; first += word) {
         typename R::Part sum{};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int lane = first; lane < first + word; lane += R::width)
             sum |= mask.part[lane / R::width] & lane_bits<R, T>(lane - first);
         uint64_t bits = any(sum);
@@ -217,7 +217,7 @@ INLINE Row<T, lanes> from_bits(uint32_t bits) {
     if constexpr (sizeof(T) == 8) mask.part[0] = reinterpret_cast<Part>(_mm512_movm_epi64(__mmask8(bits)));
 #else
     using R = Row<T, lanes>;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < R::parts; ++p) {
         const int first = p * R::width, shift = first / Limits<T>::bits * Limits<T>::bits;
         mask.part[p] = ((typename R::Part{} + T(bits >> shift)) & lane_bits<R, T>(first - shift)) != 0;
