@@ -28,7 +28,7 @@ def as_graph(smiles: str) -> Graph:
 def split(tmp_path: Path) -> GraphSplit:
     targets = np.arange(len(SMILES), dtype=np.float32)[:, None]
     GraphStore.write(tmp_path, [as_graph(smiles) for smiles in SMILES], targets)
-    return GraphSplit(GraphStore.open(tmp_path), np.arange(len(SMILES)), num_hops=5)
+    return GraphSplit(GraphStore.open(tmp_path), rows=np.arange(len(SMILES)), num_hops=5)
 
 
 def brute_force_distances(edges: np.ndarray, num_nodes: int) -> np.ndarray:

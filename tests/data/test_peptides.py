@@ -126,7 +126,7 @@ def test_signs_of_vectors_are_random_in_training_only(root: Path) -> None:
         return structure.positions
 
     passes = [positions(train, seed) for seed in range(8)]
-    plain = GraphSplit(train.store, train.rows).batch([0, 1, 2]).structure
+    plain = GraphSplit(train.store, rows=train.rows).batch([0, 1, 2]).structure
     assert plain is not None and plain.positions is not None
     assert_close(positions(train, 3), passes[3])  # a pass can be replayed
     for one in passes:

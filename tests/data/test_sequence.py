@@ -66,7 +66,7 @@ def store(tmp_path: Path) -> SequenceStore:
 
 
 def split(store: SequenceStore, **options: Any) -> SequenceSplit:
-    return SequenceSplit(store, np.arange(len(store)), **({"max_len": 6} | options))
+    return SequenceSplit(store, rows=np.arange(len(store)), **({"max_len": 6} | options))
 
 
 @pytest.fixture(scope="module")

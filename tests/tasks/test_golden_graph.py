@@ -73,7 +73,7 @@ def batch_of(options: dict[str, Any], arrays: Arrays) -> tuple[Batch, Tensor]:
         edges = golden["edge_index"].numpy()
         pairs = np.stack(shortest_paths(edges, len(golden["x"])), axis=-1)
         graphs.append(Graph(golden["x"].numpy(), edges, golden["edge_attr"].numpy(), pairs))
-    split = GraphSplit(NO_GRAPHS, np.arange(0), num_hops=collated["batch_edge_input"].shape[3])
+    split = GraphSplit(NO_GRAPHS, rows=np.arange(0), num_hops=collated["batch_edge_input"].shape[3])
     return split.collate(graphs), collated["batch_attn_bias"][:, None]
 
 

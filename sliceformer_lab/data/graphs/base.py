@@ -80,7 +80,7 @@ class GraphData(CachedData):
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
         """A split with some rows of a store."""
-        return GraphSplit(store, rows)
+        return GraphSplit(store, rows=rows)
 
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, "max_nodes": self.max_nodes, "invalid": self.invalid}

@@ -129,7 +129,7 @@ class Peptides(SmilesData):
         splits = super().make_splits()
         train = splits["train"]
         if self.flip_signs and self.laplacian and isinstance(train, GraphSplit):
-            splits["train"] = FlippedSplit(train.store, train.rows, num_flipped=self.laplacian)
+            splits["train"] = FlippedSplit(train.store, rows=train.rows, num_flipped=self.laplacian)
         return splits
 
     def is_official(self) -> tuple[bool, str]:

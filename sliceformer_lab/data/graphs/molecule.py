@@ -52,7 +52,7 @@ class MoleculeData(SmilesData):
         return replace(super().spec, num_hops=self.num_hops, needs_bias=True)
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        return GraphSplit(store, rows, self.num_hops, self.plan.pairwise)
+        return GraphSplit(store, self.num_hops, self.plan.pairwise, rows=rows)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
 from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
-from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 
 
@@ -101,19 +101,12 @@ NO_GRAPHS = GraphStore({}, np.zeros(1, np.int64), np.zeros(1, np.int64), np.zero
 
 
 @dataclass
-class GraphSplit(Split):
+class GraphSplit(StoredSplit):
     """Graphs of a store. Inputs are the features of the nodes (B, N, F) int64, 0 on padding."""
 
     store: GraphStore
-    rows: np.ndarray  # (n,) positions in the store
     num_hops: int = 0  # batches have the first num_hops edges of each shortest path
     pairwise: bool = True  # false: no distances and paths, even if the store has them
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
 
     def place(self, row: int) -> str:
         return self.store.places[self.rows[row]]

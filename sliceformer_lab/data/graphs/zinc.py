@@ -54,7 +54,7 @@ class ZINC(GraphData):
         )
 
     def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
-        return GraphSplit(store, rows, self.num_hops, self.plan.pairwise)
+        return GraphSplit(store, self.num_hops, self.plan.pairwise, rows=rows)
 
     def source(self) -> dict[str, Any]:
         return {"subset": self.subset}

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
+from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import Places, Strings
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
@@ -46,20 +47,13 @@ FACTS, PIXELS, PARTS = "masks.json", "pixels.npy", "stages.npy"  # in the cache 
 
 
 @dataclass
-class MaskSplit(Split):
+class MaskSplit(StoredSplit):
     """Images with masks. Inputs (B, 3, H, W) float, targets (B, H, W) int64 with IGNORED."""
 
     pixels: np.ndarray  # (n, 4, H, W) uint8: red, green, blue, and class + 1 with 0 where there is none
-    rows: np.ndarray  # (m,) positions in `pixels`
     places: Places
     pad: int = 0  # pixels around the image from which it is cropped, in training
     mirror: bool = False  # with probability one half, in training
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
 
     def place(self, row: int) -> str:
         return self.places[self.rows[row]]
@@ -258,8 +252,8 @@ class MaskFolder(CachedData, OwnData):
         rows = split_rows(stages, shares, self.split_seed, self.own_name)
         pixels = np.load(self.folder() / PIXELS, mmap_mode="r")
         places = Strings.open(self.folder(), f"{IDENTITY}places")
-        splits: dict[Stage, Split] = {stage: MaskSplit(pixels, rows[stage], places) for stage in STAGES}
-        return splits | {"train": MaskSplit(pixels, rows["train"], places, self.pad, self.mirror)}
+        splits: dict[Stage, Split] = {stage: MaskSplit(pixels, places, rows=rows[stage]) for stage in STAGES}
+        return splits | {"train": MaskSplit(pixels, places, self.pad, self.mirror, rows=rows["train"])}
 
     def encode_one(self, content: Content) -> Tensor:
         """A picture as the model takes it, (3, H, W)."""

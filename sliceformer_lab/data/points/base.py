@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.points.clouds import Order, curve_order, read_cloud, subsample
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
+from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 from sliceformer_lab.errors import DataError
 
@@ -65,22 +66,15 @@ class CloudOptions:
 
 
 @dataclass
-class PointSplit(Split):
+class PointSplit(StoredSplit):
     """Clouds with equal numbers of points. Inputs (B, N, 3 or 6) float, targets (B,) or one per point (B, N)."""
 
     points: np.ndarray  # (n, N, 3 or 6) float32
     targets: np.ndarray  # (n,) or (n, N) int64
-    rows: np.ndarray  # (m,) positions in `points` and `targets`
     options: CloudOptions
     training: bool = False
     context: np.ndarray | None = None  # (n, F) float32
     places: Places = UNKNOWN
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
 
     def place(self, row: int) -> str:
         return self.places[self.rows[row]]
@@ -224,7 +218,7 @@ class PointData(CachedData):
         shares = self.held_out_shares(stages)
         rows = split_by_class(torch.from_numpy(targets["train"]), shares, self.split_seed, self.title)
         splits = {
-            s: PointSplit(points[s], targets[s], np.arange(len(targets[s])), self.options, places=places[s])
+            s: PointSplit(points[s], targets[s], self.options, places=places[s], rows=np.arange(len(targets[s])))
             for s in stages
         }
         train = splits["train"]

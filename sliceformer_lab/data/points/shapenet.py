@@ -154,8 +154,8 @@ class ShapeNetPart(CachedData):
         return PointSplit(
             points[..., : 6 if self.normals else 3],
             targets,
-            rows,
             options,
+            rows=rows,
             training=stage == "train",
             context=context,
             places=Strings.open(self.folder(), f"{IDENTITY}{stage}"),

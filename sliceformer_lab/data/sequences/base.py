@@ -16,6 +16,7 @@ from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.loader import Split, rank_and_world_size
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.data.splits import Stage, hold_out
+from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Numbered, Places
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ NOTHING = SequenceStore(np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.int64
 
 
 @dataclass
-class SequenceSplit(Split):
+class SequenceSplit(StoredSplit):
     """Sequences of a store, cut to max_len tokens. Ids (B, N) int64, 0 on padding, or numbers (B, N, F) float.
 
     `pad_to_max_len` pads every batch to max_len, as published code does, instead of to the longest sequence of the
@@ -93,18 +94,11 @@ class SequenceSplit(Split):
     """
 
     store: SequenceStore
-    rows: np.ndarray  # (n,) positions in the store
     max_len: int
     pad_to_max_len: bool = False
     scale: tuple[float, float] | None = None  # mean and std that normalise numbers; None: token ids
     end: int | None = None
     order: np.ndarray | None = None  # (max_len,) position in the sequence of each token; None: their own order
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
 
     def lengths(self) -> np.ndarray:
         lengths: np.ndarray = np.minimum(self.store.lengths[self.rows], self.max_len) + (self.end is not None)
@@ -164,7 +158,7 @@ class SequenceData(CachedData):
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         """A split with some rows of a store."""
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len)
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, rows=rows)
 
     def source_places(self, stage: Stage) -> Places:
         """Where the sequences of a split that the set comes with come from."""

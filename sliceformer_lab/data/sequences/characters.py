@@ -3,10 +3,10 @@
 import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.table_files import decode_text
 from sliceformer_lab.errors import DataError
 
@@ -27,7 +28,7 @@ UNKNOWN = 0  # the id of every character that the training text does not have
 
 
 @dataclass
-class TextWindows(Split):
+class TextWindows(StoredSplit):
     """Windows of `size` characters that follow each other in a piece of a text, with the next characters as targets.
 
     With `moving`, a window starts up to `size` - 1 characters later, anew in every pass.
@@ -35,15 +36,8 @@ class TextWindows(Split):
 
     ids: np.ndarray  # (n,) of the whole piece
     first: int  # place of the piece in the text, in characters
-    rows: np.ndarray  # (k,) numbers of windows
     size: int
     moving: bool = False
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: np.ndarray) -> Self:
-        return replace(self, rows=self.rows[rows])
 
     def place(self, row: int) -> str:
         return f"character {self.first + self.rows[row] * self.size + 1:,}"
@@ -128,7 +122,7 @@ class CharacterText(OwnData):
                     f"data.max_len + 1 = {self.max_len + 1}; choose a longer text or a smaller data.max_len"
                 )
             ids = self.encoded(points)
-            splits[stage] = TextWindows(ids, start, np.arange(max(count, 0)), self.max_len, moving=stage == "train")
+            splits[stage] = TextWindows(ids, start, self.max_len, stage == "train", rows=np.arange(max(count, 0)))
             if unknown := int((ids == UNKNOWN).sum()):
                 log.info(f"{self.title}: {unknown:,} characters of the {stage} part are not in the training part")
         return splits

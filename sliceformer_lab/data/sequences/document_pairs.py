@@ -144,7 +144,7 @@ class LRARetrieval(SequenceData):
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> PairSplit:
         documents = SequenceStore.open(self.folder(), DOCUMENTS)
-        return PairSplit(store, rows, self.max_len, self.pad_to_max_len, documents=documents)
+        return PairSplit(store, self.max_len, self.pad_to_max_len, documents=documents, rows=rows)
 
 
 def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:

@@ -135,7 +135,7 @@ class LRAText(Reviews):
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         end = self.tokenizer.vocab_size if self.eos else None
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, end=end)
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, end=end, rows=rows)
 
 
 def list_digest(files: Iterable[Path]) -> str:

@@ -150,7 +150,7 @@ class LRAPathfinder(SequenceData):
         scale = None if self.pixels == "tokens" else (127.5, 127.5)
         order = token_order(self.token_order, (self.size, self.size), first=self.max_len)
         positions = None if order is None else order.numpy()
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=positions)
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, scale, order=positions, rows=rows)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

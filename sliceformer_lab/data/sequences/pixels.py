@@ -109,4 +109,4 @@ class LRAImage(SequenceData):
         scale = None if self.pixels == "tokens" else (255 * MEAN, 255 * STD)
         order = token_order(self.token_order, (CIFAR10.image_size, CIFAR10.image_size), first=self.max_len)
         positions = None if order is None else order.numpy()
-        return SequenceSplit(store, rows, self.max_len, self.pad_to_max_len, scale, order=positions)
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, scale, order=positions, rows=rows)
