@@ -28,11 +28,27 @@ FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parents[1] / "docs" / "pro
 PICTURE = RESULTS.parent / "figures" / "capability_map.png"
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
-MAIN_ROWS = (
-    *("mha", "differential", "linear", "lion", "samsa", "sliced_relu"),
-    *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "shift", "token_reshape", "sliceformer"),
-    *("mlp_mixer", "matrix_toeplitz", "fnet", "depthwise_conv", "mean", "random_permutation", "identity"),
-)
+GROUPS = {
+    "softmax and what replaces it": (
+        *("mha", "differential", "softpick", "sliced_relu", "sinkformer", "espformer", "synthesizer"),
+    ),
+    "queries and keys on some tokens, or on summaries of them": (
+        *("samsa", "local", "longformer", "bigbird", "sparse", "sinkhorn", "reformer", "luna", "linformer", "agent"),
+    ),
+    "linear attention and recurrences": (
+        *("linear", "performer", "cosformer", "polaformer", "rala", "lion", "lion_selective", "hydra", "mega", "s4d"),
+        *("hsm", "matrix_low_rank"),
+    ),
+    "shifts, permutations and sorts": (
+        *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "csp_causal"),
+        *("shift", "token_reshape", "sliceformer"),
+    ),
+    "one matrix or filter for all inputs": (
+        *("mlp_mixer", "gmlp", "matrix_dense", "matrix_toeplitz", "matrix_toeplitz_data", "fnet", "depthwise_conv"),
+    ),
+    "controls": ("random_mixing", "pooling", "mean", "random_permutation", "identity"),
+}
+MAIN_ROWS = tuple(name for names in GROUPS.values() for name in names)
 SORT_ROWS = {
     "csp_shift_only": "no sort",
     "csp": "pairs",
@@ -91,7 +107,7 @@ def draw() -> None:
         for name in MAIN_ROWS
         for probe in PROBES
     }
-    draw_map(Map(options, results, floors), PICTURE)
+    draw_map(Map(options, results, floors), PICTURE, GROUPS)
 
 
 def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:

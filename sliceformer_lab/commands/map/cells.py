@@ -19,7 +19,18 @@ OF_TUNING = "score_test=false"
 WORDS_OF_PROBE = {
     "back_far": ("task=probe_back", "data.max_len=128", "data.distance=37", "data.batch_size=16"),
 }
-WORDS_OF_ATTENTION = {"samsa": ("attention.sample_size=8",)}  # its 128 samples would be all tokens
+WORDS_OF_ATTENTION = {  # their usual sizes would be all tokens of a probe: here 8 tokens, blocks of 8, or 8 summaries
+    "samsa": ("attention.sample_size=8",),
+    "local": ("attention.block_size=8",),
+    "longformer": ("attention.back=4", "attention.ahead=3"),
+    "bigbird": ("attention.block_size=1",),  # 3 around the token, the first and last, 3 random ones
+    "sparse": ("attention.block_size=8", "attention.num_summary=1"),
+    "sinkhorn": ("attention.block_size=8",),
+    "reformer": ("attention.chunk_length=4",),  # a token attends to two chunks
+    "luna": ("attention.memory_size=8",),
+    "linformer": ("attention.num_slots=8",),
+    "agent": ("attention.agents=8",),
+}
 
 Values = Mapping[float, float | None]  # learning rate -> validation score, None if the run failed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,40 +16,63 @@ from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.measures.plots import save_figure
 
 SHADES = mpl.colormaps["YlGnBu"]
+MANY = 30  # attentions, from which on their rows are low
 DARK = 0.6  # from this share on, white text is easier to read
 BAG, CHANCE = "bag level", "chance"
 
 
-def draw_map(found: Map, path: Path) -> None:
-    """Draw a cell for each attention and probe: mean score, and the steps to .99 below it; the floors at the bottom."""
+def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Draw a cell for each attention and probe: mean score, and the steps to .99; the floors at the bottom.
+
+    `groups` are all attentions under titles; without it, they are in the order of the options. From MANY attentions on,
+    rows are low, and the steps are beside the score instead of below it.
+    """
     options = found.options
-    names = [*options.attentions, BAG, CHANCE]
-    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + 0.55 * len(names)
+    is_low = len(options.attentions) >= MANY
+    rows, titles = _heights(groups or {"": options.attentions})
+    bag_row = max(rows.values()) + 1.2
+    rows |= {BAG: bag_row, CHANCE: bag_row + 1}
+    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (bag_row + 1.8)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     for column, probe in enumerate(options.probes):
-        for row, attention in enumerate(options.attentions):
-            _draw_result(axes, column, row, found.results[attention, probe])
-        floors, below = found.floors.get(probe), len(options.attentions) + 0.2
+        for attention in options.attentions:
+            _draw_result(axes, column, rows[attention], found.results[attention, probe], is_low)
+        floors = found.floors.get(probe)
         bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
         share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
-        _draw_cell(axes, column, below, share, shown(bag), "")
-        _draw_cell(axes, column, below + 1, None if chance is None else 0.0, shown(chance), "")
+        _draw_cell(axes, column, bag_row, share, shown(bag), "", is_low)
+        _draw_cell(axes, column, bag_row + 1, None if chance is None else 0.0, shown(chance), "", is_low)
+    for title, row in titles.items():
+        axes.text(-0.48, row, title, ha="left", va="center", fontsize=9, style="italic")
     axes.set_xlim(-0.5, len(options.probes) - 0.5)
-    axes.set_ylim(len(names) - 0.3, -0.5)
+    axes.set_ylim(bag_row + 1.5, -0.5)
     axes.set_xticks(range(len(options.probes)), options.probes)
-    axes.set_yticks([*range(len(options.attentions)), *(len(options.attentions) + i + 0.2 for i in range(2))], names)
+    axes.set_yticks(list(rows.values()), list(rows))
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
     scale = ScalarMappable(Normalize(0, 1), SHADES)
-    figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.8)
+    figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
     seeds = "one seed" if options.seeds == 1 else f"mean over {options.seeds} seeds"
     axes.set_xlabel(
         f"test accuracy, {seeds} (*: fewer so far); small: steps to .99\nhatched: cannot run; empty: not run yet"
     )
     save_figure(figure, path)
+
+
+def _heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:
+    """The heights of attentions and titles, in rows from the top."""
+    rows, titles, height = {}, {}, 0.0
+    for title, attentions in groups.items():
+        if title:
+            titles[title] = height
+            height += 0.9
+        for attention in attentions:
+            rows[attention] = height
+            height += 1
+    return rows, titles
 
 
 def shown(score: float | None) -> str:
@@ -66,21 +90,24 @@ def steps_shown(result: Result) -> str:
     return f"{len(reached)} of {len(result.scores)}" if reached else ""
 
 
-def _draw_result(axes: Axes, column: int, row: int, result: Result) -> None:
+def _draw_result(axes: Axes, column: int, row: float, result: Result, is_low: bool) -> None:
     if result.mean is None:
         hatch = "///" if result.reason is not None else None
         box = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor="white", edgecolor="0.75", hatch=hatch)
         axes.add_patch(box)
         return
     star = "*" if len(result.scores) < result.cell.options.seeds else ""
-    _draw_cell(axes, column, row, result.share, shown(result.mean) + star, steps_shown(result))
+    _draw_cell(axes, column, row, result.share, shown(result.mean) + star, steps_shown(result), is_low)
 
 
-def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, below: str) -> None:
+def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, steps: str, is_low: bool) -> None:
     level = min(1.0, max(0.0, share or 0.0))
     face = "white" if share is None else SHADES(level)
     axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor=face, edgecolor="0.75", linewidth=0.5))
     colour = "white" if level > DARK else "black"
-    axes.text(column, row - (0.1 if below else 0), number, ha="center", va="center", color=colour, fontsize=10)
-    if below:
-        axes.text(column, row + 0.24, below, ha="center", va="center", color=colour, fontsize=7)
+    if is_low:
+        places = (column - 0.42, row, "left"), (column + 0.44, row, "right")
+    else:
+        places = (column, row - (0.1 if steps else 0), "center"), (column, row + 0.24, "center")
+    for (x, y, side), text, size in zip(places, (number, steps), (10, 7), strict=True):
+        axes.text(x, y, text, ha=side, va="center", color=colour, fontsize=size)

@@ -1,0 +1,59 @@
+"""A map's picture can be read: no text lies on another, with few attentions and with many, in groups or not."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sliceformer_lab.commands.map import draw_map as picture
+from sliceformer_lab.commands.map.cells import Cell, Floors
+from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
+from sliceformer_lab.commands.map.map_results import Map, Result, Run
+
+PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
+FLOORS = Floors(0.031, 0.208)
+
+
+def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None, tmp_path: Path) -> Axes:
+    """The axes of the picture; two of three seeds reached .99, so that the small text is as long as it can be."""
+    options = MapOptions(attentions=attentions, probes=PROBES, folder="")
+    results = {}
+    for name in attentions:
+        for probe in PROBES:
+            runs = tuple(Run(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None) for i in range(3))
+            results[name, probe] = Result(Cell(name, probe, options), None, (), 3e-3, runs, FLOORS)
+    figures: list[Figure] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picture, "save_figure", lambda figure, path: figures.append(figure))
+        picture.draw_map(Map(options, results, dict.fromkeys(PROBES, FLOORS)), tmp_path / "map.png", groups)
+    figures[0].draw_without_rendering()
+    return figures[0].axes[0]
+
+
+@pytest.mark.parametrize("count", [2, picture.MANY])
+def test_texts_do_not_overlap(count: int, tmp_path: Path) -> None:
+    names = tuple(f"matrix_toeplitz_{i}" for i in range(count))
+    axes = drawn(names, {"softmax attention": names[:1], "controls that mix nothing": names[1:]}, tmp_path)
+    boxes = {text: text.get_window_extent() for text in (*axes.texts, *axes.get_yticklabels()) if text.get_text()}
+    assert len(boxes) >= 2 * len(PROBES) * count + 2
+    for (first, a), (second, b) in combinations(boxes.items(), 2):
+        assert not a.overlaps(b), f"{first.get_text()!r} lies on {second.get_text()!r}"
+
+
+def test_groups_keep_their_order_below_their_titles(tmp_path: Path) -> None:
+    axes = drawn(("mha", "csp", "identity"), {"first": ("csp",), "second": ("identity", "mha")}, tmp_path)
+    heights = {label.get_text(): label.get_position()[1] for label in axes.get_yticklabels()}
+    heights |= {
+        text.get_text(): text.get_position()[1] for text in axes.texts if text.get_text() in ("first", "second")
+    }
+    expected = ["first", "csp", "second", "identity", "mha", "bag level", "chance"]
+    assert sorted(heights, key=heights.__getitem__) == expected
+
+
+def test_without_groups_rows_have_the_order_of_the_options(tmp_path: Path) -> None:
+    axes = drawn(("mha", "csp", "identity"), None, tmp_path)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mha", "csp", "identity", "bag level", "chance"]
