@@ -23,7 +23,7 @@ from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import Section
+from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.measures.statistics import seed_interval
 from sliceformer_lab.runs.collect import collect

@@ -26,7 +26,8 @@ from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.page import page, page_content
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
-from sliceformer_lab.commands.report.tables import Section, cells, coverage_cells
+from sliceformer_lab.commands.report.table_cells import Section, cells
+from sliceformer_lab.commands.report.tables import coverage_cells
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
 from sliceformer_lab.runs.groups import tables

@@ -26,21 +26,23 @@ from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.reference_rows import Reference
 from sliceformer_lab.commands.report.run_details import run_details
-from sliceformer_lab.commands.report.tables import (
-    COVERAGE,
-    LEGEND,
+from sliceformer_lab.commands.report.table_cells import (
     MINOR,
     Section,
     cells,
+    largest_first,
+    published_notes,
+    reference_cells,
+    usual,
+)
+from sliceformer_lab.commands.report.tables import (
+    COVERAGE,
+    LEGEND,
     counts,
     coverage_cells,
     coverage_counts,
     heading,
-    largest_first,
     leftovers,
-    published_notes,
-    reference_cells,
-    usual,
 )
 from sliceformer_lab.measures.metric_scale import headed, less_is_better, shown
 from sliceformer_lab.runs.collect import Collection, RunRecord

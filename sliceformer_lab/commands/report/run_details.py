@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sliceformer_lab.commands.report.figures.curves import curve_of
 from sliceformer_lab.commands.report.figures.figure import subsample
-from sliceformer_lab.commands.report.tables import Section
+from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import PREDICTIONS
 from sliceformer_lab.training.pictures import PICTURES, is_class_per_example, is_labels

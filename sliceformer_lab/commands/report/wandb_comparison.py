@@ -9,7 +9,8 @@ from typing import Any
 
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import Section, frame
+from sliceformer_lab.commands.report.table_cells import Section
+from sliceformer_lab.commands.report.tables import frame
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.groups import plain, tables
 from sliceformer_lab.training.loggers import open_run, sync_command

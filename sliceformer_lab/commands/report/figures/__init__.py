@@ -11,7 +11,7 @@ from sliceformer_lab.commands.report.figures.figure_files import write_figures
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
-from sliceformer_lab.commands.report.tables import Section
+from sliceformer_lab.commands.report.table_cells import Section
 
 __all__ = ["Figure", "figures", "write_figures"]
 

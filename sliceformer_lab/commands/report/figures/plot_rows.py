@@ -9,7 +9,7 @@ import pandas as pd
 
 from sliceformer_lab.commands.report.figures.figure import ROW, Look
 from sliceformer_lab.commands.report.lines import Line
-from sliceformer_lab.commands.report.tables import Section
+from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control

@@ -1,0 +1,152 @@
+"""What a report says of its runs in the cells of a table, for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sliceformer_lab.commands.report.lines import Cost, Line, Published
+from sliceformer_lab.commands.report.reference_rows import Reference, references_of
+from sliceformer_lab.measures.metric_scale import factor_of, headed, less_is_better, written
+from sliceformer_lab.measures.statistics import Interval
+from sliceformer_lab.runs.groups import Table, plain
+
+Section = tuple[Table, list[Line]]
+Column = Callable[[Line, float], str]
+
+# columns of the files, which the terminal leaves out and the page shows on request
+MINOR = ("over examples", "failures at chance", "smallest detectable", "multiply-adds")
+
+
+def usual(table: Table) -> list[str]:
+    """A sentence on the options that most rows share; empty if the rows differ in none."""
+    options = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
+    return [f"Unless a row says otherwise: {options}."] if options else []
+
+
+def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
+    """Column head -> function of a line and the metric's factor that returns the cell."""
+    opponents = {line.test.against for line in lines if line.test}
+    versus = f"difference to {opponents.pop()}" if len(opponents) == 1 else "difference"
+    return {
+        "n": lambda line, _: _runs(line),
+        headed(table.metric): _score,
+        "over examples": lambda line, factor: _interval(line.over_examples, factor).strip(),
+        "failures at chance": lambda line, factor: written(line.mean_with_failures, factor),
+        versus: lambda line, factor: _difference(line, factor, named=versus == "difference"),
+        "smallest detectable": lambda line, factor: written(line.test.smallest, factor) if line.test else "",
+        "verdict": lambda line, _: _verdict(line),
+        "budget": lambda line, _: line.budget,
+        "parameters": lambda line, _: _cost(line.parameters),
+        "multiply-adds": lambda line, _: _cost(line.multiply_adds),
+        "samples/s": lambda line, _: _cost(line.speed),
+        "published": lambda line, factor: _printed(line.published, factor),
+        "to published": lambda line, factor: _to_published(line.published, factor),
+    }
+
+
+def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Column heads and rows, without empty columns; `brief` leaves MINOR columns out."""
+    factor = factor_of(table.metric)
+    columns = {name: column for name, column in _columns(table, lines).items() if not (brief and name in MINOR)}
+    filled = {name: [column(line, factor) for line in lines] for name, column in columns.items()}
+    shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
+    names = ["attention", *table.by, *shown_columns]
+    rows = [
+        [line.row.label, *map(plain, line.row.factors), *(texts[i] for texts in shown_columns.values())]
+        for i, line in enumerate(lines)
+    ]
+    return names, rows
+
+
+def references_in(table: Table) -> list[Reference]:
+    """The references of all runs of a table."""
+    return references_of((run for row in table.rows for run in row.runs), table.metric)
+
+
+def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[Reference, list[str]]]:
+    """Each reference of a table with its cells, which are empty but for its name and its score."""
+    found = references_in(table)
+    scores = {name: i for i, name in enumerate(names)}
+    rows = []
+    for reference in found if headed(table.metric) in scores else []:
+        texts = [f"reference: {reference.name}", *[""] * (len(names) - 1)]
+        texts[scores[headed(table.metric)]] = written(reference.value, factor_of(table.metric))
+        rows.append((reference, texts))
+    return rows
+
+
+def largest_first(table: Table, name: str) -> bool:
+    """Whether the first click on a column's head puts the largest numbers on top: those are the best ones."""
+    if name.startswith(("difference", "published", "to published", "failures")) or name == headed(table.metric):
+        return not less_is_better(table.metric)
+    return name in ("n", "samples/s")
+
+
+def _score(line: Line, factor: float) -> str:
+    """The mean with its interval; for two seeds, which give none, with both results."""
+    mean = written(line.mean, factor)
+    if line.over_seeds is None and len(line.values) > 1:
+        low, high = sorted(line.values.values())[:: len(line.values) - 1]
+        return f"{mean} ({written(low, factor)}, {written(high, factor)})"
+    return mean + _interval(line.over_seeds, factor)
+
+
+def _runs(line: Line) -> str:
+    """Number of runs done and planned, and the statuses of the others."""
+    others = ", ".join(f"{count} {status}" for status, count in line.statuses.items() if status != "ok")
+    return f"{len(line.values)} of {line.planned}" + (f": {others}" if others else "")
+
+
+def _difference(line: Line, factor: float, named: bool) -> str:
+    """The difference to the opponent, which is `named` if the column's head does not name it."""
+    if line.test is None or line.test.difference is None:
+        return ""
+    return f"{factor * line.test.difference:+.4g}{f' to {line.test.against}' if named else ''}"
+
+
+def _verdict(line: Line) -> str:
+    if line.test is None:
+        return ""
+    return line.test.verdict if line.test.p is None else f"{line.test.verdict} (p = {line.test.p:.3g})"
+
+
+def _cost(cost: Cost) -> str:
+    if cost.value is None:
+        return ""
+    ratio = "" if cost.ratio is None else f" ({cost.ratio:.2f} ×{' *' if cost.is_other else ''})"
+    size = f"{cost.value:,.0f}" if cost.value >= 100 else f"{cost.value:.3g}"
+    return f"{size}{ratio}"
+
+
+def _printed(published: Published | None, factor: float) -> str:
+    """The published number, marked under another protocol, and the range if papers differ."""
+    if published is None:
+        return ""
+    own = published.results[0]
+    number = own.printed if own.value is None else written(own.value, factor)
+    mark = " ≠" if published.reasons else ""
+    span = published.span
+    differ = span is not None and span[0] != span[1]
+    spread = f" (papers {written(span[0], factor)} to {written(span[1], factor)})" if span and differ else ""
+    return f"{number}{mark}{spread}"
+
+
+def _to_published(published: Published | None, factor: float) -> str:
+    return "" if published is None or published.difference is None else f"{factor * published.difference:+.4g}"
+
+
+def published_notes(published: Published | None) -> list[str]:
+    """Sentences on the published numbers of a row, and whether they can be compared."""
+    if published is None:
+        return []
+    own = published.results[0]
+    protocol = f"not comparable: {'; '.join(published.reasons)}" if published.reasons else "equal protocol"
+    notes = [f"published as {own.cell.paper} {own.cell.table} ({own.cell.metric}), {protocol}"]
+    if len(published.results) > 1:
+        sources = ", ".join(f"{other.printed} in {other.cell.paper} {other.cell.table}" for other in published.results)
+        notes.append(f"the papers print {sources}")
+    return notes
+
+
+def _interval(interval: Interval | None, factor: float) -> str:
+    return "" if interval is None else f" [{written(interval.low, factor)}, {written(interval.high, factor)}]"
