@@ -25,7 +25,7 @@ from sliceformer_lab.commands.map.map_results import Map, Result, Run
 from sliceformer_lab.runs.files import write_text
 
 FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parents[1] / "docs" / "probes.md"
-PICTURE = RESULTS.parent / "figures" / "capability_map.png"
+PICTURE, SHORT_PICTURE = (RESULTS.parent / "figures" / f"{name}.png" for name in ("capability_map", "probes"))
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
 GROUPS = {
@@ -49,6 +49,10 @@ GROUPS = {
     "controls": ("random_mixing", "pooling", "mean", "random_permutation", "identity"),
 }
 MAIN_ROWS = tuple(name for names in GROUPS.values() for name in names)
+SHORT_ROWS = (
+    *("mha", "samsa", "linear", "csp", "csp_shift_only", "sliceformer", "mlp_mixer"),
+    *("mean", "random_permutation", "identity"),
+)
 SORT_ROWS = {
     "csp_shift_only": "no sort",
     "csp": "pairs",
@@ -98,16 +102,21 @@ def table(rows: Mapping[str, str], probes: Iterable[str]) -> str:
 
 
 def draw() -> None:
-    """Write studies/figures/capability_map.png: the rows of MAIN_ROWS."""
-    options = MapOptions(attentions=MAIN_ROWS, probes=PROBES, folder="")
+    """Write studies/figures/capability_map.png, with MAIN_ROWS in groups, and probes.png, with SHORT_ROWS."""
+    draw_map(_map(MAIN_ROWS), PICTURE, GROUPS)
+    draw_map(_map(SHORT_ROWS), SHORT_PICTURE)
+
+
+def _map(rows: tuple[str, ...]) -> Map:
+    options = MapOptions(attentions=rows, probes=PROBES, folder="")
     found = {(cell["row"], cell["probe"]): cell for cell in read()}
     floors = {cell["probe"]: Floors(cell["chance"], cell["bag_level"]) for cell in found.values() if cell["chance"]}
     results = {
         (name, probe): _result(Cell(name, probe, options), found.get((name, probe)), floors[probe])
-        for name in MAIN_ROWS
+        for name in rows
         for probe in PROBES
     }
-    draw_map(Map(options, results, floors), PICTURE, GROUPS)
+    return Map(options, results, floors)
 
 
 def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:

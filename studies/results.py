@@ -1,7 +1,6 @@
-"""The committed results of finished runs, one JSON-lines file a study, and the README's table of them.
+"""The committed results of finished runs, one JSON-lines file a study.
 
-usage: python studies/results.py                              write the README's table (`make docs`)
-       python studies/results.py collect STUDY RUN_FOLDER...  add finished runs to studies/results/STUDY.jsonl first
+usage: python studies/results.py collect STUDY RUN_FOLDER...    add finished runs to studies/results/STUDY.jsonl
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from marked_sections import with_section
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -22,13 +20,6 @@ from sliceformer_lab.runs.folder import read_summary
 
 RESULTS = Path(__file__).resolve().parent / "results"
 README = RESULTS.parents[1] / "README.md"
-ROWS = {  # of the README's table: attention -> how it is described
-    "mha": "softmax attention",
-    "sliceformer": "sorts every channel",
-    "csp": "shifts every channel, sorts pairs",
-    "random_permutation": "control: one fixed random permutation of each channel",
-    "identity": "control: mixes nothing",
-}
 SUMMARY_KEYS = (
     *("task", "attention", "seed", "split_seed", "protocol", "metrics", "chance", "parameters", "cost_per_sample"),
     *("command", "git_commit", "wall_seconds", "versions"),
@@ -63,29 +54,12 @@ def collect(study: str, folders: Iterable[str]) -> None:
     write_text(RESULTS / f"{study}.jsonl", "".join(lines))
 
 
-def table(results: Iterable[Result]) -> str:
-    """A Markdown table of ROWS: test accuracy with its interval, parameters and multiply-adds of a sample."""
-    lines = ["| attention | | test accuracy, % | parameters | multiply-adds |", "|---|---|---|---|---|"]
-    for name, description in ROWS.items():
-        runs = [result for result in results if result["attention"] == name]
-        accuracy = interval(100 * np.array([run["metrics"]["test/accuracy"] for run in runs]))
-        parameters, cost = runs[0]["parameters"], runs[0]["cost_per_sample"]["multiply_adds"] / 1e6
-        lines.append(f"| `{name}` | {description} | {accuracy} | {parameters:,} | {cost:.2f} M |")
-    return "\n".join(lines)
-
-
 def interval(values: NDArray[np.float64]) -> str:
     """Mean and Student's 95 % interval; the value alone if there is only one."""
     if len(values) == 1:
         return f"{values[0]:.4g}"
     half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return f"{values.mean():.4g} ± {half:.2g}"
-
-
-def write_readme() -> None:
-    """Replace the table between the markers in the README."""
-    page = README.read_text(encoding="utf-8")
-    write_text(README, with_section(page, "results", table(read("controls_digits"))))
 
 
 def _key(result: Result) -> tuple[str, str, str, int]:
@@ -96,8 +70,5 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["collect", study, *folders] if folders:
             collect(study, folders)
-        case []:
-            pass
         case _:
             sys.exit(__doc__)
-    write_readme()

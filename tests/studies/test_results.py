@@ -1,4 +1,4 @@
-"""The README's table and figure follow from the committed results."""
+"""Results are collected once each, and the figure over depth follows from them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ import depth
 import numpy as np
 import pytest
 import results
-from marked_sections import section
 from PIL import Image
 from support.run_folders import write_run
-
-
-def test_readme_table_is_made_from_the_committed_results() -> None:
-    shown = section(results.README.read_text(encoding="utf-8"), "results")
-    assert shown == results.table(results.read("controls_digits")), "`make docs` writes it anew"
 
 
 def test_interval_is_students() -> None:
@@ -54,8 +48,7 @@ def test_collect_refuses_a_failed_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert results.read("some") == []
 
 
-def test_figure_has_every_attention_of_the_readme_with_the_same_seeds() -> None:
-    assert set(depth.LOOKS) == set(results.ROWS)
+def test_figure_has_the_same_seeds_of_every_attention() -> None:
     runs = results.read(depth.STUDY)
     seeds = {tuple(run["seed"] for run in runs if run["attention"] == name) for name in depth.LOOKS}
     assert len(seeds) == 1 and len(seeds.pop()) >= 3

@@ -1,0 +1,22 @@
+"""The README's table of an audit follows from the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import audit_page
+import pytest
+from marked_sections import section
+
+
+@pytest.mark.parametrize("page", audit_page.PAGES, ids=lambda page: page.name)
+def test_table_is_made_from_the_committed_results(page: Path) -> None:
+    assert section(page.read_text(encoding="utf-8"), "audit") == audit_page.table(audit_page.read()), "run `make docs`"
+
+
+def test_differences_and_intervals_are_those_of_the_sentence() -> None:
+    found = audit_page.read()
+    table = audit_page.table(found)
+    for size in ("3.84 ± 1.11", "1.36 ± 2.63", "1.14 ± 2.61"):
+        assert size in found["sentence"] and f"+{size}" in table
+    assert "**+3.84 ± 1.11**" in table and "**+1.36" not in table
