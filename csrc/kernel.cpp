@@ -255,7 +255,7 @@ struct Values {
     using Raw = T;
     using Wide = T;
     using Element = Single<T>;
-    static constexpr int planes = 1;
+    static constexpr int sorted_planes = 1;
     static constexpr bool indexed = false;
     using R = Row<T, kLanes<T>>;
     static INLINE void put(char* row, int64_t, const R& key, T) { store_row(row, key); }
@@ -269,7 +269,7 @@ struct Packed {
     using Raw = T;
     using Wide = P;
     using Element = Single<P>;
-    static constexpr int planes = 2, slot_bits = sizeof(P) * 4;
+    static constexpr int sorted_planes = 2, slot_bits = sizeof(P) * 4;
     static constexpr bool indexed = true;
     using R = Row<T, kLanes<T>>;
     using W = Row<P, kLanes<T>>;
@@ -289,7 +289,7 @@ struct Paired {
     using Raw = int64_t;
     using Wide = int64_t;
     using Element = Pair;
-    static constexpr int planes = 1;
+    static constexpr int sorted_planes = 1;
     static constexpr bool indexed = true;
     using R = Row<int64_t, kLanes<int64_t>>;
     static INLINE void put(char* row, int64_t plane, const R& key, int64_t slot) {
@@ -607,7 +607,8 @@ bool sort_tile(const ShiftSort& call, const FloatBits<typename How::Raw>& floats
         }
         const bool look_up = any(special);
         if (look_up && !How::indexed) return false;
-        for (int i = 0; i < How::planes; ++i) sort_window<typename How::Element>(memory.tile + i * plane, plane, rows);
+        for (int i = 0; i < How::sorted_planes; ++i)
+            sort_window<typename How::Element>(memory.tile + i * plane, plane, rows);
         if (only_ranks) {
             for (int64_t j = 0; j < count; ++j)
                 memory.ranks[start + How::slot(memory.tile + j * kRowBytes, plane)[0]] = int32_t(j);
@@ -674,9 +675,7 @@ void forward_tile(const ShiftSort& call, const FloatBits<T>& floats, int64_t sam
     if (call.group_size == 1) return shift_tile<T>(call, sample, channel, memory, false);
     if (call.group_size == 2) return pair_tile<T>(call, floats, sample, channel, memory);
     if constexpr (sizeof(T) > 2) {
-        if (!call.saved) {
-            if (sort_tile<Values<T>>(call, floats, sample, channel, memory, false)) return;
-        }
+        if (!call.saved && sort_tile<Values<T>>(call, floats, sample, channel, memory, false)) return;
     }
     sort_tile_indexed<T>(call, floats, sample, channel, memory, false);
 }
