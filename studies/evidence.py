@@ -197,7 +197,7 @@ def short_table(results: Sequence[Result]) -> str:
     for task in tasks():
         found = next((r for r in results if r["task"] == task), None)
         if found is None:
-            lines.append(f"| `{task}` | – | {REASONS[task].partition(' (')[0].partition(':')[0]} | – | – |")
+            lines.append(f"| `{task}` | – | {REASONS[task].replace('](', '](docs/')} | – | – |")
             continue
         simple = number(found["baseline"]["score"]) if found["baseline"] else "–"
         lines.append(
