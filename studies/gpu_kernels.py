@@ -1,7 +1,7 @@
 """Registers, local and shared memory, and occupancy of every Triton kernel, compiled without a GPU.
 
 python studies/gpu_kernels.py            write the table of docs/gpu.md (`make docs`)
-python studies/gpu_kernels.py measure    compile all kernels first, for sm_80, sm_90 and sm_100: 4 to 10 minutes
+python studies/gpu_kernels.py measure    compile all kernels first, for sm_80, sm_90 and sm_100: 3 to 10 minutes
 
 A kernel is compiled with all its options (padding, shift, directions), that is, at its largest. `measure` needs
 triton, which torch's Linux packages for CUDA bring along, with its own ptxas and cuobjdump.

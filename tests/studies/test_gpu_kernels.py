@@ -11,7 +11,7 @@ from gpu_kernels import Compilation, Resources
 from marked_sections import section
 
 SPILLED = {"bfloat16": 0, "float32": 48}  # bytes of local memory of a thread, windows of up to 8,192 tokens
-SPILLED_LONGEST = {"bfloat16": 96, "float32": 424}  # a longer window has 1,024 threads, so at most 64 registers each
+SPILLED_LONGEST = {"bfloat16": 184, "float32": 424}  # a longer window has 1,024 threads, so at most 64 registers each
 
 
 def check_limits(row: Resources) -> None:
