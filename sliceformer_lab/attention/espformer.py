@@ -11,6 +11,10 @@ from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import NonNegative, Positive
 
+SMALLEST = (
+    -30.0
+)  # of scores whose best is 0: what is below changes no sum, but gives CPUs subnormals, five times slower
+
 
 class ESPFormer(QueryKeyAttention):
     """Weights sum_l w_l P(q_l)^T P(k_l), with a soft permutation P for each channel l. (B, N, dim) -> (B, N, dim).
@@ -44,7 +48,8 @@ class ESPFormer(QueryKeyAttention):
             self._sliced(v, q_l, k_l, distance, real) for q_l, k_l in zip(q.unbind(-1), k.unbind(-1), strict=True)
         ]
         mixed, costs = (torch.stack(parts, dim=2) for parts in zip(*slices, strict=True))  # (B, H, D, N, E), (B, H, D)
-        weights = (-self.temperature * costs).softmax(dim=-1).to(v.dtype)
+        scores = -self.temperature * (costs - costs.amin(dim=-1, keepdim=True).detach())
+        weights = scores.clamp_min(SMALLEST).softmax(dim=-1).to(v.dtype)
         return torch.einsum("bhd,bhdne->bhne", weights, mixed)
 
     def _sliced(
@@ -69,9 +74,14 @@ class ESPFormer(QueryKeyAttention):
 
     def _soft_sort(self, x: Tensor, real: Tensor | None) -> Tensor:
         """Row r weighs the tokens by their distance to the r-th largest. (B, H, N) -> (B, H, N, N)."""
+        x = x * self.tau**-0.5
         if real is None:
-            ranked = x.sort(dim=-1, descending=True).values
-            return (-(x[..., None, :] - ranked[..., None]).square() / self.tau).softmax(dim=-1)
+            return self._scores(x, x.sort(dim=-1, descending=True).values).softmax(dim=-1)
         ranked = x.masked_fill(~real, -torch.inf).sort(dim=-1, descending=True).values.masked_fill(~real, 0)
-        scores = -(x[..., None, :] - ranked[..., None]).square() / self.tau
-        return scores.masked_fill(~real[..., None, :], -torch.inf).softmax(dim=-1) * real[..., None]
+        scores = self._scores(x, ranked).masked_fill(~real[..., None, :], -torch.inf)
+        return scores.softmax(dim=-1) * real[..., None]
+
+    @staticmethod
+    def _scores(x: Tensor, ranked: Tensor) -> Tensor:
+        """-(x_j - ranked_r)^2, at least SMALLEST. (B, H, N) and (B, H, N) -> (B, H, N, N)."""
+        return -(x[..., None, :] - ranked[..., None]).square().clamp_max(-SMALLEST)
