@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK = 32  # tokens, or chunks, whose weights are computed for all pairs
+SMALLEST = -60.0  # log of a weight: 0 beyond, since its products would be subnormal, which CPUs are slow with
 
 
 def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int = CHUNK) -> Tensor:
@@ -20,12 +21,12 @@ def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int =
     q, k, v = (_in_groups(x, size) for x in (q, k, v))  # (B, H, K, G, D or E)
     since_start = _in_groups(log_decay.float(), size, dim=2).cumsum(dim=-1)  # (B, H, K, G), own token included
     inside = ((q @ k.mT) * _pair_decay(since_start).to(q.dtype)) @ v
-    to_end = (since_start[..., -1:] - since_start).exp().to(v.dtype)
+    to_end = _weight(since_start[..., -1:] - since_start).to(v.dtype)
     head = "h" if k.shape[1] > 1 else "x"  # x: shared by the heads, and not copied for each
     totals = torch.einsum(f"b{head}kgd,bhkge->bhkde", k, v * to_end[..., None])  # what each chunk adds to the state
     in_front = F.pad(totals.flatten(3), (0, 0, 1, 0)), F.pad(since_start[..., -1], (1, 0))
     before = torch.unflatten(_running(*in_front, chunk)[:, :, :-1], -1, totals.shape[3:])  # the state, (B, H, K, D, E)
-    y = inside + since_start.exp().to(q.dtype)[..., None] * torch.einsum(f"b{head}kgd,bhkde->bhkge", q, before)
+    y = inside + _weight(since_start).to(q.dtype)[..., None] * torch.einsum(f"b{head}kgd,bhkde->bhkge", q, before)
     return y.flatten(2, 3)[:, :, :num_tokens]
 
 
@@ -41,7 +42,7 @@ def _running(x: Tensor, log_decay: Tensor, chunk: int) -> Tensor:
     if number > size:
         ends = _running(sums[..., -1, :], since_start[..., -1], chunk)
         before = F.pad(ends[:, :, :-1], (0, 0, 1, 0))
-        sums = sums + since_start.exp().to(x.dtype)[..., None] * before[..., None, :]
+        sums = sums + _weight(since_start).to(x.dtype)[..., None] * before[..., None, :]
     return sums.flatten(2, 3)[:, :, :number]
 
 
@@ -49,7 +50,12 @@ def _pair_decay(since_start: Tensor) -> Tensor:
     """exp(since_start_i - since_start_j) for j <= i, else 0. (..., G) -> (..., G, G)."""
     difference = since_start[..., :, None] - since_start[..., None, :]
     later = torch.ones(difference.shape[-2:], dtype=torch.bool, device=difference.device).triu(1)
-    return difference.masked_fill(later, -torch.inf).exp()  # before exp, which would overflow
+    return _weight(difference.masked_fill(later, -torch.inf))  # before exp, which would overflow
+
+
+def _weight(log: Tensor) -> Tensor:
+    """exp, and 0 below exp(SMALLEST)."""
+    return log.masked_fill(log < SMALLEST, -torch.inf).exp()
 
 
 def _in_groups(x: Tensor, size: int, dim: int = -2) -> Tensor:

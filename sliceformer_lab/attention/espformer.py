@@ -11,9 +11,7 @@ from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import NonNegative, Positive
 
-SMALLEST = (
-    -30.0
-)  # of scores whose best is 0: what is below changes no sum, but gives CPUs subnormals, five times slower
+SMALLEST = -30.0  # of scores whose best is 0: less changes no sum, but makes subnormals, which CPUs are slow with
 
 
 class ESPFormer(QueryKeyAttention):

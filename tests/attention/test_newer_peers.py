@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch._ops import OpOverload
+from support.subnormals import CountSubnormals
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import sliceformer_lab
 from sliceformer_lab.attention import Attention, build_layer
@@ -59,22 +56,6 @@ def test_espformer_prefers_channels_that_move_little() -> None:
     k[..., 1] = q[..., 1].flip(1)
     v = torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(0))
     assert_close(layer.mix(v, q, k), v, atol=1e-4, rtol=1e-4)
-
-
-class CountSubnormals(TorchDispatchMode):
-    """Counts the numbers that operators return, and those between 0 and the smallest normal float32."""
-
-    numbers = subnormals = 0
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **kwargs or {})
-        if isinstance(result, Tensor) and result.dtype == torch.float32:
-            size = result.abs()
-            self.numbers += size.numel()
-            self.subnormals += int(((size > 0) & (size < torch.finfo(torch.float32).tiny)).sum())
-        return result
 
 
 def test_espformer_computes_with_almost_no_subnormal_numbers() -> None:
