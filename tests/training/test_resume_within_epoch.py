@@ -171,7 +171,7 @@ def test_kills_in_random_moments_change_nothing(tmp_path: Path) -> None:
         _, status = os.waitpid(process, 0)
         killed += os.WIFSIGNALED(status)
         if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0
+            assert os.WEXITSTATUS(status) == 0, (tmp_path / f"{folder.name}.log").read_text(encoding="utf-8")[-2000:]
             assert_equal_runs(tmp_path / "whole", folder, history=False)
             assert read_summary(folder)["status"] == "ok"
             finished += 1

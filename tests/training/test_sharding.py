@@ -96,6 +96,9 @@ def test_two_processes_with_split_weights_train_as_one_does(tmp_path: Path) -> N
     assert len(last["generators"]) == 2
     whole = train(tmp_path / "one", *options, "data.batch_size=16")  # as many examples in a step
     assert whole["global_step"] == last["global_step"] == 24
+    for checkpoint in (last, whole):
+        for group in checkpoint["optimizer_states"][0]["param_groups"]:
+            del group["fused"]  # which kernel: torch's fused one takes no split weights
     for part in ("state_dict", "optimizer_states", "lr_schedulers"):
         torch.testing.assert_close(last[part], whole[part], atol=1e-4, rtol=1e-3)
     sharded, one = (load_run(tmp_path / name).summary for name in ("two", "one"))
