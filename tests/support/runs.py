@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 SMALL = (
@@ -26,6 +28,14 @@ SMALL = (
 def small_config(*overrides: str) -> dict[str, Any]:
     """The resolved configuration of a run of a second: two epochs of digits, unless `overrides` say otherwise."""
     return compose_job([*SMALL, *overrides])
+
+
+def run_with_log(config: dict[str, Any], folder: Path, log: Path) -> None:
+    """Run in a process of its own, whose output goes to the end of `log`."""
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    run(config, folder)
 
 
 def assert_equal_runs(first: Path, second: Path, *, history: bool = True) -> None:

@@ -14,11 +14,12 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files, official_graphs, official_points
-from support.runs import assert_equal_runs, small_config
+from support.runs import assert_equal_runs, run_with_log, small_config
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import InterruptedRunError, RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.sweeps.fork_server import fork_server
 from sliceformer_lab.training.run import run
 
 EVERY_STEP = "callbacks.checkpoints.every_minutes=0"
@@ -150,42 +151,34 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
         run(small_config(), tmp_path)
 
 
-KILLS = int(os.environ.get("KILLS", "30"))  # of runs in random moments; 100 take a minute
+KILLS = int(os.environ.get("KILLS", "30"))  # of runs in random moments; 100 take two minutes
 
 
 @pytest.mark.slow
 def test_kills_in_random_moments_change_nothing(tmp_path: Path) -> None:
     config = small_config(*NOISE, EVERY_STEP, "data.batch_size=16", "reference=null", "task.mixup=0.4")
     run(config, tmp_path / "whole")
-    started = time.monotonic()
-    run(config, tmp_path / "timed")  # without what is imported at the first call
-    seconds = time.monotonic() - started
+    server = fork_server(["pandas"])  # a process that has computed nothing, whatever tests ran before in this one
+    seconds = 0.0
+    for name in ("first", "timed"):  # the first one waits for the server's imports
+        process = server.Process(target=run_with_log, args=(config, tmp_path / name, tmp_path / f"{name}.log"))
+        started = time.monotonic()
+        process.start()
+        process.join()
+        seconds = time.monotonic() - started
     generator, killed, finished = random.Random(0), 0, 0
     while killed < KILLS:
-        folder = tmp_path / f"run {finished}"
-        process = os.fork()
-        if not process:
-            _run_and_leave(config, folder)
+        folder, log = tmp_path / f"run {finished}", tmp_path / f"run {finished}.log"
+        process = server.Process(target=run_with_log, args=(config, folder, log))
+        process.start()
         time.sleep(generator.uniform(0.05, 0.85) * seconds)
-        os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
-        killed += os.WIFSIGNALED(status)
-        if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0, (tmp_path / f"{folder.name}.log").read_text(encoding="utf-8")[-2000:]
-            assert_equal_runs(tmp_path / "whole", folder, history=False)
-            assert read_summary(folder)["status"] == "ok"
-            finished += 1
+        process.kill()
+        process.join()
+        if process.exitcode == -signal.SIGKILL:
+            killed += 1
+            continue
+        assert process.exitcode == 0, log.read_text(encoding="utf-8")[-2000:]
+        assert_equal_runs(tmp_path / "whole", folder, history=False)
+        assert read_summary(folder)["status"] == "ok"
+        finished += 1
     assert finished >= KILLS // 30, "the kills came too early to let a run end"
-
-
-def _run_and_leave(config: dict[str, Any], folder: Path) -> None:
-    """Runs in a forked process, which must not return to pytest."""
-    code = 1
-    try:
-        with (folder.parent / f"{folder.name}.log").open("a") as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-            run(config, folder)
-        code = 0
-    finally:
-        os._exit(code)
