@@ -30,7 +30,9 @@ PICTURE, SHORT_PICTURE = (RESULTS.parent / "figures" / f"{name}.png" for name in
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")
 GROUPS = {
-    "softmax and what replaces it": (*("mha", "differential", "softpick", "sliced_relu", "sinkformer", "synthesizer"),),
+    "softmax and what replaces it": (
+        *("mha", "differential", "softpick", "sliced_relu", "sinkformer", "espformer", "synthesizer"),
+    ),
     "queries and keys on some tokens, or on summaries of them": (
         *("samsa", "local", "longformer", "bigbird", "sparse", "sinkhorn", "reformer", "luna", "linformer", "agent"),
     ),
@@ -67,6 +69,7 @@ SORT_ROWS = {
     "random_permutation": "control",
     "identity": "control",
 }
+TOO_SLOW = {("espformer", "back_far")}  # 25 minutes a run
 Line = Mapping[str, Any]  # a cell, as map.jsonl has it, with the name of its row
 
 
