@@ -77,7 +77,9 @@ class Task(TaskModule):
 
     def on_train_start(self) -> None:
         """Warns of a long warm-up, and stops a run that is resumed after its last step."""
-        if self.trainer.is_global_zero and self.num_steps and (fault := self.optim.warmup_fault(self.num_steps)):
+        is_dry = self.trainer.fast_dev_run  # type: ignore[attr-defined]
+        steps = self.num_steps if self.trainer.is_global_zero and not is_dry else None
+        if steps and (fault := self.optim.warmup_fault(steps)):
             log.warning(f"WARNING: {fault}")
         self._stop_after_last_step()
 

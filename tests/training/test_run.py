@@ -186,9 +186,10 @@ def test_best_epoch_needs_validation_examples(tmp_path: Path) -> None:
         run(small_config("data.val_fraction=0"), tmp_path)
 
 
-def test_dry_run_keeps_no_checkpoint(tmp_path: Path) -> None:
+def test_dry_run_keeps_no_checkpoint_and_warns_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(small_config("debug=fast"), tmp_path)
     assert read_summary(tmp_path)["status"] == "ok" and not (tmp_path / "checkpoints").exists()
+    assert "WARNING" not in caplog.text
 
 
 @pytest.mark.parametrize(("reached", "warned"), [(0.02, True), (0.11, True), (0.30, False), (None, False)])
