@@ -72,8 +72,9 @@ class Task(TaskModule):
 
     def _step_is_logged(self) -> bool:
         """Whether loggers receive the values of this step: one in `log_every_n_steps`, and the last of the run."""
-        last = self.num_steps is not None and self.trainer.global_step + 1 >= self.num_steps
-        return last or self.trainer._logger_connector.should_update_logs
+        step, every = self.trainer.global_step + 1, self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        last = self.num_steps is not None and step >= self.num_steps
+        return last or bool(every and step % every == 0)
 
     def on_train_start(self) -> None:
         """Warns of a long warm-up, and stops a run that is resumed after its last step."""
