@@ -41,7 +41,8 @@ TEXT = """\
 
 One layer of {dim} channels and {num_heads} heads, batch 1, float32, forward and backward pass. Time is processor time
 on one thread of {processor} (torch {torch}; load {load} on {cores} cores before the start; median of {rounds} rounds in
-which all take turns{later}). Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the
+which all take turns).{later}
+Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the
 {fitted} longest lengths of a row, beside the cost that the class states; fixed costs of starting operations bring it
 below the stated one.
 
@@ -54,10 +55,10 @@ tensors of a pass no longer fit into the cache of a core (2 MB), so rows with li
 `fnet` and `depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters
 late.
 
-Memory is the peak that the pass itself holds
-(torch.profiler's memory events). A row ends where the next length would take more than {most_gb:.0f} GB or
-{most_seconds} seconds, judged by its growth so far. `python studies/attentions.py measure` measures again; the numbers
-are in [studies/results/growth.json](../studies/results/growth.json).
+Memory is the peak that the pass itself holds (torch.profiler's memory events). A row ends where the next length would
+take more than {most_gb:.0f} GB or {most_seconds} seconds, judged by its growth so far.
+`python studies/attentions.py measure` measures again; the numbers are in
+[studies/results/growth.json](../studies/results/growth.json).
 
 ![Time and memory of one layer from 64 to 65,536 tokens](../studies/figures/growth.png)
 """
@@ -134,12 +135,12 @@ def section() -> str:
 
 
 def _later(later: dict[str, Any] | None) -> str:
-    """What the text says of attentions that were added to a measurement."""
+    """A sentence about the attentions that were added to a measurement."""
     if later is None:
         return ""
     processor, torch_version = later["processor"], later["versions"]["torch"]
     machine = f"{processor['name']}, torch {torch_version}, load {processor['load_before']:.1f}"
-    return f"; later, on {machine}: {', '.join(later['names'])}"
+    return f"\n{', '.join(f'`{name}`' for name in later['names'])} were measured later ({machine})."
 
 
 def draw() -> None:

@@ -7,6 +7,7 @@ usage: python studies/pretraining_page.py                        write the table
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,12 +185,13 @@ def comparison(setting: Setting) -> str:
     half = stats.t.ppf(0.95, pairs - 1) * difference.std(ddof=1) / pairs**0.5
     low, high = difference.mean() - half, difference.mean() + half
     shorter = ", ".join(f"`{name}` {values.mean():+.1f}" for name, values in gains(setting, "scratch").items())
-    return (
+    text = (
         f"Gain of `{DECLARED[0]}` minus gain of `{DECLARED[1]}`: {difference.mean():+.2f} points, 90 % interval "
         f"{low:+.2f} to {high:+.2f} (Student's t), exact sign-flip p = {sign_flip_test(difference):.3f}, "
         f"{pairs} pairs: {', '.join(f'{value:+.1f}' for value in difference)}. Against the shorter training, which has "
         f"as many steps with labels, pretraining adds {shorter} points."
     )
+    return textwrap.fill(text, width=120)
 
 
 def page() -> str:
