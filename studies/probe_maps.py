@@ -42,7 +42,7 @@ GROUPS = {
     ),
     "shifts, permutations and sorts": (
         *("csp", "csp_shift_only", "csp_gated", "csp_random_order", "csp_causal"),
-        *("shift", "token_reshape", "sliceformer"),
+        *("shift", "token_reshape", "sliceformer", "sliceformer_reference"),
     ),
     "matrices and filters over positions": (
         *("mlp_mixer", "gmlp", "matrix_dense", "matrix_toeplitz", "matrix_toeplitz_data", "fnet", "depthwise_conv"),
@@ -70,6 +70,7 @@ SORT_ROWS = {
     "identity": "control",
 }
 TOO_SLOW = {("espformer", "back_far")}  # 25 minutes a run
+OPTIONS = MapOptions(attentions=MAIN_ROWS, probes=PROBES, folder="")
 Line = Mapping[str, Any]  # a cell, as map.jsonl has it, with the name of its row
 
 
@@ -89,18 +90,22 @@ def read() -> list[Line]:
 
 
 def table(rows: Mapping[str, str], probes: Iterable[str]) -> str:
-    """Mean test accuracy, lowest and highest seed, and the median of the steps to .99; the two floors below."""
+    """Parameters, mean test accuracy, lowest and highest seed, and the median of the steps to .99; two floors below.
+
+    Scores whose learning rate is at the edge of those tried have a star.
+    """
     probes = list(probes)
     cells = {(cell["row"], cell["probe"]): cell for cell in read()}
     lines = []
     for name, description in rows.items():
         if any((name, probe) in cells for probe in probes):
             label = f"`{name}`" + (f": {description}" if description else "")
-            lines.append([label, *(_shown(cells.get((name, probe))) for probe in probes)])
+            own = [cells.get((name, probe)) for probe in probes]
+            lines.append([label, _sizes(own), *map(_shown, own)])
     for floor in ("bag_level", "chance"):
         values = [next((cell[floor] for cell in cells.values() if cell["probe"] == probe), None) for probe in probes]
-        lines.append([floor.replace("_", " "), *map(shown, values)])
-    return markdown(["", *probes], lines)
+        lines.append([floor.replace("_", " "), "", *map(shown, values)])
+    return markdown(["", "parameters, K", *probes], lines)
 
 
 def draw() -> None:
@@ -137,6 +142,13 @@ def page() -> str:
     return with_section(text, "sort", table(SORT_ROWS, SORT_PROBES))
 
 
+def _sizes(cells: Iterable[Line | None]) -> str:
+    """The fewest and the most parameters of a row, in thousands; they depend on the vocabulary and the length."""
+    runs = [run for cell in cells if cell for run in (*cell["tuning"], *cell["reporting"])]
+    fewest, most = (round(limit(run["parameters"] for run in runs) / 1000) for limit in (min, max))
+    return f"{fewest}" if fewest == most else f"{fewest} to {most}"
+
+
 def _shown(cell: Line | None) -> str:
     if cell is None:
         return "–"
@@ -146,7 +158,9 @@ def _shown(cell: Line | None) -> str:
     text = shown(fmean(scores))
     if shown(min(scores)) != shown(max(scores)):
         text += f" [{shown(min(scores))}, {shown(max(scores))}]"
-    return text + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
+    floors = Floors(cell["chance"], cell["bag_level"])
+    star = "*" if _result(Cell(cell["attention"], cell["probe"], OPTIONS), cell, floors).at_edge else ""
+    return text + star + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
 
 
 if __name__ == "__main__":

@@ -185,6 +185,7 @@ def check_goals(goals: list[dict[str, Any]], out: str) -> None:
         "suit=layers": "suit: there is no such key; did you mean suite?",
         "attention=csp": "attention: there is no such key; did you mean attentions?",
         "suite=goals sizes=[65]": "sizes=[65]: suite=goals has no comparison of these sizes",
+        "suite=goals attentions=[csp]": "attentions: suite=goals has its own; leave it out, or take suite=layers",
         "--foo": "unrecognized arguments: --foo; see --help",
     }.items(),
 )

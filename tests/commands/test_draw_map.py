@@ -24,7 +24,7 @@ def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None
     results = {}
     for name in attentions:
         for probe in PROBES:
-            runs = tuple(Run(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None) for i in range(3))
+            runs = tuple(Run(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None, None) for i in range(3))
             results[name, probe] = Result(Cell(name, probe, options), None, (), 3e-3, runs, FLOORS)
     figures: list[Figure] = []
     with pytest.MonkeyPatch.context() as patch:

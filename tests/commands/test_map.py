@@ -142,6 +142,16 @@ def test_the_report_says_what_is_at_chance_at_the_bag_level_and_above(tmp_path: 
     assert (tmp_path / "report" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_report_marks_rates_at_the_edge_of_those_tried(tmp_path: Path) -> None:
+    draw(tmp_path, WrittenRuns(rising), attentions=("csp", "identity"))
+    rows = [line.split(" | ") for line in (tmp_path / "report" / "map.md").read_text().splitlines()]
+    chosen = {row[1]: row[4] for row in rows if row[0] == "| recall"}
+    assert chosen == {"csp": "0.03, at the edge", "identity": "0.003"}
+    solved = draw(tmp_path / "solved", WrittenRuns(by_rate(r0_003=0.5, r0_01=0.995)), attentions=("csp",))
+    assert solved[0]["rate"] == 1e-2
+    assert "at the edge" not in (tmp_path / "solved" / "report" / "map.md").read_text()
+
+
 @pytest.mark.slow
 def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> None:
     words = ["data.level=easy", "data.num_test=256", "optim.steps=150", f"folder={tmp_path}", "launcher.threads=1"]
@@ -151,7 +161,10 @@ def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> No
     for probe in ("back", "recall"):
         assert cells["mha", probe]["score"] > 0.98 and cells["mha", probe]["steps"] <= 150
         assert cells["identity", probe]["score"] < 0.12 and cells["identity", probe]["steps"] is None
-    assert "mha solves back (" in (tmp_path / "report" / "map.md").read_text()
+    text = (tmp_path / "report" / "map.md").read_text()
+    assert "mha solves back (" in text
+    sizes = {name: cells[name, "back"]["reporting"][0]["parameters"] for name in ("mha", "identity")}
+    assert sizes["mha"] > sizes["identity"] > 0 and f"| back | mha | {sizes['mha']:,} |" in text
 
 
 @pytest.mark.parametrize(

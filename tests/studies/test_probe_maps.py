@@ -10,11 +10,17 @@ import probe_maps
 import pytest
 
 
+def run(rate: float, seed: int, value: float | None, parameters: int = 51_000) -> dict[str, Any]:
+    facts = {"status": "ok", "steps": None, "seconds": 1.0, "commit": None, "error": None}
+    return {"rate": rate, "seed": seed, "value": value, "parameters": parameters, **facts}
+
+
 def cell(attention: str, probe: str, values: list[float | None], steps: float | None = None) -> dict[str, Any]:
-    """A line of map.jsonl."""
-    runs = [{"seed": 100 + i, "value": value} for i, value in enumerate(values)]
-    facts = {"reason": None, "steps": steps, "chance": 0.031, "bag_level": 0.208}
-    return {"attention": attention, "probe": probe, "reporting": runs, **facts}
+    """A line of map.jsonl, whose best learning rate is between the others."""
+    runs = [run(3e-3, 100 + i, value) for i, value in enumerate(values)]
+    tuning = [run(3e-3, 0, 0.5), run(1e-2, 0, 0.4), run(1e-3, 0, 0.4)]
+    facts = {"reason": None, "rate": 3e-3, "steps": steps, "chance": 0.031, "bag_level": 0.208}
+    return {"attention": attention, "probe": probe, "tuning": tuning, "reporting": runs, **facts}
 
 
 def test_page_is_current() -> None:
@@ -39,8 +45,16 @@ def test_maps_are_added_by_label_and_the_same_cells_replaced(tmp_path: Path, mon
         probe_maps.collect(tmp_path, label)
     rows = {"csp": "pairs", "csp, group_size=4": "windows of 4", "mha": ""}
     assert probe_maps.table(rows, ["recall", "rank"]).splitlines()[2:] == [
-        "| `csp`: pairs | .500 | – |",
-        "| `csp, group_size=4`: windows of 4 | .200 [.100, .300] | .999 [.998, 1.00] (300 steps) |",
-        "| bag level | .208 | .208 |",
-        "| chance | .031 | .031 |",
+        "| `csp`: pairs | 51 | .500 | – |",
+        "| `csp, group_size=4`: windows of 4 | 51 | .200 [.100, .300] | .999 [.998, 1.00] (300 steps) |",
+        "| bag level |  | .208 | .208 |",
+        "| chance |  | .031 | .031 |",
     ]
+
+
+def test_a_table_shows_sizes_and_rates_at_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, edge = cell("csp", "recall", [0.5]), cell("csp", "rank", [0.6])
+    large["reporting"] = [run(3e-3, 100, 0.5, parameters=180_400)]
+    edge["tuning"], edge["rate"] = [run(3e-3, 0, 0.5), run(1e-2, 0, 0.6), run(3e-2, 0, 0.7)], 3e-2
+    monkeypatch.setattr(probe_maps, "read", lambda: [{"row": "csp", **large}, {"row": "csp", **edge}])
+    assert probe_maps.table({"csp": ""}, ["recall", "rank"]).splitlines()[2] == "| `csp` | 51 to 180 | .500 | .600* |"

@@ -172,7 +172,9 @@ def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
 
 
 def _goals(options: BenchmarkOptions) -> list[Comparison]:
-    """The comparisons that the goals of the device need."""
+    """The comparisons that the goals of the device need. Raises ConfigError for other attentions."""
+    if options.attentions is not None:
+        raise ConfigError("attentions: suite=goals has its own; leave it out, or take suite=layers")
     methods: dict[tuple[int, int | None, Kind], dict[str, None]] = {}
     for goal in goals_for(options.device):
         methods.setdefault((goal.tokens, goal.group_size, goal.kind), {})[goal.method] = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sliceformer_lab.commands.map.cells import Cell, Floors, best_rate, next_rate
+from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, best_rate, next_rate
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_summary
@@ -28,6 +28,7 @@ class Run:
     value: float | None  # validation score of a tuning run, test score of a reporting run
     steps: int | None  # to .99 of validation; None: not reached
     seconds: float | None  # of the processor
+    parameters: int | None
     commit: str | None
     error: str | None
 
@@ -59,6 +60,18 @@ class Result:
         found = [run.steps for run in self.reporting if run.value is not None]
         reached = [steps for steps in found if steps is not None]
         return median(reached) if reached and len(reached) == len(found) else None
+
+    @property
+    def parameters(self) -> int | None:
+        """Parameters of the model; None: no run has ended."""
+        return next((run.parameters for run in (*self.tuning, *self.reporting) if run.parameters), None)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the chosen rate solved nothing and is the smallest or largest of several tried."""
+        tried = {run.rate: run.value for run in self.tuning}
+        best = None if self.rate is None else tried.get(self.rate)
+        return best is not None and best < SOLVED and len(tried) > 1 and self.rate in (min(tried), max(tried))
 
     @property
     def share(self) -> float | None:
@@ -128,5 +141,5 @@ def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: st
         summary = {}
     metrics: Mapping[str, float] = summary.get("metrics") or {}
     value = (state.value if metric is None else metrics.get(metric)) if state.status == "ok" else None
-    steps, seconds, commit = summary.get(STEPS), summary.get(SECONDS), summary.get("git_commit")
-    return Run(rate, seed, state.status, value, steps, seconds, commit, state.error)
+    steps, seconds, parameters, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
+    return Run(rate, seed, state.status, value, steps, seconds, parameters, commit, state.error)

@@ -111,7 +111,8 @@ def protocol(options: MapOptions) -> list[str]:
         "fastest.",
         f"{spread}Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "
         "stop there, so scores above it are not comparable. The rows have the order of the command. No mean over "
-        "probes is taken: this is a profile, not a ranking.",
+        "probes is taken: this is a profile, not a ranking. All rows have one width, so their parameters differ "
+        "(below); budget=params:mha makes them equal where it can.",
     ]
 
 
@@ -139,7 +140,7 @@ def _score(result: Result) -> str:
 
 
 def run_table(found: Map) -> Rows:
-    """A head, and for each cell with runs the validation score of each learning rate and the time."""
+    """A head, and for each cell with runs its parameters, the validation score of each learning rate and the time."""
     rows = []
     for result in found.results.values():
         if not result.tuning:
@@ -147,9 +148,11 @@ def run_table(found: Map) -> Rows:
         trials = ", ".join(f"{run.rate:g}: {shown(run.value)}" for run in result.tuning)
         runs = [*result.tuning, *result.reporting]
         seconds = sum(run.seconds or 0.0 for run in runs)
-        rate = "" if result.rate is None else f"{result.rate:g}"
-        rows.append([result.cell.probe, result.cell.attention, trials, rate, str(len(runs)), f"{seconds:.0f}"])
-    return [["probe", "attention", "validation by learning rate", "chosen", "runs", "processor seconds"], *rows]
+        rate = "" if result.rate is None else f"{result.rate:g}{', at the edge' if result.at_edge else ''}"
+        size = "" if result.parameters is None else f"{result.parameters:,}"
+        rows.append([result.cell.probe, result.cell.attention, size, trials, rate, str(len(runs)), f"{seconds:.0f}"])
+    head = ["probe", "attention", "parameters", "validation by learning rate", "chosen", "runs", "processor seconds"]
+    return [head, *rows]
 
 
 def sentences(found: Map) -> list[str]:
