@@ -66,7 +66,8 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 	$(BIN)/python studies/gpu_kernels.py
-	$(BIN)/python studies/gpu_goals.py
+	$(BIN)/python studies/goals_page.py
+	$(BIN)/python studies/training_page.py
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

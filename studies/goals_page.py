@@ -1,0 +1,109 @@
+"""The goals of a CPU and of a GPU beside what was measured, in docs/speed.md.
+
+usage: python studies/goals_page.py            write the tables (`make docs`)
+       python studies/goals_page.py FOLDER     first keep the results of a finished `benchmark suite=goals`, and name
+                                               the goals that are slower than in the results kept before
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from growth import markdown
+from marked_sections import with_section
+
+from sliceformer_lab.commands.benchmark.goals import COLUMNS, CPU_GOALS, CUDA_GOALS, Column, Goal
+from sliceformer_lab.runs.files import write_json, write_text
+
+STUDIES = Path(__file__).resolve().parent
+RESULTS, PAGE = STUDIES / "results", STUDIES.parent / "docs" / "speed.md"
+KEPT = ("name", "workload", "tokens", "mode", "seconds", "bytes_per_second", "softmax_kernel", "peak_bytes", "status")
+TOLERANCE = 0.10  # by which medians of two runs on one quiet machine differ without a reason
+Results = Mapping[str, Any]
+
+
+def read(device: str) -> Results | None:
+    """The results kept for a device, cpu or cuda."""
+    file = RESULTS / f"goals_{device}.json"
+    found: Results | None = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return found
+
+
+def keep(folder: Path) -> list[str]:
+    """Write studies/results/goals_DEVICE.json from a benchmark's folder -> a line for each goal that became slower.
+
+    Raises SystemExit if the folder holds another suite.
+    """
+    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if content["options"]["suite"] != "goals":
+        raise SystemExit(f"{folder} holds no results of benchmark suite=goals")
+    device = content["options"]["device"]
+    before = read(device)
+    content["rows"] = [{key: row[key] for key in KEPT} for row in content["rows"]]
+    now = {key: content[key] for key in ("options", "machine", "goals", "rows")}
+    write_json(RESULTS / f"goals_{device}.json", now)
+    return [] if before is None else slower(before, now)
+
+
+def slower(before: Results, now: Results) -> list[str]:
+    """A line for each goal whose measurement rose by more than TOLERANCE; two processors are not compared."""
+    processors = [results["machine"]["accelerator"] or results["machine"]["processor"] for results in (before, now)]
+    if processors[0] != processors[1]:
+        return [f"not compared with the results kept before, which are of {processors[0]}"]
+    old = {(one["goal"], one["column"]): one["measured"] for one in before["goals"]}
+    lines = []
+    for one in now["goals"]:
+        then, measured = old.get((one["goal"], one["column"])), one["measured"]
+        if then and measured and measured > (1 + TOLERANCE) * then:
+            lines.append(f"slower: {one['goal']}, {one['column']}: {measured:.3g} instead of {then:.3g}")
+    return lines
+
+
+def section(device: str) -> str:
+    """The text between the markers: all goals with their limits, and what was measured."""
+    found = read(device)
+    measured = {} if found is None else {(one["goal"], one["column"]): one for one in found["goals"]}
+    goals, columns = (CUDA_GOALS, ("kernel",)) if device == "cuda" else (CPU_GOALS, COLUMNS)
+    heads = [f"{'plain torch' if column == 'plain' else column}: limit" for column in columns]
+    head = ["goal", *(cell for limit in heads for cell in (limit, "measured"))]
+    return f"{_machine(found)}\n\n{markdown(head, [_row(goal, columns, measured) for goal in goals])}"
+
+
+def _row(goal: Goal, columns: Sequence[Column], measured: Mapping[tuple[str, str], Results]) -> list[str]:
+    cells = [(f"{goal.limit(column):g}", _shown(measured.get((str(goal), column)))) for column in columns]
+    return [str(goal), *(text for pair in cells for text in pair)]
+
+
+def _machine(found: Results | None) -> str:
+    if found is None:
+        return "No GPU has run this yet; the limits are estimates for an H200. [gpu.md](gpu.md) says how to measure."
+    facts, options = found["machine"], found["options"]
+    met = sum(one["met"] for one in found["goals"])
+    kernels = {row["softmax_kernel"] for row in found["rows"]} - {""}
+    return (
+        f"Measured on {facts['accelerator'] or facts['processor']}, torch {facts['versions']['torch']}, commit "
+        f"{facts['git_commit']}, load {facts['load_before']:.1f} before the start, medians of\n{options['rounds']} "
+        f"rounds; softmax attention: {', '.join(sorted(kernels))}. **{met} of {len(found['goals'])} goals are met.**"
+    )
+
+
+def _shown(verdict: Results | None) -> str:
+    if verdict is None or verdict["measured"] is None:
+        return "–" if verdict is None else str(verdict["note"])
+    return f"{verdict['measured']:.3g}" + ("" if verdict["met"] else " **missed**")
+
+
+def page() -> str:
+    """The page with both tables between their markers."""
+    text = with_section(PAGE.read_text(encoding="utf-8"), "goals of a CPU", section("cpu"))
+    return with_section(text, "goals of a GPU", section("cuda"))
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(*keep(Path(argument)), sep="\n")  # noqa: T201
+    write_text(PAGE, page())
