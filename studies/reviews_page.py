@@ -25,6 +25,7 @@ from sliceformer_lab.runs.folder import read_summary
 FILE, PAGE = RESULTS / "reviews.json", RESULTS.parents[1] / "docs" / "reviews.md"
 CONTRASTS = {  # rows whose difference is shown, paired by seed
     "q02_length": (),
+    "q02_recall": (),
     "q07_depth": (("csp", "identity"), ("csp", "random_permutation"), ("csp", "mha")),
     "q14_steps": (),
     "q15_windows": (("2", "1"), ("4", "1"), ("8", "1"), ("whole", "1")),
@@ -58,6 +59,9 @@ def _places(question: str, summary: Mapping[str, Any]) -> list[tuple[str, str, f
     match question:
         case "q02_length":
             return [(summary["attention"], length, a) for length, a in summary["accuracy_at_length"].items()]
+        case "q02_recall":
+            row = f"{summary['attention']}, {summary['options']['encoder']['position']}"
+            return [(row, length, a) for length, a in summary["accuracy_at_length"].items()]
         case "q07_depth":
             return [(summary["attention"], f"{summary['options']['encoder']['depth']} layers", accuracy)]
         case "q14_steps":

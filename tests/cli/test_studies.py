@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.papers import find, obstacles, recipe_rows
+from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training import run
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.optim import OptimOptions
@@ -109,7 +109,9 @@ def test_every_value_of_a_preset_for_the_reviews_composes_and_its_jobs_are_count
         for value in found:
             compose_job([f"{name}={chosen}" for name, chosen in (first | {key: value}).items()])
     line = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
-    assert f" {math.prod(map(len, values.values()))} runs" in line
+    jobs = plan_sweep([f"study={study}"], multirun=True)
+    assert jobs and f" {len(jobs.jobs)} runs" in line
+    compose_job(list(jobs.jobs[-1].words))
     page = (Path(__file__).parents[2] / "docs" / "reviews.md").read_text(encoding="utf-8")
     question = int(study.removeprefix("csp_reviews/q")[:2])
     assert any(row.startswith(f"| {question} | ") and f"`study={study}`" in row for row in page.splitlines())
