@@ -44,16 +44,16 @@ on one thread of {processor} (torch {torch}; load {load} on {cores} cores before
 which all take turns).{later}
 Longer lengths are given as multiples of the first. p is the exponent of N^p fitted to the
 {fitted} longest lengths of a row, beside the cost that the class states; fixed costs of starting operations bring it
-below the stated one.
+below the stated one. Rows that end at 1,024 tokens have none, because starting costs are most of their time at 64.
 
-Where p exceeds the stated exponent, memory is the reason, not arithmetic. Performer states a cost of N and has the
-largest excess. The C library returns its large tensors to the system, so each pass fetches their pages anew: at 16,384
-tokens 311,000 page faults, and .39 of .87 s in the system. User time alone gives p = 1.12 (1,024 to 16,384 tokens,
-getrusage, load 1.5). With `GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no
-faults, the pass takes .54 s, and p is 1.18 instead of 1.33. Longformer has p = 1.01 here. Beyond 4,096 tokens the
-tensors of a pass no longer fit into the cache of a core (2 MB), so rows with little arithmetic for each number, as
-`fnet` and `depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters
-late.
+Where p exceeds the stated exponent, memory is the reason, not arithmetic. Of the operators with a cost of N,
+Performer has the largest excess; of those with N^2, `mega`, `random_mixing` and `differential` have .3 to .4. The C
+library returns its large tensors to the system, so each pass fetches their pages anew: at 16,384 tokens 311,000 page
+faults, and .39 of .87 s in the system. User time alone gives p = 1.12 (1,024 to 16,384 tokens, getrusage, load 1.5).
+With `GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=4294967296` there are no faults, the pass
+takes .54 s, and p is 1.18 instead of 1.33. Longformer has p = 1.01 here. Beyond 4,096 tokens the tensors of a pass no
+longer fit into the cache of a core (2 MB), so rows with little arithmetic for each number, as `fnet` and
+`depthwise_conv`, have 1.2. `sinkhorn` and `sparse` have blocks of a fixed size, so their N^2 part enters late.
 
 Memory is the peak that the pass itself holds (torch.profiler's memory events). A row ends where the next length would
 take more than {most_gb:.0f} GB or {most_seconds} seconds, judged by its growth so far.
@@ -202,14 +202,15 @@ def processor_name() -> str:
 
 
 def _cells(values: Sequence[float], unit: float, lengths: Sequence[int]) -> list[str]:
-    """The first value, the others as its multiples, the fitted exponent."""
+    """The first value, the others as its multiples, the fitted exponent; no exponent that includes the first."""
     missing = ["" for _ in lengths[len(values) :]]
     multiples = [
         f"{value / values[0]:.3g}" if value < 1000 * values[0] else f"{value / values[0]:,.0f}" for value in values[1:]
     ]
-    last = slice(max(0, len(values) - FITTED), len(values))
-    fitted = np.polyfit(np.log(lengths[last]), np.log(values[last]), 1)[0]
-    return [f"{values[0] / unit:.2g}", *multiples, *missing, f"{fitted:.2f}"]
+    last = slice(len(values) - FITTED, len(values))
+    is_fitted = len(values) > FITTED
+    exponent = f"{np.polyfit(np.log(lengths[last]), np.log(values[last]), 1)[0]:.2f}" if is_fitted else "–"
+    return [f"{values[0] / unit:.2g}", *multiples, *missing, exponent]
 
 
 def _label(length: int) -> str:
