@@ -63,6 +63,7 @@ rate per task, tuned for none of them. So the table shows that each attention tr
 ranking**: three seeds cannot order rows that are a point apart, a learning rate of its own may change a row, and small
 models on short sequences say little about large ones. Compare a row with the controls (*italic*) first. With 16 tokens
 `local`, `longformer`, `sparse` and `sinkhorn` read all tokens and are `mha`; `lion` without decay is `linear`.
+`mega` and `csp_causal` were not run.
 `pooling` subtracts a token from the mean of its neighbours, which loses much of a text.
 
 Parameters are those of the whole model, most of them word vectors in the second task. Speed is samples in a second of

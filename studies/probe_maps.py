@@ -2,7 +2,7 @@
 
 usage: python studies/probe_maps.py                            write tables and picture (`make docs`)
        python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
-       python studies/probe_maps.py collect MAP_FOLDER LABEL   the same for a map of one attention with other options
+       python studies/probe_maps.py collect MAP_FOLDER LABEL   the same for a map with other options; * is the attention
 """
 
 from __future__ import annotations
@@ -69,17 +69,61 @@ SORT_ROWS = {
     "random_permutation": "control",
     "identity": "control",
 }
+SIZE_ROWS = {
+    "mha": "",
+    "hydra": "",
+    "hydra, equal parameters": "41 channels in place of 64",
+    "rala": "",
+    "rala, equal parameters": "",
+    "polaformer": "",
+    "polaformer, equal parameters": "",
+    "csp_shift_only": "",
+    "csp_shift_only, equal parameters": "",
+    "identity": "control",
+}
+PAIR_ROWS = (*("mha", "linear", "csp", "csp_wide", "csp_random_order", "mean", "random_permutation", "identity"),)
+PAIR_COLUMNS = {"2 pairs": ("recall", ", 2 pairs"), "4 pairs": ("recall", ", 4 pairs"), "8 pairs": ("recall", "")}
+HYBRID_ROWS = {
+    "hybrid, [mha, mha]": "softmax attention in both layers",
+    "hybrid, [csp, mha]": "pairs below softmax attention",
+    "hybrid, [csp_shift_only, mha]": "no sort",
+    "hybrid, [sliceformer, mha]": "a complete sort",
+    "hybrid, [depthwise_conv, mha]": "control: a convolution",
+}
+HYBRID_COLUMNS = {"key and value in two tokens": ("recall", ", two tokens")}
+SPATIAL_ROWS = (
+    *("mha", "linear", "samsa", "mlp_mixer", "csp", "csp_shift_only", "sliceformer", "sliceformer_reference"),
+    *("depthwise_conv", "mean", "random_permutation", "identity"),
+)
+SPREAD = 0.05  # differences that the calibration calls meaningless
+OF_CALIBRATION = ("recall", "back", "rank", "hist", "words")  # its `select` was shorter
+CALIBRATED: Mapping[str, tuple[tuple[float, ...], ...]] = {  # scores of two seeds, before this project had the probes
+    "mha": ((1.0, 1.0), (1.0, 1.0), (0.886, 0.862), (0.998, 0.988), (0.653, 0.687)),
+    "linear": ((0.996, 0.995), (0.999, 0.980), (0.783, 0.774), (0.994, 0.990), (0.667, 0.679)),
+    "samsa": ((1.0, 1.0), (0.919, 0.854), (0.570, 0.433), (0.346, 0.252), (0.646, 0.543)),
+    "fnet": ((0.087, 0.102), (0.994, 0.999), (0.535, 0.568), (0.324, 0.276), (0.383, 0.459)),
+    "csp": ((0.107, 0.106), (1.0, 1.0), (0.669, 0.662), (0.769, 0.594), (0.460, 0.382)),
+    "csp_shift_only": ((0.111, 0.107), (1.0, 1.0), (0.702, 0.705), (0.759, 0.618), (0.753, 0.713)),
+    "csp_random_order": ((0.100, 0.085), (0.996, 0.994), (0.682, 0.635), (0.615, 0.456), (0.540, 0.424)),
+    "sliceformer": ((0.134, 0.134), (1.0, 1.0), (0.990, 0.987), (0.856, 0.779), (0.463, 0.495)),
+    "sliceformer_reference": ((0.376, 0.374), (0.188, 0.188), (0.890, 0.900), (0.893, 0.883), (0.482, 0.407)),
+    "random_permutation": ((0.093, 0.084), (0.992, 0.991), (0.572, 0.570), (0.464, 0.457), (0.378, 0.366)),
+    "depthwise_conv": ((0.035, 0.033), (0.064, 0.062), (0.323, 0.320), (0.242, 0.226), (0.483, 0.477)),
+    "mean": ((0.192, 0.188), (0.155, 0.156), (0.676, 0.680), (0.992, 0.997), (0.553, 0.495)),
+    "identity": ((0.033,), (0.060,), (0.300,), (0.220,), (0.276,)),
+}
 TOO_SLOW = {("espformer", "back_far")}  # 25 minutes a run
 OPTIONS = MapOptions(attentions=MAIN_ROWS, probes=PROBES, folder="")
+Columns = Mapping[str, tuple[str, str]]  # heading -> probe, and what follows the attention's name in the row
 Line = Mapping[str, Any]  # a cell, as map.jsonl has it, with the name of its row
 
 
 def collect(folder: Path, label: str | None) -> None:
-    """Add the cells of a map to the results, under `label` or their attention's name. The same cells are replaced."""
+    """Add the cells of a map to the results, under `label` with the attention's name for *. The same are replaced."""
     lines = (folder / "report" / "map.jsonl").read_text(encoding="utf-8").splitlines()
     cells = {(cell["row"], cell["probe"]): cell for cell in read()}
     for cell in map(json.loads, lines):
-        row = label or cell["attention"]
+        row = (label or "*").replace("*", cell["attention"])
         cells[row, cell["probe"]] = {"row": row, **cell}
     write_text(FILE, "[\n" + ",\n".join(json.dumps(cells[key]) for key in sorted(cells)) + "\n]\n")
 
@@ -89,23 +133,44 @@ def read() -> list[Line]:
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else []
 
 
-def table(rows: Mapping[str, str], probes: Iterable[str]) -> str:
+def on(probes: Iterable[str]) -> Columns:
+    """A column for each probe, of the map's own options."""
+    return {probe: (probe, "") for probe in probes}
+
+
+def table(rows: Mapping[str, str], columns: Columns) -> str:
     """Parameters, mean test accuracy, lowest and highest seed, and the median of the steps to .99; two floors below.
 
     Scores whose learning rate is at the edge of those tried have a star.
     """
-    probes = list(probes)
     cells = {(cell["row"], cell["probe"]): cell for cell in read()}
+    found = {name: [cells.get((name + suffix, probe)) for probe, suffix in columns.values()] for name in rows}
     lines = []
-    for name, description in rows.items():
-        if any((name, probe) in cells for probe in probes):
-            label = f"`{name}`" + (f": {description}" if description else "")
-            own = [cells.get((name, probe)) for probe in probes]
+    for name, own in found.items():
+        if any(own):
+            label = f"`{name}`" + (f": {rows[name]}" if rows[name] else "")
             lines.append([label, _sizes(own), *map(_shown, own)])
     for floor in ("bag_level", "chance"):
-        values = [next((cell[floor] for cell in cells.values() if cell["probe"] == probe), None) for probe in probes]
+        by_column = zip(*found.values(), strict=True)
+        values = [next((cell[floor] for cell in column if cell), None) for column in by_column]
         lines.append([floor.replace("_", " "), "", *map(shown, values)])
-    return markdown(["", "parameters, K", *probes], lines)
+    return markdown(["", "parameters, K", *columns], lines)
+
+
+def calibration() -> str:
+    """The cells that are further from the calibration than its two seeds and .05, and how many are not."""
+    scores = {(cell["row"], cell["probe"]): cell["score"] for cell in read()}
+    lines = []
+    for name, values in CALIBRATED.items():
+        for probe, seeds in zip(OF_CALIBRATION, values, strict=True):
+            beyond = max(min(seeds) - scores[name, probe], scores[name, probe] - max(seeds))
+            if beyond > SPREAD:
+                lines.append([f"`{name}`", probe, shown(scores[name, probe]), " and ".join(map(shown, seeds))])
+    count = len(CALIBRATED) * len(OF_CALIBRATION)
+    text = (
+        f"{count - len(lines)} of {count} cells are within {shown(SPREAD)} of the calibration's two seeds. The others:"
+    )
+    return f"{text}\n\n{markdown(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], lines)}"
 
 
 def draw() -> None:
@@ -137,9 +202,20 @@ def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:
 
 
 def page() -> str:
-    """The page with both tables between their markers."""
-    text = with_section(PAGE.read_text(encoding="utf-8"), "map", table(dict.fromkeys(MAIN_ROWS, ""), PROBES))
-    return with_section(text, "sort", table(SORT_ROWS, SORT_PROBES))
+    """The page with its tables between their markers."""
+    sections = {
+        "map": table(dict.fromkeys(MAIN_ROWS, ""), on(PROBES)),
+        "calibration": calibration(),
+        "equal sizes": table(SIZE_ROWS, on(("words",))),
+        "pairs": table(dict.fromkeys(PAIR_ROWS, ""), PAIR_COLUMNS),
+        "two tokens": table(HYBRID_ROWS, HYBRID_COLUMNS),
+        "spatial": table(dict.fromkeys(SPATIAL_ROWS, ""), on(("recall", "spatial_recall"))),
+        "sort": table(SORT_ROWS, on(SORT_PROBES)),
+    }
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in sections.items():
+        text = with_section(text, name, content)
+    return text
 
 
 def _sizes(cells: Iterable[Line | None]) -> str:

@@ -70,7 +70,12 @@ def test_measurements_cover_every_row_from_64_to_65536_tokens() -> None:
 
 
 def test_exponent_is_that_of_a_power() -> None:
-    assert growth._cells([1.0, 4.0, 16.0], 1.0, [1024, 2048, 4096, 8192]) == ["1", "4", "16", "", "2.00"]
+    cells = growth._cells([1.0, 4.0, 16.0, 64.0], 1.0, [1024, 2048, 4096, 8192, 16384])
+    assert cells == ["1", "4", "16", "64", "", "2.00"]
+
+
+def test_a_fit_that_would_include_the_shortest_length_is_left_out() -> None:
+    assert growth._cells([1.0, 4.0, 16.0], 1.0, [64, 256, 1024, 4096]) == ["1", "4", "16", "", "–"]
 
 
 def test_exponent_is_fitted_to_the_longest_lengths_where_fixed_costs_matter_least() -> None:
