@@ -19,9 +19,13 @@ FILE = RESULTS / "audit_agnews_csp.json"
 PAGES = (README, README.parent / "docs" / "audit.md")
 ROWS = {
     "csp": "shifts every channel, sorts pairs",
-    "random_permutation": "control: one fixed random permutation of each channel",
-    "identity": "control: mixes nothing",
     "mha": "softmax attention",
+    "depthwise_conv": "rival: a convolution over three tokens",
+    "random_permutation": "control: one fixed random permutation of each channel",
+    "random_mixing": "control: one fixed random matrix",
+    "mean": "control: the mean of all tokens",
+    "pooling": "control: the mean of three tokens less the token itself",
+    "identity": "control: mixes nothing",
 }
 Found = Mapping[str, Any]
 

@@ -69,18 +69,8 @@ SORT_ROWS = {
     "random_permutation": "control",
     "identity": "control",
 }
-SIZE_ROWS = {
-    "mha": "",
-    "hydra": "",
-    "hydra, equal parameters": "41 channels in place of 64",
-    "rala": "",
-    "rala, equal parameters": "",
-    "polaformer": "",
-    "polaformer, equal parameters": "",
-    "csp_shift_only": "",
-    "csp_shift_only, equal parameters": "",
-    "identity": "control",
-}
+SIZES = ("csp", "csp_shift_only", "gmlp", "hydra", "rala", "polaformer")
+SIZE_ROWS = ("mha", *(row for name in SIZES for row in (name, f"{name}, equal parameters")), "mlp_mixer", "identity")
 PAIR_ROWS = (*("mha", "linear", "csp", "csp_wide", "csp_random_order", "mean", "random_permutation", "identity"),)
 PAIR_COLUMNS = {"2 pairs": ("recall", ", 2 pairs"), "4 pairs": ("recall", ", 4 pairs"), "8 pairs": ("recall", "")}
 HYBRID_ROWS = {
@@ -206,7 +196,7 @@ def page() -> str:
     sections = {
         "map": table(dict.fromkeys(MAIN_ROWS, ""), on(PROBES)),
         "calibration": calibration(),
-        "equal sizes": table(SIZE_ROWS, on(("words",))),
+        "equal sizes": table(dict.fromkeys(SIZE_ROWS, ""), on(("back_far", "words"))),
         "pairs": table(dict.fromkeys(PAIR_ROWS, ""), PAIR_COLUMNS),
         "two tokens": table(HYBRID_ROWS, HYBRID_COLUMNS),
         "spatial": table(dict.fromkeys(SPATIAL_ROWS, ""), on(("recall", "spatial_recall"))),
