@@ -71,7 +71,7 @@ SORT_ROWS = {
 }
 SIZES = ("csp", "csp_shift_only", "gmlp", "hydra", "rala", "polaformer")
 SIZE_ROWS = ("mha", *(row for name in SIZES for row in (name, f"{name}, equal parameters")), "mlp_mixer", "identity")
-PAIR_ROWS = (*("mha", "linear", "csp", "csp_wide", "csp_random_order", "mean", "random_permutation", "identity"),)
+PAIR_ROWS = ("mha", "linear", "csp", "csp_wide", "csp_random_order", "mean", "random_permutation", "identity")
 PAIR_COLUMNS = {"2 pairs": ("recall", ", 2 pairs"), "4 pairs": ("recall", ", 4 pairs"), "8 pairs": ("recall", "")}
 HYBRID_ROWS = {
     "hybrid, [mha, mha]": "softmax attention in both layers",
@@ -87,7 +87,7 @@ SPATIAL_ROWS = (
 )
 SPREAD = 0.05  # differences that the calibration calls meaningless
 OF_CALIBRATION = ("recall", "back", "rank", "hist", "words")  # its `select` was shorter
-CALIBRATED: Mapping[str, tuple[tuple[float, ...], ...]] = {  # scores of two seeds, before this project had the probes
+CALIBRATED: Mapping[str, tuple[tuple[float, ...], ...]] = {  # the specification's table 1.5: scores of two seeds
     "mha": ((1.0, 1.0), (1.0, 1.0), (0.886, 0.862), (0.998, 0.988), (0.653, 0.687)),
     "linear": ((0.996, 0.995), (0.999, 0.980), (0.783, 0.774), (0.994, 0.990), (0.667, 0.679)),
     "samsa": ((1.0, 1.0), (0.919, 0.854), (0.570, 0.433), (0.346, 0.252), (0.646, 0.543)),
@@ -211,7 +211,10 @@ def page() -> str:
 def _sizes(cells: Iterable[Line | None]) -> str:
     """The fewest and the most parameters of a row, in thousands; they depend on the vocabulary and the length."""
     runs = [run for cell in cells if cell for run in (*cell["tuning"], *cell["reporting"])]
-    fewest, most = (round(limit(run["parameters"] for run in runs) / 1000) for limit in (min, max))
+    sizes = [round(run["parameters"] / 1000) for run in runs if run["parameters"] is not None]  # None: refused
+    if not sizes:
+        return "–"
+    fewest, most = min(sizes), max(sizes)
     return f"{fewest}" if fewest == most else f"{fewest} to {most}"
 
 

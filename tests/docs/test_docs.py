@@ -98,17 +98,31 @@ def readme_example(word: str) -> dict[str, Any]:
     return names
 
 
-def links() -> Iterator[tuple[Path, str]]:
-    """Every relative link of the pages."""
+def links() -> Iterator[tuple[Path, Path, str]]:
+    """Every relative link of the pages: the page, the file it leads to, and the heading there, if any."""
     for page in (*PAGES, ROOT / "studies" / "README.md"):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                yield page, target.partition("#")[0]
+                file, _, heading = target.partition("#")
+                yield page, page.parent / file if file else page, heading
 
 
 def test_every_relative_link_has_a_target() -> None:
-    missing = [f"{page.name}: {target}" for page, target in links() if not (page.parent / target).exists()]
+    missing = [f"{page.name}: {target}" for page, target, _ in links() if not target.exists()]
     assert missing == []
+
+
+def test_every_link_to_a_heading_finds_it() -> None:
+    wrong = [
+        f"{page.name}: {target.name}#{name}" for page, target, name in links() if name and name not in anchors(target)
+    ]
+    assert wrong == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
 def test_tour_names_files_that_exist() -> None:
