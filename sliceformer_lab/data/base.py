@@ -5,8 +5,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -36,6 +36,7 @@ from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 
+MAX_LISTED = 20  # classes in a message
 BATCHES_PER_EPOCH = 30  # that batch_size=null aims at
 
 
@@ -94,6 +95,21 @@ class DataModule(LightningDataModule, ABC):
         name = f"{self.spec.name} (unofficial copy {sha256[:8]})" if official is False else self.spec.name
         return {"name": name, "official": official, "sha256": sha256, "note": note}
 
+    def digests(self) -> dict[str, str]:
+        """The identity of the data: a digest of each split, `Split.digest`. Prepares the data. Raises DataError."""
+        return self._digests
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        self.prepare_data()
+        self.setup()
+        names = self.class_names() or self.target_names()
+        return {stage: split.digest(names) for stage, split in self.splits.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The part of the data that a checkpoint keeps: their digests."""
+        return {"digests": self.digests()}
+
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes in the order of their numbers; empty where there are none. Raises DataError."""
         return tuple(map(str, range(self.spec.num_classes)))
@@ -148,6 +164,10 @@ class DataModule(LightningDataModule, ABC):
     def save_encoder(self, folder: Path) -> None:
         """Write what `encode` needs besides the options into a run folder."""
 
+    def remarks(self) -> list[str]:
+        """What a reader of the results must know about the data, in sentences. Prepares the data."""
+        return []
+
     def choices(self) -> list[Choice]:
         """The options that are null and follow from the data, with their reasons. Prepares the data.
 
@@ -159,6 +179,11 @@ class DataModule(LightningDataModule, ABC):
         self.setup()
         size, chosen = len(self.splits["train"]), self.train_batch_size
         return [Choice("data.batch_size", chosen, f"{size:,} training examples, {size // chosen} batches an epoch")]
+
+    @property
+    def step_factor(self) -> int:
+        """How many times `optim.target_steps` these data need."""
+        return 1
 
     @property
     def train_batch_size(self) -> int:
@@ -176,6 +201,7 @@ class DataModule(LightningDataModule, ABC):
         if not self.splits:
             splits = self.make_splits()
             self.splits = {stage: self._limited(stage, split) for stage, split in splits.items()}
+            _ = self._trained_classes
 
     def _limited(self, stage: Stage, split: Split) -> Split:
         """The first training examples, which are shuffled; random evaluation examples, as files may go by class."""
@@ -194,7 +220,26 @@ class DataModule(LightningDataModule, ABC):
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The batch on the device. On a GPU the copy does not wait; Lightning's own does, for batches of our kind."""
         del dataloader_idx
+        if (trained := self._trained_classes) is not None:
+            known = trained[batch.target.clamp(min=0)]
+            batch = replace(batch, target=known.where(batch.target >= 0, batch.target))
         return batch.to(device, non_blocking=device.type == "cuda")
+
+    @cached_property
+    def _trained_classes(self) -> torch.Tensor | None:
+        """The number of each class in the trained model that is scored; None if it is the same for all.
+
+        Raises DataError for classes that the model does not have.
+        """
+        names, trained = self.class_names(), self.plan.classes
+        if not trained or names == trained[: len(names)]:
+            return None
+        if unknown := [name for name in names if name not in trained]:
+            raise DataError(
+                f"{self.spec.name} has the classes {', '.join(unknown)}, on which the model was not trained; it knows "
+                f"{', '.join(trained[:MAX_LISTED])}{' and more' if len(trained) > MAX_LISTED else ''}"
+            )
+        return torch.tensor([trained.index(name) for name in names])
 
     def train_dataloader(self) -> SeededLoader:
         return self._loader("train", self.train_batch_size)
@@ -296,3 +341,32 @@ class OwnData(DataModule):
     def own_name(self) -> str:
         """The name of the data in `spec`, in the summary and in reports."""
         return self.name or name_of(self.origin)
+
+    def remarks(self) -> list[str]:
+        """Counts the rows of a table that are in the training split and in another one."""
+        if self.content_kind not in ("text", "smiles"):
+            return super().remarks()
+        self.prepare_data()
+        self.setup()
+        return [*super().remarks(), *_repeated(self.splits, "texts" if self.content_kind == "text" else "SMILES")]
+
+
+def _repeated(splits: Mapping[Stage, Split], kind: str) -> list[str]:
+    """A sentence that counts the contents of the other splits that are training contents too."""
+    training = set(_hashes(splits["train"]))
+    counts = {stage: (len(split), sum(map(training.__contains__, _hashes(split)))) for stage, split in splits.items()}
+    parts = {stage: pair for stage, pair in counts.items() if stage != "train"}
+    if not any(again for _, again in parts.values()):
+        return []
+    size, again = (sum(column) for column in zip(*parts.values(), strict=True))
+    listed = ", ".join(f"{again:,} of {size:,} {stage}" for stage, (size, again) in sorted(parts.items(), reverse=True))
+    return [
+        f"{again:,} of {size:,} validation and test {kind} are also training {kind} ({listed}), so a model can know "
+        "their answers by heart; keep each in one split"
+    ]
+
+
+def _hashes(split: Split) -> Iterator[int]:
+    for row in range(len(split)):
+        content = split.stored(row)
+        yield hash(content.tobytes() if isinstance(content, np.ndarray) else content)

@@ -8,14 +8,17 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.data.download import lock_folder
-from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.files import digest_of, write_json
 
-CACHE_VERSION = 1  # of the layout of the files; folders of another version are made again
+CACHE_VERSION = 2  # of the layout of the files; folders of another version are made again
 MANIFEST = "manifest.json"
+DIGESTS = ".file_digests.json"  # beside the cache folders
+LARGE, SETTLED = 64 * 2**20, 2.0  # bytes, seconds
 IDENTITY = "identity_"  # begins the names of files that say where examples come from
 
 log = logging.getLogger(__name__)
@@ -26,12 +29,13 @@ def cached(
 ) -> Path:
     """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.
 
-    `key` holds everything that decides the content, as plain values. `build` works in `<folder>.unfinished`. A build
-    that `continues` finds there the files of one that failed or was stopped; without it, they are deleted. A folder of
-    another version, or with a file missing or of another size, is made again. Raises DataError if `parent` is not
-    writable.
+    `key` holds everything that decides the content, as plain values; a Path stands for the bytes of its file. `build`
+    works in `<folder>.unfinished`. A build that `continues` finds there the files of one that failed or was stopped;
+    without it, they are deleted. A folder of another version, or with a file missing or of another size, is made again.
+    Raises DataError if `parent` is not writable.
     """
-    key = json.loads(json.dumps({"cache_version": CACHE_VERSION, **key}))  # as it reads back from the manifest
+    text = json.dumps({"cache_version": CACHE_VERSION, **key}, default=lambda file: file_digest(file, parent))
+    key = json.loads(text)  # as it reads back from the manifest
     folder = parent / f"{name}-{_key_digest(key)}"
     if is_complete(folder, key):
         return folder
@@ -54,9 +58,38 @@ def content_digest(folder: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def stamps(paths: Iterable[Path]) -> dict[str, list[int]]:
-    """Size and modification time of each file by its name: part of the key of a cache made from large files."""
-    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
+def by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Files by their names, as part of the key of a cache, which knows them by their content."""
+    return {path.name: path for path in paths}
+
+
+def stamp_of(file: Path) -> list[int]:
+    """Inode, size, and times of modification and change in ns. Any write sets the last, which no program can choose."""
+    status = file.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def file_digest(file: Path, parent: Path) -> str:
+    """sha256 of the bytes of a file. `parent` remembers those of large files, which take seconds.
+
+    A remembered digest holds while path and stamp are the same; that of a file which was written within the last
+    SETTLED seconds is not remembered.
+    """
+    stamp = stamp_of(file)
+    if stamp[1] < LARGE:
+        return digest_of(file)
+    place = str(file.resolve())
+    known: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        known = json.loads((parent / DIGESTS).read_text(encoding="utf-8"))
+        if known[place]["stamp"] == stamp:
+            return str(known[place]["sha256"])
+    known[place] = {"stamp": stamp, "sha256": digest_of(file)}
+    if time.time() - stamp[-1] / 1e9 > SETTLED:
+        with suppress(OSError):
+            parent.mkdir(parents=True, exist_ok=True)
+            write_json(parent / DIGESTS, known)
+    return str(known[place]["sha256"])
 
 
 def is_complete(folder: Path, key: Mapping[str, Any]) -> bool:
@@ -85,7 +118,7 @@ def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], c
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
     files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        file.name: {"bytes": file.stat().st_size, "sha256": digest_of(file)}
         for file in sorted(unfinished.iterdir())
         if file.is_file()
     }
@@ -97,8 +130,3 @@ def _make(folder: Path, key: Mapping[str, Any], build: Callable[[Path], None], c
 
 def _key_digest(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,6 +1,6 @@
 """New inputs for a trained model: from a table, a file with one input a line, or files of pictures or clouds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from sliceformer_lab.data.spec import Content, ContentKind
 from sliceformer_lab.data.table_files import READERS, ending_of, rows_and_errors
 from sliceformer_lab.errors import DataError
 
+Given = Content | Path
 LINES = {"text": (".txt",), "smiles": (".smi", ".smiles", ".txt")}  # endings of files with one input a line
 
 
@@ -51,13 +52,24 @@ def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[N
         raise DataError(f"input={path} is empty")
 
 
-def given_inputs(contents: Sequence[Content | Path], kind: ContentKind) -> Iterator[NewInput]:
-    """The inputs in a sequence: texts or SMILES, arrays, or paths of pictures or clouds."""
+def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterator[NewInput]:
+    """One input or many: texts or SMILES, arrays, or paths of pictures or clouds. Raises TypeError for others."""
+    dims = {"picture": (2, 3), "cloud": (2,)}.get(kind, ())  # of an array that is one input
+    if isinstance(contents, str | Path) or (isinstance(contents, np.ndarray) and contents.ndim in dims):
+        contents = [contents]
+    if not isinstance(contents, Iterable) or isinstance(contents, bytes | Mapping) or hasattr(contents, "columns"):
+        raise TypeError(f"predict takes a {kind} or a list of them, not {type(contents).__name__}")
     for number, content in enumerate(contents):
-        if isinstance(content, np.ndarray) or (isinstance(content, str) and kind in ("text", "smiles")):
+        if kind in ("text", "smiles"):
+            if not isinstance(content, str):
+                raise TypeError(f"input {number} is {type(content).__name__}, expected a {kind} as str")
             yield NewInput(f"input {number}", content)
-        else:
+        elif isinstance(content, np.ndarray):
+            yield NewInput(f"input {number}", content)
+        elif isinstance(content, str | Path):
             yield _read(Path(content), str(content), kind)
+        else:
+            raise TypeError(f"input {number} is {type(content).__name__}, expected an array or the path of a {kind}")
 
 
 def read_picture(path: Path) -> np.ndarray:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
+import json
 import multiprocessing
 import random
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any, NamedTuple, Self
@@ -21,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.spec import Content
-from sliceformer_lab.errors import ConfigError, DataError, DataWorkerError, LabError
+from sliceformer_lab.errors import ConfigError, DataError, DataWorkerError
 from sliceformer_lab.runs.processes import STOP_SIGNALS, end_with_parent, ignore_stop_signals
 
 
@@ -49,6 +51,26 @@ class Split(Dataset[Batch], ABC):
         """The example without augmentation, in the form in which the split keeps it; None if that says nothing."""
         del row
         return None
+
+    def contents(self) -> Iterator[bytes]:
+        """The content of each example without its target and augmentation, for `digest`."""
+        for row in range(len(self)):
+            found = self.stored(row)
+            array = self[row].inputs.numpy() if found is None else found
+            yield array.encode() if isinstance(array, str) else f"{array.dtype}{array.shape}".encode() + array.tobytes()
+
+    def digest(self, names: Sequence[str]) -> str:
+        """sha256 of the examples in their order, with targets. Classes count by their names, not by their numbers."""
+        found = hashlib.sha256()
+        for content in self.contents():
+            found.update(len(content).to_bytes(8, "little") + content)
+        for first in range(0, len(self), 256):  # targets may be masks
+            targets = self.targets_at(list(range(first, min(first + 256, len(self)))))
+            if names and targets.ndim == 1 and not targets.is_floating_point():
+                found.update(json.dumps([names[target] for target in targets.tolist()]).encode())
+            else:
+                found.update(json.dumps([*names, *targets.shape]).encode() + targets.numpy().tobytes())
+        return found.hexdigest()
 
     @abstractmethod
     def batch(self, rows: list[int]) -> Batch:
@@ -187,8 +209,6 @@ class SeededLoader(DataLoader[Batch]):
         except DataError as error:  # the message from a worker includes its traceback
             raise DataError(str(error).rpartition("DataError: ")[2].strip()) from None
         except (RuntimeError, OSError, EOFError) as error:
-            if isinstance(error.__cause__, LabError):  # a signal, for which torch blames a worker that it killed too
-                raise error.__cause__ from None
             if not _is_lost_worker(error):
                 raise
             raise DataWorkerError(

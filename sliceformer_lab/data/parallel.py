@@ -6,6 +6,7 @@ Written by hand because joblib's workers outlive a main process that is killed, 
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import signal
 import time
 from collections import deque
@@ -13,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from typing import TypeVar
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
 
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.processes import end_with_parent, ignore_stop_signals, num_cores
@@ -48,6 +50,55 @@ def in_order(function: Callable[[Work], Result], work: Iterable[Work], processes
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+class LimitedProcess(Generic[Work, Result]):
+    """Calls a function in a process of its own, which is killed if a call takes too long.
+
+    Nothing else ends compiled code that keeps Python's lock. Arguments and results can be pickled; results are not
+    None. A process starts at the first call and after each one that was killed.
+    """
+
+    def __init__(self, function: Callable[[Work], Result], seconds: float) -> None:
+        self._function, self._seconds = function, seconds
+        self._process: multiprocessing.Process | None = None
+        self._pipe: Connection | None = None
+
+    def __call__(self, work: Work) -> Result | None:
+        """`function(work)`; None if it takes longer than the limit. Raises DataError if the process is killed."""
+        if self._pipe is None:
+            self._pipe, theirs = multiprocessing.Pipe()
+            self._process = multiprocessing.Process(target=_answer, args=(self._function, theirs), daemon=True)
+            self._process.start()
+            theirs.close()
+            self._pipe.recv()  # it is ready
+        done = False
+        try:
+            self._pipe.send(work)
+            if not self._pipe.poll(self._seconds):
+                return None
+            result: Result = self._pipe.recv()
+            done = True
+            return result
+        except (EOFError, ConnectionError) as error:
+            raise DataError("a process that prepares data was killed; look for the limit of memory") from error
+        finally:
+            if not done and self._process is not None:
+                self._process.kill()
+                self._process.join()
+                self._pipe.close()
+                self._pipe = None
+
+
+def _answer(function: Callable[[Work], Result], pipe: Connection) -> None:
+    _start()
+    pipe.send(None)
+    while True:
+        try:
+            work = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(function(work))
 
 
 def _start() -> None:

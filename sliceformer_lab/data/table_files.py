@@ -11,14 +11,17 @@ import io
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError, machine_error
+
+if TYPE_CHECKING:
+    from sliceformer_lab.data.splits import Stage  # which imports torch
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
 RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
@@ -37,8 +40,7 @@ def check_table(path: Path, content: str) -> None:
     """Raises DataError unless `table_rows` can read the file; `content` describes the table for the message."""
     if not path.is_file():
         raise DataError(f"{path} is missing; set data.file to a table of {content}")
-    if ending_of(path) not in READERS:
-        raise DataError(f"{path} ends in none of {', '.join(READERS)}; convert the table to one of these formats")
+    _check_ending(path)
 
 
 def table_rows(path: Path, *, header: bool = True, quotes: bool = True) -> Rows:
@@ -55,6 +57,7 @@ def table_rows(path: Path, *, header: bool = True, quotes: bool = True) -> Rows:
 
 def rows_and_errors(path: Path, *, header: bool = True, quotes: bool = True) -> RowsAndErrors:
     """As `table_rows`, but with an error in place of a row that cannot be read. Raises DataError where none can."""
+    _check_ending(path)
     ending = ending_of(path)
     if ending in DELIMITERS:
         return _read_separated(path, DELIMITERS[ending], header, quotes)
@@ -76,6 +79,8 @@ def number_of(place: str, column: str, value: Any) -> float:
     if value is None or (isinstance(value, str) and not value.strip()):
         return math.nan
     try:
+        if "_" in str(value):  # which Python reads as 1_000
+            raise ValueError(value)
         number = float(value)
     except (TypeError, ValueError):
         raise DataError(f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing") from None
@@ -120,6 +125,11 @@ def decode_text(content: bytes, path: Path) -> str:
         ) from error
 
 
+def _check_ending(path: Path) -> None:
+    if ending_of(path) not in READERS:
+        raise DataError(f"{path} ends in none of {', '.join(READERS)}; convert the table to one of these formats")
+
+
 def ending_of(path: Path) -> str:
     """The ending that names the format of a table: .csv for table.csv and for table.csv.gz."""
     return Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
@@ -151,6 +161,7 @@ def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: boo
             if not names:
                 names = fields if header else [str(number) for number in range(1, len(fields) + 1)]
                 if header:
+                    _check_names(place, names)
                     continue
             if len(fields) == len(names):
                 yield place, dict(zip(names, fields, strict=True))
@@ -166,6 +177,20 @@ def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: boo
         raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
 
 
+def _check_names(place: str, names: Sequence[str]) -> None:
+    """Raises DataError if two columns have one name, which may only be empty."""
+    for name, count in Counter(names).items():
+        if name.strip() and count > 1:
+            times = "twice" if count == 2 else f"{count} times"
+            raise DataError(f"{place} names the column {name!r} {times}; rename or delete one")
+
+
+def _distinct(place: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of a JSON line. Raises DataError if two fields have one name."""
+    _check_names(place, [name for name, _ in pairs])
+    return dict(pairs)
+
+
 def _read_json_lines(path: Path) -> RowsAndErrors:
     for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
         if line.strip():
@@ -174,7 +199,10 @@ def _read_json_lines(path: Path) -> RowsAndErrors:
                 yield place, DataError(f"{place} has more than {LONGEST_FIELD:,} characters; shorten it")
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=partial(_distinct, place))
+            except DataError as error:
+                yield place, error
+                continue
             except (ValueError, RecursionError) as error:
                 yield place, DataError(f"{place} is not JSON ({error})")
                 continue
@@ -191,6 +219,7 @@ def _read_parquet(path: Path) -> RowsAndErrors:
         raise DataError(f"{path}: reading Parquet needs pyarrow (pip install pyarrow), or save it as JSONL") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as Parquet ({error})") from error
+    _check_names(str(path), list(map(str, table.columns)))
     for number, row in enumerate(table.to_dict("records"), start=1):
         yield f"{path}, row {number}", {str(column): value for column, value in row.items()}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.data import cache
-from sliceformer_lab.data.cache import cached, content_digest, is_complete, manifest
+from sliceformer_lab.data.cache import by_name, cached, content_digest, is_complete, manifest
 from sliceformer_lab.errors import DataError
 
 KEY = {"length": 3, "files": {"a.txt": [1, 2]}, "names": ("x", "y")}
@@ -160,3 +160,31 @@ def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
         (folder / "words.txt").write_text("wards")
 
     assert content_digest(cached(tmp_path / "there", "set", KEY, another)) != content_digest(here)
+
+
+def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
+    files = {name: tmp_path / name / "a.txt" for name in ("one", "copy", "two")}
+    folders = {}
+    for name, file in files.items():
+        file.parent.mkdir()
+        file.write_text("neg pos" if name == "two" else "pos neg")
+        os.utime(file, ns=(10**18, 10**18))
+        folders[name] = cached(tmp_path / "parent", "set", {"files": by_name([file])}, builder([]))
+    assert folders["one"] == folders["copy"] != folders["two"]
+
+
+def test_the_digest_of_a_large_file_is_remembered_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(cache, "LARGE", 0)
+    monkeypatch.setattr(cache, "SETTLED", -1.0)
+    monkeypatch.setattr(cache, "digest_of", lambda file: (read.append(file), file.read_text())[1])
+    file = tmp_path / "large.txt"
+    file.write_text("pos neg")
+    os.utime(file, ns=(10**18, 10**18))
+    assert [cache.file_digest(file, tmp_path) for _ in range(2)] == ["pos neg"] * 2 and len(read) == 1
+    time.sleep(0.05)  # longer than the clock of the disk takes to tick
+    file.write_text("neg pos")
+    os.utime(file, ns=(10**18, 10**18))
+    assert cache.file_digest(file, tmp_path) == "neg pos"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import pickle
 from pathlib import Path
@@ -13,18 +14,19 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
+from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.graphs import base
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
+from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.graph import Graphormer
-from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 
@@ -312,3 +314,44 @@ def test_numbers_are_standardised_unless_the_task_says_no(standardise: str, mean
     task._trainer = SimpleNamespace(datamodule=SimpleNamespace(target_statistics=lambda: statistics))
     task.setup("fit")
     assert (task.target_mean.item(), task.target_std.item()) == (mean, std)
+
+
+@pytest.mark.parametrize("number", ["1_000", "1e1_0"])
+def test_a_number_with_an_underscore_is_no_number(number: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"line 3: target is '{number}', not a number"):
+        table(tmp_path, ["C,1", f"CC,{number}", "CCC,2"]).prepare_data()
+
+
+def test_a_molecule_of_more_atoms_than_a_file_can_number_is_left_out(tmp_path: Path) -> None:
+    data = table(tmp_path, ["C,1", f"{'C' * 32_770},2", "CC,3"])
+    data.setup()
+    assert len(data.splits["train"]) == 2 and "more nodes" in data.fingerprint()["note"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
+    processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "LONGEST", 3.0)
+    monkeypatch.setattr(base, "molecule", held_by_c_code)
+    data = table(tmp_path, [f"{'C' * i},{i}" for i in range(1, 8)], processes=processes)
+    data.setup()
+    assert len(data.splits["train"]) == 6
+    assert "takes RDKit more than 3 s: 1" in data.fingerprint()["note"]
+    with pytest.raises(DataError, match=r"'CCC' takes RDKit more than"):
+        data.encode_one("CCC")
+    assert len(data.encode_one("CCCC")) == 4
+
+
+def held_by_c_code(smiles: str, most_atoms: int) -> Any:
+    """Never returns for CCC, and never gives another thread or a signal handler of Python its turn."""
+    if smiles == "CCC":
+        ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the lock of Python
+    return molecule(smiles, most_atoms)
+
+
+def test_molecules_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
+    rows = ["C,1,train", "CC,2,train", "CCC,3,val", "CC,2,val", "C,7,test", "N,1,test"]
+    data = table(tmp_path, rows, header="smiles,target,split", split_column="split")
+    (remark,) = data.remarks()
+    assert remark.startswith("2 of 4 validation and test SMILES are also training SMILES (1 of 2 val, 1 of 2 test)")

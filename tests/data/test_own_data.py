@@ -51,7 +51,7 @@ def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) 
 
 def test_the_folder_of_runs_contains_the_name_of_own_data_only(tmp_path: Path) -> None:
     def folder(task: str, *overrides: str) -> str:
-        return task_folder(compose_root([f"task={task}", *overrides]) | {"names": {"task": task}})
+        return task_folder(task, compose_root([f"task={task}", *overrides])["data"])
 
     assert folder("digits") == "digits"
     assert folder("imdb", "data.root=/texts") == "imdb"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 from support import official_graphs, task_modules
+from support.plans import build_task
 from test_molecules import Foreign
 from torch import Tensor
 from torch.testing import assert_close
@@ -25,7 +26,6 @@ from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.metrics import MeanOverTargets, average_precision
 from sliceformer_lab.tasks.targets import Numbers
-from sliceformer_lab.training.build import build_task
 
 SPLIT = Path("lrgb", "peptides-functional", "splits_random_stratified_peptide.pickle")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
+from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -20,7 +21,6 @@ from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.training.build import build_data, build_task
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_grey_is_tensorflow_s_whose_scale_is_half_a_level_longer() -> None:
     assert lower.tolist() == [0, 1]
 
 
-def test_grey_of_old_runs_is_the_weighted_sum_rounded_down() -> None:
+def test_grey_can_be_the_weighted_sum_rounded_down() -> None:
     pixels = random_colours()
     assert grey(pixels, "floor").tolist() == pixel_by_pixel(pixels, int)
     extremes = torch.tensor([[0, 255], [0, 255], [0, 255]], dtype=torch.uint8).view(1, 3, 1, 2)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_points, task_modules
+from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -25,7 +26,6 @@ from sliceformer_lab.data.points.point_folder import PointFolder
 from sliceformer_lab.data.points.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.points import PartIoU, PointSegmentation
-from sliceformer_lab.training.build import build_data, build_task
 
 NUM_PARTS = 50
 

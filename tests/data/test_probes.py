@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.plans import build_data
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.data.loader import Place
@@ -18,7 +19,6 @@ from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.probes.probe_data import ProbeData
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.training.build import build_data
 
 LEVELS = [(name, level) for name in PROBES for level in ("easy", "standard", "hard")]
 

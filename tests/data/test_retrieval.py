@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
+from support.plans import build_data, build_task, run
 from support.runs import small_config
 from torch import nn
 from torch.testing import assert_close
@@ -17,8 +18,6 @@ from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval, PairSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.retrieval import Retrieval
-from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
+from support.plans import build_task, run
 from support.runs import assert_equal_runs, small_config
 from support.task_modules import ready
 from torch.testing import assert_close
@@ -31,8 +32,6 @@ from sliceformer_lab.data.sequences.imdb import LRAText
 from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.sequence import SequenceClassification
-from sliceformer_lab.training.build import build_task
-from sliceformer_lab.training.run import run
 
 LENGTHS = (5, 1, 7, 3, 7, 2)
 MAX_LEN = 24

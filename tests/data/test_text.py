@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 import torch
 from support import official_files
+from support.plans import run
 from support.runs import small_config
 from support.task_modules import ready
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.schema import ConfigError, construct
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
@@ -25,7 +27,8 @@ from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import SPECIALS, ByteTokenizer, PieceTokenizer, load_pieces, pieces_for
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.training.run import run
+from sliceformer_lab.training.build import build_data
+from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.saved_run import load_run
 
 PARTS = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
@@ -232,7 +235,7 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     folder = tmp_path / "run"
     run(small_config(*options), folder)
     known = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["IMDB"]
-    assert known == {"tokenizer": load_run(folder).data.tokenizer_digest()} and len(known["tokenizer"]) == 64
+    assert known["tokenizer"] == load_run(folder).data.tokenizer_digest() and len(known["tokenizer"]) == 64
     assert read_summary(folder)["protocol"]["sha256"] == load_run(folder).data.fingerprint()["sha256"]
     evaluation = small_config(*options) | {"mode": "eval"}
     run(evaluation, folder)
@@ -245,7 +248,7 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
 
 def test_bytes_have_one_tokenizer(root: Path) -> None:
     data = cast(LRAText, ready("lra_text", root))
-    assert data.state_dict() == {"tokenizer": "bytes"}
+    assert data.state_dict()["tokenizer"] == "bytes"
     data.load_state_dict({"tokenizer": "bytes"})
 
 
@@ -319,6 +322,20 @@ HEADER = "text,label\n"
 ROWS = "".join(f"text {i},{i % 2}\n" for i in range(40))
 GOOD = HEADER + ROWS
 NUMBERED = {"header": False, "text_column": 1, "label_column": 2}
+
+
+def test_short_texts_train_four_times_as_long(tmp_path: Path) -> None:
+    def chosen(name: str, text: str) -> dict[str, Any]:
+        rows = "".join(f"{text}{i},{'ab'[i % 2]}\n" for i in range(400))
+        path = table(tmp_path, "text,label\n" + rows, name)
+        options = ["task=text_csv", f"data.file={path}", f"data.root={tmp_path}", "data.batch_size=32"]
+        plan = check_config(small_config(*options, "optim.epochs=null", "optim.most_epochs=1000"))
+        found = with_choices(plan, build_data(plan))[1]
+        return {choice.option: choice.value for choice in found}
+
+    short = chosen("names.csv", "maria ")
+    long = chosen("reviews.csv", "a film about maria and her sisters ")
+    assert short["optim.epochs"] == 4 * long["optim.epochs"]
 
 
 def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> None:
@@ -432,3 +449,53 @@ def test_one_command_trains_on_a_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert summary["status"] == "ok" and summary["name"] == f"text_csv-texts/csp/{folder.name}"
     assert (summary["protocol"]["data"], summary["protocol"]["official"]) == ("texts", None)
     assert set(load_run(folder).predictions["test_targets"]) <= {0, 1, 2}
+
+
+def test_a_column_that_is_named_twice_is_an_error_that_names_it(tmp_path: Path) -> None:
+    twice = table(tmp_path, "text,label,text\na film,pos,b\nno film,neg,c\n")
+    assert f"{twice}, line 1 names the column 'text' twice" in complaint(twice)
+    lines = table(tmp_path, '{"text": "a", "label": "x", "text": "b"}\n', "texts.jsonl")
+    assert f"{lines}, line 1 names the column 'text' twice" in complaint(lines)
+
+
+def test_columns_without_a_name_may_repeat(tmp_path: Path) -> None:
+    rows = "".join(f"film {i},{'pos' if i % 2 else 'neg'},,\n" for i in range(40))
+    assert text_csv(table(tmp_path, "text,label,,\n" + rows)).class_names() == ("neg", "pos")
+
+
+def test_classes_that_differ_only_in_case_or_spaces_are_named_in_a_remark(tmp_path: Path) -> None:
+    rows = "".join(f'{label} film {i},"{label}"\n' for i in range(30) for label in (" neg", "Neg", "neg", "pos"))
+    (remark,) = text_csv(table(tmp_path, "text,label\n" + rows)).remarks()
+    assert "' neg', 'Neg', 'neg' are different classes, which differ only in spaces or capital letters" in remark
+
+
+def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
+    parts = [(f"film {i}", "train") for i in range(20)] + [(f"film {i}", "test") for i in range(17, 23)]
+    parts += [("film 3", "val"), ("another film", "val")]
+    rows = "".join(f"{text},{'neg' if i % 2 else 'pos'},{stage}\n" for i, (text, stage) in enumerate(parts))
+    (remark,) = text_csv(table(tmp_path, "text,label,split\n" + rows), split_column="split").remarks()
+    assert remark.startswith("4 of 8 validation and test texts are also training texts (1 of 2 val, 3 of 6 test)")
+    clean = text_csv(table(tmp_path / "clean", "text,label,split\n" + rows.replace("film", "show", 20)))
+    assert clean.remarks() == []
+
+
+def test_a_run_says_which_texts_are_in_two_splits_and_records_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"film {i % 30},{'neg' if i % 2 else 'pos'}\n" for i in range(60))
+    path, options = table(tmp_path, "text,label\n" + rows), ["encoder=tiny", "trainer.fast_dev_run=true", "logger=csv"]
+    words = ["task=text_csv", f"data.file={path}", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}"]
+    assert main([*words, *options]) == 0
+    summary = read_summary(tmp_path / "run")
+    assert summary["mean_length"] < 9  # while data.max_len is 512
+    assert summary["cost_of_longest"]["multiply_adds"] > 50 * summary["cost_per_sample"]["multiply_adds"]
+    (remark,) = summary["data_remarks"]
+    assert "are also training texts" in remark and remark in capfd.readouterr().out
+
+
+def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
+    measured = table(tmp_path, "text,label\n" + "".join(f"film {i},{i / 8}\n" for i in range(40)))
+    found = complaint(measured)
+    assert "label has 40 different numbers in 40 rows" in found and "regression" in found and "molecule_csv" in found
+    stars = table(tmp_path / "stars", "text,label\n" + "".join(f"film {i},{i % 10 / 2}\n" for i in range(100)))
+    assert len(text_csv(stars).class_names()) == 10

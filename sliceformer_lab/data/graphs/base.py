@@ -2,11 +2,12 @@
 
 import json
 import logging
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +19,17 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes, Share
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached
-from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, Molecule, molecule, values_of
+from sliceformer_lab.data.graphs.smiles import (
+    ATOM_FEATURES,
+    BOND_FEATURES,
+    Molecule,
+    TooManyAtomsError,
+    molecule,
+    values_of,
+)
 from sliceformer_lab.data.graphs.store import NO_GRAPHS, Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.parallel import LimitedProcess, Pace, in_order
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
 from sliceformer_lab.data.strings import Strings
@@ -30,6 +38,7 @@ from sliceformer_lab.runs.files import write_json
 
 log = logging.getLogger(__name__)
 
+LONGEST = 10.0  # seconds that RDKit may work on one molecule
 CHUNK = 500  # molecules that a process converts at a time
 FACTS = "graphs.json"  # in the cache folder: counts of graphs that were left out, and bytes per graph
 PLACES, SMILES = f"{IDENTITY}places", f"{IDENTITY}smiles"
@@ -72,7 +81,7 @@ class GraphData(CachedData):
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
-        """Everything that decides the graphs, files as stamps. Raises DataError if a file is missing."""
+        """Everything that decides the graphs, files as paths. Raises DataError if a file is missing."""
 
     @abstractmethod
     def make(self) -> Iterator[Result]:
@@ -182,7 +191,7 @@ class SmilesData(GraphData):
 
     def encode_one(self, content: Content) -> Graph:
         """The graph of a SMILES."""
-        found = _make_graph(content, self.annotate, self.max_nodes) if isinstance(content, str) else "is not SMILES"
+        found = _graph_in_time(content, self.annotate, self.max_nodes) if isinstance(content, str) else "is not SMILES"
         if isinstance(found, str):
             raise DataError(f"{content!r} {found}")
         return found
@@ -213,16 +222,32 @@ class SmilesData(GraphData):
 
 
 def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph], largest: int) -> list[Graph | str]:
-    return [_make_graph(text, annotate, largest) for text in smiles]
+    return [_graph_in_time(text, annotate, largest) for text in smiles]
+
+
+def _graph_in_time(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
+    found = _limited(annotate, largest, LONGEST, os.getpid())(smiles)
+    return f"takes RDKit more than {LONGEST:g} s" if found is None else found
+
+
+@lru_cache(maxsize=1)
+def _limited(
+    annotate: Callable[[Molecule], Graph], largest: int, seconds: float, process: int
+) -> LimitedProcess[str, Graph | str]:
+    del process  # a forked process needs one of its own
+    return LimitedProcess(partial(_make_graph, annotate=annotate, largest=largest), seconds)
 
 
 def _make_graph(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
-    parsed = molecule(smiles)
+    try:
+        parsed = molecule(smiles, largest)
+    except TooManyAtomsError:
+        return TOO_LARGE
     if parsed is None:
         return "does not parse as SMILES"
     if not len(parsed):
         return "has no atoms"
-    return TOO_LARGE if len(parsed) > largest else annotate(parsed)
+    return annotate(parsed)
 
 
 def _list_counts(reasons: Mapping[str, int]) -> str:

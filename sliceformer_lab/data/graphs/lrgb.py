@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder, md5_of
 from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
@@ -97,7 +97,7 @@ class Peptides(SmilesData):
             return table, fetch(self.parts, folder, download=self.download, check=self.verify)
 
     def source(self) -> dict[str, Any]:
-        return {"files": stamps(list(self._files)), "positions": [self.laplacian, self.random_walk]}
+        return {"files": by_name(list(self._files)), "positions": [self.laplacian, self.random_walk]}
 
     def samples(self) -> Iterator[Sample]:
         table, split = self._files

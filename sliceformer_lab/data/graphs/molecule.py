@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Fraction, Natural
 from sliceformer_lab.data.base import OwnData
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.graphs.base import Sample, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import LARGEST, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule
@@ -124,7 +124,7 @@ class MoleculeTable(MoleculeData, OwnData):
     def source(self) -> dict[str, Any]:
         check_table(self.table, "SMILES and targets")
         columns = {"smiles": self.smiles_column, "targets": list(self.targets), "split": self.split_column}
-        return {"files": stamps([self.table]), "columns": columns}
+        return {"files": by_name([self.table]), "columns": columns}
 
     def samples(self) -> Iterator[Sample]:
         return starmap(self._sample, table_rows(self.table))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count, Workers
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.graphs.base import Sample
 from sliceformer_lab.data.graphs.molecule import MoleculeData, compare_counts
@@ -57,7 +57,7 @@ class PCQM4M(MoleculeData):
         return files
 
     def source(self) -> dict[str, Any]:
-        return {"files": stamps(list(self._files))}
+        return {"files": by_name(list(self._files))}
 
     def samples(self) -> Iterator[Sample]:
         table, split = self._files

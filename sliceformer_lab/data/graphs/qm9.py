@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sliceformer_lab.config.option_types import Fraction
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder
 from sliceformer_lab.data.graphs.base import Sample
 from sliceformer_lab.data.graphs.molecule import MaxNodes, MoleculeData, compare_counts
@@ -48,7 +48,7 @@ class QM9Gap(MoleculeData):
         return ("gap",)
 
     def source(self) -> dict[str, Any]:
-        return {"files": stamps([self._table])}
+        return {"files": by_name([self._table])}
 
     @cached_property
     def _table(self) -> Path:

@@ -27,6 +27,12 @@ BOND_FEATURES: dict[str, tuple[Any, ...]] = {
     "conjugated": (False, True),
 }
 
+MOST_ATOMS = 2**15  # the ends of bonds are int16
+
+
+class TooManyAtomsError(Exception):
+    """A molecule has more atoms than are wanted."""
+
 
 @dataclass(frozen=True)
 class Molecule:
@@ -45,15 +51,17 @@ def values_of(features: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
     return tuple(len(values) + 1 for values in features.values())
 
 
-def molecule(smiles: str) -> Molecule | None:
+def molecule(smiles: str, most_atoms: int = MOST_ATOMS) -> Molecule | None:
     """The graph of a SMILES string with only the hydrogens that it writes as atoms; None if it does not parse.
 
-    Raises DataError if RDKit is not installed.
+    Raises TooManyAtomsError above `most_atoms`, and DataError if RDKit is not installed.
     """
     chem = _rdkit()
     parsed = chem.MolFromSmiles(smiles)
     if parsed is None:
         return None
+    if parsed.GetNumAtoms() > min(most_atoms, MOST_ATOMS):
+        raise TooManyAtomsError
     atoms = [_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
     ends, bonds = [], []
     for bond in parsed.GetBonds():

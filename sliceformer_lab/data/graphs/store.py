@@ -1,6 +1,6 @@
 """Graphs of different sizes: kept in memory-mapped files, padded batch by batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -114,6 +114,14 @@ class GraphSplit(StoredSplit):
     def stored(self, row: int) -> str | None:
         """The SMILES of a molecule."""
         return None if self.store.smiles is None else self.store.smiles[self.rows[row]]
+
+    def contents(self) -> Iterator[bytes]:
+        if self.store.smiles is not None:
+            yield from super().contents()
+            return
+        for graph in map(self.store.__getitem__, self.rows.tolist()):
+            parts = (graph.nodes, graph.edges, graph.edge_features)
+            yield b"".join(f"{part.shape}".encode() + part.tobytes() for part in parts)
 
     def lengths(self) -> np.ndarray:
         sizes: np.ndarray = self.store.sizes[self.rows]

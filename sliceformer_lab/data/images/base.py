@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -42,6 +42,9 @@ class Images(Protocol):
     def update(self, digest: Any) -> None:
         """Add the content to a hash."""
 
+    def identity(self, position: int) -> bytes:
+        """The bytes that identify an image's content."""
+
 
 @dataclass(frozen=True)
 class ArrayImages:
@@ -62,6 +65,9 @@ class ArrayImages:
         pixels = self.pixels[position].permute(1, 2, 0).numpy()  # (H, W, c)
         scaled = np.round(pixels * (255 / self.white)).astype(np.uint8)
         return scaled[..., 0] if scaled.shape[2] == 1 else scaled
+
+    def identity(self, position: int) -> bytes:
+        return self.pixels[position].numpy().tobytes()
 
     def update(self, digest: Any) -> None:
         digest.update(self.pixels.contiguous().numpy())
@@ -90,6 +96,9 @@ class ImageSplit(Split):
 
     def stored(self, row: int) -> np.ndarray:
         return self.images.picture(int(self.positions[row]))
+
+    def contents(self) -> Iterator[bytes]:
+        return map(self.images.identity, self.positions.tolist())
 
     def subset(self, rows: np.ndarray) -> Self:
         return replace(self, positions=self.positions[torch.from_numpy(rows)])

@@ -25,6 +25,7 @@ from sliceformer_lab.data.loader import SeededLoader
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import digest_of
 
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
@@ -45,6 +46,7 @@ class FileImages:
     targets: Tensor  # (n,) int64
     shorter_side: int | None = None  # pixels to which larger images are reduced
     memory: ImageMemory = field(default_factory=ImageMemory)
+    by_bytes: bool = False  # the identity of an image is its file's bytes; reading them takes hours on the large sets
 
     def read(self, positions: Tensor) -> Iterator[Image.Image]:
         """The images in RGB. Raises DataError naming a file that cannot be decoded."""
@@ -72,10 +74,17 @@ class FileImages:
         """The whole decoded image (H, W, 3). Raises DataError."""
         return np.asarray(next(self.read(torch.tensor([position]))))
 
+    def identity(self, position: int) -> bytes:
+        """The digest of the file's bytes, or its path and size without `by_bytes`."""
+        file = self.files[position]
+        return (
+            digest_of(self.root / file) if self.by_bytes else f"{file} {(self.root / file).stat().st_size}"
+        ).encode()
+
     def update(self, digest: Any) -> None:
-        """Add paths, sizes and labels to a hash: reading every image would take hours on the large sets."""
-        for file, target in zip(self.files, self.targets.tolist(), strict=True):
-            digest.update(f"{file} {(self.root / file).stat().st_size} {target}\n".encode())
+        """Add the images and labels to a hash."""
+        for position, target in enumerate(self.targets.tolist()):
+            digest.update(self.identity(position) + f" {target}\n".encode())
 
 
 def reduce(image: Image.Image, shorter_side: int | None) -> None:
@@ -279,7 +288,9 @@ class ImageFolder(ImageData, OwnData):
         for stage in others:
             if train and (self.path / stage).is_dir():
                 parts[stage] = list_images(self.path, stage, classes)
-        return {stage: replace(images, shorter_side=self._shorter_side) for stage, images in parts.items()}
+        return {
+            stage: replace(images, shorter_side=self._shorter_side, by_bytes=True) for stage, images in parts.items()
+        }
 
     @property
     def _shorter_side(self) -> int | None:
@@ -314,7 +325,7 @@ class ImageFolder(ImageData, OwnData):
         return used
 
     def is_official(self) -> tuple[None, str]:
-        return None, "your own images; sha256 is of names, sizes and labels"
+        return None, "your own images; sha256 is of files and labels"
 
     def _train_folder(self) -> str:
         return "train" if (self.path / "train").is_dir() else ""

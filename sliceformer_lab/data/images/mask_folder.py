@@ -198,16 +198,14 @@ class MaskFolder(CachedData, OwnData):
 
     def prepare(self) -> Path:
         files = [path for pairs in self._pairs.values() for pair in pairs for path in pair]
-        facts = {str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
         key = {
             "title": self.title,
             "identity": 1,
-            "root": str(self.path.resolve()),
             "sizes": self._sizes,
             "values": self.values,
             "ignore": self.ignore,
             "names": self._names,
-            "files": facts,
+            "files": {str(path.relative_to(self.path)): path for path in files},
         }
         return cached(Path(self.cache).expanduser(), self.title, key, self._build)
 
@@ -237,7 +235,9 @@ class MaskFolder(CachedData, OwnData):
         np.save(folder / PARTS, np.array([STAGES.index(stage) for stage, _ in pairs]))
         places = (pair.image.relative_to(self.path).as_posix() for _, pair in pairs)
         Strings.write(folder, f"{IDENTITY}places", places)
-        (folder / FACTS).write_text(json.dumps({"classes": int(present.max()) + 1}), encoding="utf-8")
+        (folder / FACTS).write_text(
+            json.dumps({"classes": int(present.max()) + 1, "names": self._names}), encoding="utf-8"
+        )
 
     @property
     def _facts(self) -> Mapping[str, Any]:

@@ -116,7 +116,7 @@ class PointData(CachedData):
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
-        """Everything that decides the clouds, files as stamps. Raises DataError if a file is missing."""
+        """Everything that decides the clouds, files as paths. Raises DataError if a file is missing."""
 
     @abstractmethod
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.points.base import Clouds, PointData
 from sliceformer_lab.data.spec import DataSpec
@@ -57,7 +57,7 @@ class ModelNet40(PointData):
 
     def source(self) -> dict[str, Any]:
         lists = sorted(self._shapes.glob("*.txt"))
-        return {"form": self.form, "files": stamps([*lists, *sorted(self._shapes.glob("*.h5"))])}
+        return {"form": self.form, "files": by_name([*lists, *sorted(self._shapes.glob("*.h5"))])}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         stages: tuple[Stage, ...] = ("train", "test")

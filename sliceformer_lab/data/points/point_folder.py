@@ -80,12 +80,9 @@ class PointFolder(PointData, OwnData):
         return found
 
     def source(self) -> dict[str, Any]:
-        stamps = {
-            str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns]
-            for files in self._files.values()
-            for path, _ in files
+        return {
+            "files": {str(path.relative_to(self.path)): path for files in self._files.values() for path, _ in files}
         }
-        return {"root": str(self.path.resolve()), "files": stamps}
 
     def parts(self) -> dict[Stage, tuple[Clouds, np.ndarray]]:
         return {

@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import IDENTITY, cached, stamps
+from sliceformer_lab.data.cache import IDENTITY, by_name, cached
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -105,7 +105,7 @@ class ShapeNetPart(CachedData):
         lists = [self._shapes / name for name in (*_LISTS.values(), "synsetoffset2category.txt")]
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
-        key = {"title": self.title, "identity": 1, "num_points": self.num_points, "files": stamps(lists)}
+        key = {"title": self.title, "identity": 1, "num_points": self.num_points, "files": by_name(lists)}
         return cached(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:

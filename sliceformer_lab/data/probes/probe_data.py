@@ -1,7 +1,7 @@
 """A probe as a data set: an endless stream of training sequences, and fixed draws for validation and test."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -55,6 +55,10 @@ class ProbeStream(Split):
     def batch(self, rows: list[int]) -> Batch:
         inputs, targets = self.probe.draw(np.random.default_rng((*self.seeds, rows[0])), len(rows))
         return Batch(torch.from_numpy(inputs), torch.from_numpy(targets), torch.tensor(rows))
+
+    def digest(self, names: Sequence[str]) -> str:
+        """Of the first sequences, which all others follow from."""
+        return Split.digest(replace(self, length=min(self.length, 16)), names)
 
     def __getitems__(self, rows: list[int]) -> Batch:
         return self.batch(rows)  # reads no global generator, so that none must be seeded and restored

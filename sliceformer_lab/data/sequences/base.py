@@ -1,7 +1,7 @@
 """Sequences of different lengths: kept in memory-mapped files, padded batch by batch."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +32,7 @@ class SequenceStore:
     offsets: np.ndarray  # (n + 1,) int64, start of each sequence in `tokens`, and their total length
     targets: np.ndarray  # (n, ...)
     places: Places = UNKNOWN
+    digests: np.ndarray | None = None  # (n, 32) uint8 of what tokens were made from; None: the tokens are the content
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -48,7 +49,9 @@ class SequenceStore:
     @classmethod
     def open(cls, folder: Path, stage: str) -> Self:
         """The sequences that `write` stored as `stage`."""
-        return cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
+        found = cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
+        digests = folder / f"{stage}_digests.npy"
+        return replace(found, digests=np.load(digests)) if digests.is_file() else found
 
     @staticmethod
     def is_in(folder: Path, stage: str) -> bool:
@@ -110,6 +113,10 @@ class SequenceSplit(StoredSplit):
     def stored(self, row: int) -> np.ndarray:
         """All tokens (n, ...), also those beyond max_len."""
         return self.store[self.rows[row]]
+
+    def contents(self) -> Iterator[bytes]:
+        digests = self.store.digests
+        return super().contents() if digests is None else (digests[row].tobytes() for row in self.rows)
 
     def num_truncated(self) -> int:
         """Number of sequences that are longer than max_len."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,9 @@ class TextWindows(StoredSplit):
 
     def place(self, row: int) -> str:
         return f"character {self.first + self.rows[row] * self.size + 1:,}"
+
+    def contents(self) -> Iterator[bytes]:
+        yield self.ids.tobytes()
 
     def batch(self, rows: list[int]) -> Batch:
         starts = torch.from_numpy(self.rows[rows] * self.size)
@@ -145,7 +148,7 @@ class CharacterText(OwnData):
 
     def state_dict(self) -> dict[str, Any]:
         """The part of the data that a checkpoint keeps."""
-        return {"vocabulary": "".join(map(chr, self.vocabulary))}
+        return super().state_dict() | {"vocabulary": "".join(map(chr, self.vocabulary))}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises DataError if a checkpoint was trained on other characters."""

@@ -10,7 +10,7 @@ import torch
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import cached, stamps
+from sliceformer_lab.data.cache import by_name, cached
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -49,6 +49,10 @@ class PairSplit(SequenceSplit):
         """Length of the longer document of each pair (n,)."""
         lengths: np.ndarray = np.minimum(self.documents.lengths[self.pairs].max(axis=1), self.max_len)
         return lengths
+
+    def contents(self) -> Iterator[bytes]:
+        for pair in self.pairs.tolist():
+            yield b"".join(f"{len(part)} ".encode() + part.tobytes() for part in map(self.documents.__getitem__, pair))
 
     def num_truncated(self) -> int:
         """Number of pairs with a document that is longer than max_len."""
@@ -116,7 +120,7 @@ class LRARetrieval(SequenceData):
                     "lra_release/tsv_data of github.com/google-research/long-range-arena, and set data.root to their "
                     "folder"
                 )
-        return cached(self.path, "pairs", {"files": stamps(list(self.files.values()))}, self._read)
+        return cached(self.path, "pairs", {"files": by_name(list(self.files.values()))}, self._read)
 
     def _read(self, folder: Path) -> None:
         tokens: list[np.ndarray] = []

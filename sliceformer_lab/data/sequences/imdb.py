@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.cache import stamp_of
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest
@@ -139,9 +140,8 @@ class LRAText(Reviews):
 
 
 def list_digest(files: Iterable[Path]) -> str:
-    """sha256 of the names, sizes and modification times of files, which identifies them without reading any."""
+    """sha256 of the names and stamps of files, which identifies them without reading any."""
     found = hashlib.sha256()
     for file in files:
-        status = file.stat()
-        found.update(f"{file.parent.name}/{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+        found.update(f"{file.parent.name}/{file.name} {stamp_of(file)}\n".encode())
     return found.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural, Processes
-from sliceformer_lab.data.cache import cached, stamps
+from sliceformer_lab.data.cache import by_name, cached
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, source_of, value_of
@@ -101,7 +101,7 @@ class ListOps(SequenceData):
                 f"{missing[0]} is missing; put the three files basic_*.tsv of the Long Range Arena's listops-1000 "
                 "there, or set data.source=generated"
             )
-        return cached(self.path, "official", {"files": stamps(list(self.official_files.values()))}, self._read)
+        return cached(self.path, "official", {"files": by_name(list(self.official_files.values()))}, self._read)
 
     @property
     def _counts(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import cached, stamps
+from sliceformer_lab.data.cache import by_name, cached
 from sliceformer_lab.data.images.base import ArrayImages, picture_places
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
@@ -92,7 +92,7 @@ class LRAImage(SequenceData):
 
     def prepare(self) -> Path:
         photographs = self.photographs
-        made_of = {"files": stamps(photographs.checksums()), "grey": self.grey}
+        made_of = {"files": by_name(photographs.checksums()), "grey": self.grey}
         return cached(self.path, "grey", made_of, self._make_grey)
 
     def _make_grey(self, folder: Path) -> None:

@@ -104,6 +104,18 @@ class TextData(SequenceData):
     def class_names(self) -> tuple[str, ...]:
         return tuple(self.facts()["classes"])
 
+    def remarks(self) -> list[str]:
+        """Names the classes that differ only in spaces or capital letters."""
+        spellings: dict[str, list[str]] = {}
+        for name in self.class_names():
+            spellings.setdefault(" ".join(name.split()).casefold(), []).append(repr(name))
+        return super().remarks() + [
+            f"{', '.join(names)} are different classes, which differ only in spaces or capital letters; if they are "
+            "one, write them alike"
+            for names in spellings.values()
+            if len(names) > 1
+        ]
+
     def facts(self) -> dict[str, Any]:
         """`classes`, the names of the classes in the order of their numbers, and `sha256` of texts and labels."""
         facts: dict[str, Any] = json.loads((self.folder() / TEXTS_FILE).read_text(encoding="utf-8"))
@@ -116,7 +128,7 @@ class TextData(SequenceData):
 
     def state_dict(self) -> dict[str, Any]:
         """The part of the data that a checkpoint keeps."""
-        return {"tokenizer": self.tokenizer_digest()}
+        return super().state_dict() | {"tokenizer": self.tokenizer_digest()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Raises DataError if a checkpoint was trained with another tokenizer."""
@@ -145,6 +157,8 @@ class TextData(SequenceData):
         for stage, part in parts.items():
             tokens = self.tokenizer.encode([text.content for text in part], folder)
             SequenceStore.write(folder, stage, tokens, [classes.index(text.label) for text in part])
+            digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
+            np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {"classes": classes, "sha256": digest(every)}
         (folder / TEXTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sliceformer_lab.config.option_types import Count, Fraction, Share
 from sliceformer_lab.data.base import OwnData
-from sliceformer_lab.data.cache import stamps
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
     ByteTokenizer,
@@ -23,6 +23,10 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
+SHORT = 24  # characters of a text on average, below which a step is quick and has little to learn from
+MORE_STEPS = 4  # times optim.target_steps, that short texts train
+MOST_NUMBERS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
+FEWEST_ROWS = 5  # per class, if there are more labels and all are whole numbers
 Column = str | Count  # its name, or its number from 1 in a table without a header
 
 
@@ -60,17 +64,21 @@ class TextCSV(TextData, OwnData):
     def tokenizer(self) -> Tokenizer:
         if self.tokens == "bytes":
             return ByteTokenizer()
-        return PieceTokenizer(self.vocab_size or pieces_for(self._num_characters))
+        return PieceTokenizer(self.vocab_size or pieces_for(sum(self._training_lengths)))
 
     @cached_property
-    def _num_characters(self) -> int:
-        """Of the training texts."""
-        return sum(len(text.content) for text in self.with_test(self.read())["train"])
+    def _training_lengths(self) -> list[int]:
+        """The characters of each training text."""
+        return [len(text.content) for text in self.with_test(self.read())["train"]]
+
+    @property
+    def step_factor(self) -> int:
+        return MORE_STEPS if sum(self._training_lengths) < SHORT * len(self._training_lengths) else 1
 
     def choices(self) -> list[Choice]:
         if self.vocab_size is not None or self.tokens == "bytes":
             return super().choices()
-        pieces, texts = self.tokenizer.vocab_size, f"{self._num_characters:,} characters in the training texts"
+        pieces, texts = self.tokenizer.vocab_size, f"{sum(self._training_lengths):,} characters in the training texts"
         return [*super().choices(), Choice("data.vocab_size", pieces, texts)]
 
     @property
@@ -101,7 +109,7 @@ class TextCSV(TextData, OwnData):
             check_table(path, "texts and labels")
         columns = {"text": self.text_column, "label": self.label_column, "split": self.split_column}
         columns |= {"header": self.header, "quotes": self.quotes}
-        return {"files": {stage: stamps([path]) for stage, path in self.files.items()}, "columns": columns}
+        return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {}
@@ -111,7 +119,22 @@ class TextCSV(TextData, OwnData):
                 parts.setdefault(part, []).append(Text(self._text(place, row), self._label(place, row), place))
             if stage not in parts:
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
+        self._check_classes([text.label for text in parts["train"]])
         return parts
+
+    def _check_classes(self, labels: Sequence[str]) -> None:
+        """Raises DataError for labels that are measured numbers rather than classes."""
+        try:
+            numbers = set(map(float, set(labels)))
+        except ValueError:  # words
+            return
+        fractions = any(number % 1 for number in numbers)
+        if len(numbers) > MOST_NUMBERS and (fractions or len(numbers) * FEWEST_ROWS > len(labels)):
+            raise DataError(
+                f"{self.file}: {self.label_column} has {len(numbers):,} different numbers in {len(labels):,} rows, so "
+                "they are no classes; group them into a few classes, or, for a regression on molecules, use "
+                f"task=molecule_csv 'data.targets=[{self.label_column}]'"
+            )
 
     def is_official(self) -> tuple[None, str]:
         return None, "your own texts; sha256 is of their tokens and labels"

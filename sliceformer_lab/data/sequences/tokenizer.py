@@ -30,6 +30,7 @@ class Tokenizer(ABC):
     """Turns texts into ids 1 to vocab_size - 1; 0 is padding."""
 
     kind: ClassVar[TokenKind]
+    rule: ClassVar[str]  # how a program outside this package makes the ids of a text
     vocab_size: int
 
     def key(self) -> dict[str, Any]:
@@ -63,6 +64,7 @@ class ByteTokenizer(Tokenizer):
     """One token per UTF-8 byte: its value + 1, as in the Long Range Arena (Tay et al. 2021)."""
 
     kind = "bytes"
+    rule = "the ids of a text are its UTF-8 bytes plus 1"
     vocab_size: int = 1 + NUM_BYTES
 
     def train(self, texts: Sequence[str], folder: Path) -> None:
@@ -87,6 +89,10 @@ class PieceTokenizer(Tokenizer):
     """
 
     kind = "bpe"
+    rule = (
+        'the ids of a text are `tokenizers.Tokenizer.from_file("tokenizer.json").encode(text, '
+        "add_special_tokens=False).ids`, with `encode_special_tokens = True` set on that tokenizer"
+    )
     vocab_size: int = 16_000
 
     def train(self, texts: Sequence[str], folder: Path) -> None:

@@ -1,0 +1,53 @@
+"""The files of a user's own data by absolute path, with digests of their bytes: what a sweep or a run reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.config.plain_checks import own_paths
+from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.runs.files import digest_of
+from sliceformer_lab.runs.sweep import override_key
+
+OF_DATA = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
+
+Sources = Mapping[str, str]  # absolute path of a file or folder -> sha256 of its content
+
+
+def sources_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """The files and folders of the user's own data that a resolved configuration names; a published set has none.
+
+    Missing ones are left out, which `missing_files` reports.
+    """
+    paths = [Path(path).expanduser().resolve() for path in own_paths(config).values()]
+    return {str(path): digest_of(path) for path in paths if path.exists()}
+
+
+def sources_of_words(words: Sequence[str]) -> dict[str, str]:
+    """`sources_of` a run with these words of a command line; none for words that cannot be composed."""
+    try:
+        return sources_of(job_config(data_words(words)))
+    except ConfigError:  # the command itself reports it
+        return {}
+
+
+def data_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that decide which data a run reads, sorted."""
+    return tuple(sorted(word for word in words if override_key(word).split(".")[0] in OF_DATA))
+
+
+def digests_of(sources: Sources) -> list[str]:
+    """What decides whether two plans are of the same data: the content, wherever it lies."""
+    return sorted({str(digest) for digest in sources.values()})
+
+
+def check_sources(sources: Sources) -> None:
+    """Raises DataError if a file or folder has another content than the recorded one, or is gone."""
+    for name, digest in sources.items():
+        path = Path(name)
+        if not path.exists() or digest_of(path) != digest:
+            change = "has changed" if path.exists() else "is gone"
+            raise DataError(f"{path} {change} since its runs were planned; the command plans new runs for new data")

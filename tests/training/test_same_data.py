@@ -1,0 +1,160 @@
+"""A result belongs to the data that it was trained and scored on; other data are noticed wherever they meet it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.runs.files import digest_of
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+
+ROWS = [f"{word} number {i},{label}" for i in range(40) for word, label in (("good", "pos"), ("bad", "neg"))]
+SPLITS = (*["train"] * 48, *["val"] * 16, *["test"] * 16)
+RUN = (
+    *("task=text_csv", "attention=identity", "encoder=tiny", "data.tokens=bytes", "data.split_column=split"),
+    *("data.max_len=16", "optim.epochs=2", "optim.warmup_steps=0", "callbacks=minimal", "pictures=false"),
+    *("reference=null", "data.bucket=false"),
+)
+
+
+def write_table(file: Path, rows: list[str] = ROWS, stamp: int | None = None) -> None:
+    lines = [f"{row},{split}" for row, split in zip(rows, SPLITS, strict=True)]
+    file.write_text("\n".join(["text,label,split", *lines, ""]))
+    if stamp is not None:
+        os.utime(file, ns=(stamp, stamp))
+
+
+def flipped(row: str) -> str:
+    return row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg")
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Trains on a table, which is named from tmp_path."""
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "table.csv")
+
+    def run(*words: str, table: str = "table.csv") -> int:
+        return main([*RUN, f"data.file={table}", f"paths.data={tmp_path / 'data'}", *words])
+
+    return run
+
+
+def stopped(train: Callable[..., int], folder: Path) -> Path:
+    """A run that was stopped after its first epoch."""
+    assert train(f"hydra.run.dir={folder}") == 0
+    summary = read_summary(folder)
+    (folder / "summary.json").write_text(json.dumps(summary | {"status": "interrupted"}))
+    return folder
+
+
+def test_two_tables_of_one_name_size_and_time_have_caches_and_digests_of_their_own(
+    train: Callable[..., int], tmp_path: Path
+) -> None:
+    found = {}
+    for name, rows in {"real": ROWS, "permuted": [*map(flipped, ROWS)]}.items():
+        (tmp_path / name).mkdir()
+        write_table(tmp_path / name / "table.csv", rows, stamp=10**18)
+        assert train(f"hydra.run.dir={tmp_path / 'runs' / name}", table=f"{name}/table.csv") == 0
+        found[name] = read_summary(tmp_path / "runs" / name)
+    assert found["real"]["protocol"]["sha256"] != found["permuted"]["protocol"]["sha256"]
+    digests = found["real"]["digests"], found["permuted"]["digests"]
+    assert all(digests[0][split] != digests[1][split] for split in ("train", "val", "test"))
+
+
+def test_a_checkpoint_and_the_summary_hold_the_digests_of_the_splits(train: Callable[..., int], tmp_path: Path) -> None:
+    assert train(f"hydra.run.dir={tmp_path / 'run'}") == 0
+    summary = read_summary(tmp_path / "run")
+    states = read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt").values()
+    kept = [state["digests"] for state in states if isinstance(state, dict) and "digests" in state]
+    assert kept == [summary["digests"]] and set(summary["digests"]) == {"train", "val", "test"}
+    assert list(summary["sources"]) == [str(tmp_path / "table.csv")]
+
+
+def test_a_run_whose_test_labels_changed_is_not_resumed_unless_that_is_accepted_and_recorded(
+    train: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = stopped(train, tmp_path / "run")
+    before = read_summary(folder)["digests"]
+    write_table(tmp_path / "table.csv", [*ROWS[:64], *map(flipped, ROWS[64:])])
+    capfd.readouterr()
+    assert main([f"resume={folder}"]) == 1
+    assert f"the test data of {folder} have changed since it was trained ({tmp_path / 'table.csv'})" in " ".join(
+        capfd.readouterr().err.split()
+    )
+    assert main([f"resume={folder}", "changed_data=accept"]) == 0
+    summary = read_summary(folder)
+    assert summary["starts"][-1]["changed_data"] == ["test"] and summary["digests"]["train"] == before["train"]
+
+
+def test_a_resumed_run_reads_its_table_from_any_folder_and_its_copy_is_the_same_data(
+    train: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stopped(train, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    shutil.copy(tmp_path / "table.csv", tmp_path / "copy.csv")
+    shutil.move(tmp_path / "copy.csv", tmp_path / "table.csv")  # another inode, another time
+    assert main([f"resume={folder}"]) == 0
+
+
+def write_pictures(folder: Path, shades: dict[str, int]) -> Path:
+    """Pictures of one grey level for each class."""
+    for name, shade in shades.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(20):
+            Image.new("RGB", (8, 8), (shade, shade, shade - i)).save(folder / name / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cats_and_dogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that classifies dark cats and light dogs."""
+    folder = tmp_path_factory.mktemp("pictures")
+    root = write_pictures(folder / "trained", {"cats": 40, "dogs": 220})
+    words = ("task=image_folder", f"data.root={root}", "attention=identity", "encoder=tiny", "optim.epochs=12")
+    words = (*words, "data.augment=none", "optim.warmup_steps=0", "callbacks=minimal", "pictures=false")
+    assert main([*words, "reference=null", f"hydra.run.dir={folder / 'run'}"]) == 0
+    assert read_summary(folder / "run")["metrics"]["test/accuracy"] == 1
+    return folder
+
+
+def test_evaluation_on_data_with_fewer_classes_matches_them_by_name_and_leaves_what_training_wrote(
+    cats_and_dogs: Path, tmp_path: Path
+) -> None:
+    other = write_pictures(tmp_path / "other", {"dogs": 220, "zebras": 40})
+    (other / "zebras").rename(other / "cats")  # made later, sorted first
+    run, one = cats_and_dogs / "run", write_pictures(tmp_path / "one", {"dogs": 220})
+    written = ("preprocessing.json", "summary.json", "config.yaml", "predictions.csv", "checkpoints/best.ckpt")
+    before = {name: (run / name).read_bytes() for name in written}
+    for root in (other, one):
+        assert main(["mode=eval", f"resume={run}", f"data.root={root}"]) == 0
+        found = json.loads((run / "eval.json").read_text())
+        assert found["metrics"]["test/accuracy"] == 1
+    assert "test" in found["changed_data"] and list(found["sources"]) == [str(one)]
+    assert {name: (run / name).read_bytes() for name in written} == before
+
+
+def test_a_class_that_the_run_was_not_trained_on_is_an_error_that_names_it(
+    cats_and_dogs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = write_pictures(tmp_path / "other", {"ants": 40, "bees": 220, "cats": 90})
+    assert main(["mode=eval", f"resume={cats_and_dogs / 'run'}", f"data.root={root}"]) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert "has the classes ants, bees, on which the model was not trained; it knows cats, dogs" in said
+
+
+def test_a_table_of_predictions_names_the_data_of_the_run_and_of_its_input(cats_and_dogs: Path, tmp_path: Path) -> None:
+    pictures, output = write_pictures(tmp_path / "new", {"unknown": 200}), tmp_path / "new.csv"
+    words = ["predict", f"resume={cats_and_dogs / 'run'}", f"input={pictures}", f"output={output}"]
+    assert main(words) == 0
+    record = json.loads((tmp_path / "new.csv.json").read_text())
+    assert record["trained_on"] == read_summary(cats_and_dogs / "run")["digests"]
+    assert record["input"] == {str(pictures): digest_of(pictures)}
