@@ -56,7 +56,7 @@ class Guard(Callback):
             self._check_unread(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Raises InterruptedRunError if a signal has arrived, but not while gradients accumulate."""
+        """Raises Interrupted if a signal has arrived, but not while gradients accumulate."""
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._stop_after_signal(trainer)
 
@@ -78,11 +78,11 @@ class Guard(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Raises InterruptedRunError if a signal arrived during the validation batch."""
+        """Raises Interrupted if a signal arrived during the validation batch."""
         self._stop_after_signal(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Raises InterruptedRunError if a signal arrived after the last batch; `last.ckpt` is complete by then."""
+        """Raises Interrupted if a signal arrived after the last batch; `last.ckpt` is complete by then."""
         catch_signals(later=False)
         if any_process(trainer, caught() is not None):
             raise stopped(f" before scoring; continue with resume={self._resume}")

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
-from rich.console import Console
 
 from sliceformer_lab.callbacks.throughput import peak_memory_gb
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -22,18 +22,23 @@ class EpochLines(Callback):
     """Prints one line per epoch, or per validation of a run that lasts `steps`, with the remaining time.
 
     An epoch of more than ten seconds gets its first line then, with an estimate for the run, and one every minute.
+    The estimate leaves out the first step, which sets up memory and kernels, and what other callbacks do before it.
     """
 
     def __init__(self) -> None:
-        self._started, self._done_before = 0.0, 0
         self._first_step = 0  # of this start of the run
+        self._started = self._second_started = 0.0  # when its first and its second step began
         self._next_line = 0.0  # when to print within an epoch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Starts the clock."""
-        self._started = time.perf_counter()
-        self._next_line, self._first_step = self._started + FIRST, trainer.global_step
-        self._done_before = trainer.global_step if _total_steps(trainer) else trainer.current_epoch
+        """Notes where this start of the run begins."""
+        self._first_step, self._started, self._second_started = trainer.global_step, 0.0, 0.0
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Starts the clock at the first batch."""
+        if not self._started:
+            self._started = time.perf_counter()
+            self._next_line = self._started + FIRST
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -42,27 +47,36 @@ class EpochLines(Callback):
         now = time.perf_counter()
         total = cast(TaskModule, trainer.lightning_module).num_steps
         done = trainer.global_step - self._first_step
-        if now < self._next_line or not done or not total or not trainer.is_global_zero:
+        if done and not self._second_started:
+            self._second_started = now
+        if now < self._next_line or done < 2 or not total or not trainer.is_global_zero:
             return
         self._next_line = now + EVERY
-        each = (now - self._started) / done
+        each = self._seconds_per_step(trainer, now)
         left = _minutes(each * (total - trainer.global_step))
         line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {peak_memory_gb():.1f} GB"
-        Console(highlight=False, soft_wrap=True).print(line)
+        PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Prints the epoch's metrics and the remaining time."""
         if not trainer.is_global_zero:
             return
-        self._next_line = max(self._next_line, time.perf_counter() + FIRST)
-        steps = _total_steps(trainer)
-        done, total = (trainer.global_step, steps) if steps else (trainer.current_epoch + 1, trainer.max_epochs or 0)
-        each = (time.perf_counter() - self._started) / (done - self._done_before)
+        now, total = time.perf_counter(), cast(TaskModule, trainer.lightning_module).num_steps or trainer.global_step
+        self._next_line = max(self._next_line, now + FIRST)
+        each = self._seconds_per_step(trainer, now)
         metrics = sorted(trainer.callback_metrics.items())
         shown = "  ".join(f"{name} {float(value):.4f}" for name, value in metrics if name.startswith(SHOWN))
-        unit, pace = ("step", f"{1 / each:.1f} steps/s") if steps else ("epoch", f"{each:.1f} s/epoch")
-        line = f"{unit} {done}/{total}  {shown}  {pace}, {_minutes(each * (total - done))} left"
-        Console(highlight=False, soft_wrap=True).print(line)
+        place, pace = f"step {trainer.global_step}/{total}", f"{1 / each:.1f} steps/s"
+        if not _total_steps(trainer):
+            done = trainer.current_epoch + 1
+            place, pace = f"epoch {done}/{trainer.max_epochs}", f"{each * trainer.global_step / done:.1f} s/epoch"
+        line = f"{place}  {shown}  {pace}, {_minutes(each * (total - trainer.global_step))} left"
+        PlainConsole(highlight=False, soft_wrap=True).print(line)
+
+    def _seconds_per_step(self, trainer: Trainer, now: float) -> float:
+        """Mean time of a step, with validation; of the first step only if there is no other."""
+        done = trainer.global_step - self._first_step
+        return (now - self._second_started) / (done - 1) if done > 1 else now - self._started
 
 
 class EpochBar(RichProgressBar):
@@ -73,9 +87,14 @@ class EpochBar(RichProgressBar):
         self._lines = EpochLines()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Shows the bar and starts the clock."""
+        """Shows the bar."""
         super().on_train_start(trainer, pl_module)
         self._lines.on_train_start(trainer, pl_module)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Starts the clock at the first batch."""
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
+        self._lines.on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Prints the epoch's line."""

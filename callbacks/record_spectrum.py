@@ -44,7 +44,7 @@ class Spectrum(Callback):
         self,
         context: RunContext,
         *,
-        num_samples: Count = 64,
+        num_samples: Count = 12,
         max_tokens: Count = 256,
         every_n_epochs: Count = 10,
         seed: Natural = 0,

@@ -53,7 +53,7 @@ class EpochSeed(Callback):
         checkpoint["generators"] = of_all_processes(_states())
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keeps the states. A checkpoint of an earlier version, which was saved between epochs, has none."""
+        """Keeps the states. A checkpoint of a run without this callback has none."""
         self._saved = checkpoint.get("generators")
 
 

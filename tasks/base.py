@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.checked import ModelNodes, saved_model
+from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.distributed import of_all_processes
@@ -38,7 +38,7 @@ class Task(TaskModule):
 
     def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
         super().__init__()
-        self.nodes = model if isinstance(model, ModelNodes) else saved_model(model)
+        self.nodes = model if isinstance(model, ModelNodes) else check_model(model)
         self.data_spec = data if isinstance(data, DataSpec) else DataSpec(**data)
         self.optim: OptimOptions = self.nodes.optim.build()
         self.num_steps: int | None = None  # of the training, known when it starts
@@ -97,8 +97,8 @@ class Task(TaskModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restores `stopped_at` and this process's sums, which an epoch that is resumed goes on from."""
-        self.stopped_at = checkpoint.get("stopped_at")
-        sums = checkpoint.get("train_loss", [])  # none in a checkpoint of an earlier version
+        self.stopped_at = checkpoint["stopped_at"]
+        sums = checkpoint["train_loss"]
         if self.global_rank < len(sums):
             total, weight = sums[self.global_rank]
             self.train_loss.mean_value.copy_(total)

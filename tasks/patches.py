@@ -31,7 +31,7 @@ class PatchTask(Maskable):
             patch_size,
             int(nodes.encoder.options["dim"]),
             cls=cls,
-            cls_std=float(nodes.encoder.options.get("position_std", 0.02)),
+            cls_std=float(nodes.encoder.option("position_std")),
             order=spec.token_order,
             stem=stem,
         )

@@ -77,7 +77,7 @@ class SequenceClassification(Maskable, Classification):
             spec.channels,
             dim,
             cls=pool == "cls",
-            cls_std=float(nodes.encoder.options.get("position_std", 0.02)),
+            cls_std=float(nodes.encoder.option("position_std")),
             std=std,
             padded=spec.ragged and not padding_counts,
             hidden=embed_dim,

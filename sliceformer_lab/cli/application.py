@@ -1,4 +1,9 @@
-"""Runs a command through Hydra, which composes its options: the only place that starts Hydra's application."""
+"""Runs a command through Hydra, which composes its options: the only place that starts Hydra's application.
+
+Its public `compose` is enough to read options (`config.compose`), but not for launchers and sweepers of others
+(hydra/launcher=...), nor for --cfg, --info and --hydra-help: Hydra offers these through `hydra.main` only, which reads
+sys.argv.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from sliceformer_lab.cli.jobs import Job, recorded_in
 from sliceformer_lab.config.compose import CONF_DIR, conf_folders, search_path
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.hydra_node import checked_hydra_node
-from sliceformer_lab.errors import InterruptedRunError, LabError, machine_error
+from sliceformer_lab.errors import LabError, machine_error
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import override_key
 
@@ -26,7 +31,8 @@ from sliceformer_lab.runs.sweep import override_key
 def run_application(command: Command, words: Sequence[str], flags: Sequence[str]) -> list[Job]:
     """Let Hydra compose the options and run each job, and return how the jobs ended.
 
-    Raises LabError for an error outside the jobs, and SystemExit where Hydra ends the program, as after its own help.
+    Raises LabError for an error outside the jobs, Interrupted at a signal, and SystemExit where Hydra ends the program,
+    as after its own help.
     """
     jobs: list[Job] = []
     folders = search_path(conf_folders()[1:])  # they replace the user's own search path, which they contain
@@ -41,8 +47,6 @@ def run_application(command: Command, words: Sequence[str], flags: Sequence[str]
         ):
             start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
             start(recorded_in(jobs, command.job))()
-    except InterruptedRunError:
-        raise
     except Exception as error:
         raise as_sentence(error, words, command) from error
     return jobs

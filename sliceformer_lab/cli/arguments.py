@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.config.plugins import package_folders
 from sliceformer_lab.config.schema import ConfigError, allowed_targets
+from sliceformer_lab.config.sweep_size import check_sweep_size
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.runs.tuned import with_tuned
 
@@ -41,15 +43,40 @@ def first_word(argv: Sequence[str]) -> str:
     return words[0] if words else ""
 
 
+def parse_arguments(argv: Sequence[str]) -> Namespace:
+    """Overrides and flags of arguments without program name and command word. Raises ConfigError."""
+    return _parser().parse_intermixed_args(list(argv))
+
+
 @contextmanager
 def opened(command: Command, argv: Sequence[str]) -> Iterator[Arguments]:
     """Parses arguments without program name and command word, and lets in what they allow. Raises ConfigError."""
-    args = _parser().parse_intermixed_args(list(argv))
+    args = parse_arguments(argv)
     _check_config_path(args.config_path)
     words = tuple(command.own_words(with_tuned(command.overrides(args.overrides))))
+    _check_sweep_size(words)
     flags = tuple(argument for argument in argv if argument not in (*args.overrides, *MULTIRUN))
     with _users_own(words, args.config_dir):
         yield Arguments(words, flags, args.multirun, args.help, _asks_hydra(args))
+
+
+def check_given_once(overrides: Sequence[str]) -> None:
+    """Raises ConfigError for a key that a command line gives twice: the last word would silently win."""
+    given: dict[str, str] = {}
+    for word in overrides:
+        key = word.lstrip("+").partition("=")[0]
+        if "=" in word and key in given:
+            raise ConfigError(f"{key}: given twice, as {given[key]} and {word}; leave one out")
+        given[key] = word
+
+
+def _check_sweep_size(words: Sequence[str]) -> None:
+    """Raises ConfigError for too many jobs, before anything lists them; other faults are found later."""
+    parsed = []
+    for word in words:
+        with suppress(HydraException):
+            parsed.append(OverridesParser.create().parse_override(word))
+    check_sweep_size(parsed)
 
 
 def _asks_hydra(args: Namespace) -> bool:
@@ -101,7 +128,10 @@ def _folder_of(source: object) -> str:
 
 @contextmanager
 def _importable(folder: str) -> Iterator[None]:
-    """Lets modules in a folder be imported, after all others."""
+    """Lets modules in a folder be imported, after all others; not where Python was started without such folders."""
+    if sys.flags.safe_path:
+        yield
+        return
     sys.path.append(folder)
     try:
         yield

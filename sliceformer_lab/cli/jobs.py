@@ -1,4 +1,4 @@
-"""The jobs of one command: validates what Hydra composed, runs each job, and records how it ended."""
+"""The jobs of one command: runs what Hydra composed, and records how it ended."""
 
 from __future__ import annotations
 
@@ -6,37 +6,26 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from sliceformer_lab.cli.run_plan import claim_folder, complete_plan, plan_run
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import (
-    NOT_OF_A_RUN,
-    compose_root,
-    no_such_option,
-    option_names,
-    plain_values,
-    written_option,
-)
-from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, number_faults
+from sliceformer_lab.config.compose import NOT_OF_A_RUN, no_such_option, option_names, plain_values
+from sliceformer_lab.config.plain_checks import number_faults
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, check_node, check_options
-from sliceformer_lab.errors import DataError, InterruptedRunError, LabError, machine_error
-from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices
+from sliceformer_lab.errors import DataError, Interrupted, LabError, machine_error
+from sliceformer_lab.runs.folder import CONFIG, remove_unstarted
 from sliceformer_lab.runs.job_state import refuse
-from sliceformer_lab.runs.names import is_restarted
-from sliceformer_lab.runs.papers import repeated_cell
 from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.runs.resume import resumed_config, what_differs, with_values
-from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.training.observers import log_traceback
-from sliceformer_lab.training.signals import caught
+from sliceformer_lab.training.signals import stop_behind
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +46,7 @@ def recorded_in(
 ) -> Callable[[DictConfig], float | None]:
     """The function that Hydra calls: it runs a job in its folder and appends the outcome to `jobs`.
 
-    Errors do not reach Hydra, which would print its own text and end a multirun. A signal ends it by SystemExit.
+    Errors do not reach Hydra, which would print its own text and end a multirun. A stop passes through it.
     """
 
     def job(cfg: DictConfig) -> float | None:
@@ -68,16 +57,16 @@ def recorded_in(
         except BaseException as raised:
             if isinstance(raised, SystemExit) and not is_first_process():
                 raise  # another process of a distributed run; the first one reports for it
-            error = as_lab_error(raised)
-            jobs.append(Job(folder, error=error))
+            stop = stop_behind(raised)
+            error = stop if isinstance(stop, Interrupted) else as_lab_error(raised)
             if hydra.mode == RunMode.MULTIRUN:
                 log.error(f"this job {error.status}: {error}")
                 refuse(folder, error)
-                number = caught()
-                if isinstance(error, InterruptedRunError) or number is not None:
-                    raise SystemExit(error.exit_code if number is None else 128 + number) from raised
             with suppress(OSError):
                 folder.rmdir()  # a run refused before it wrote anything leaves no folder
+            if isinstance(error, Interrupted):
+                raise error from (None if error is raised else raised)
+            jobs.append(Job(folder, error=error))
             return None
         jobs.append(Job(folder, value))
         return value
@@ -102,81 +91,43 @@ def as_lab_error(error: BaseException) -> LabError:
 
 
 def training_job(cfg: DictConfig, folder: Path) -> float | None:
-    """Validate the configuration, then train, or score a finished run again. Raises LabError."""
-    overrides = list(HydraConfig.get().overrides.task)
-    config = {key: value for key, value in resolved(cfg).items() if key not in NOT_OF_A_RUN}
-    first = is_first_process()  # the others of a distributed run read the file written below
-    if first:
-        config = _config_to_run(config, overrides)
-        if missing := missing_files(config):
-            raise DataError("; ".join(missing))
-        given = {override_key(word) for word in overrides}
-        if not config["resume"] and (faults := new_run_faults(config, given)):  # saved: perhaps on a larger machine
-            raise ConfigError("; ".join(faults))
-    checked = check_config(config)
-    if first:
-        from sliceformer_lab.training.build import check_accelerator
-        from sliceformer_lab.training.other_processes import check_processes
-
-        check_accelerator(config["trainer"])
-        check_processes(config)
-        if not config["resume"]:  # a saved configuration has its widths and its cell already
-            config = _as_new_run(config, overrides)
-            checked = check_config(config) if config["budget"] else replace(checked, plain=config)
-            if (folder / CONFIG).exists():
-                _check_unchanged(config, folder)
-        (folder / ".hydra").mkdir(parents=True, exist_ok=True)
-        write_text(folder / ".hydra" / CONFIG, OmegaConf.to_yaml(OmegaConf.create(config)))
+    """Plan the run and build its data, then train, or score a finished run again. Raises LabError."""
+    config = {key: value for key, value in unchecked_values(cfg).items() if key not in NOT_OF_A_RUN}
+    words = list(HydraConfig.get().overrides.task)
+    is_first = is_first_process()  # the others of a distributed run read the configuration that it writes
+    plan = plan_run(config, words) if is_first else check_config(config)
+    from sliceformer_lab.training.build import build_data
+    from sliceformer_lab.training.prediction_table import trained_classes
     from sliceformer_lab.training.run import run
 
-    return run(checked, folder)
-
-
-def _as_new_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The configuration with the widths of its budget and the published cell that it repeats. Raises ConfigError."""
-    _check_recipe(config["names"]["recipe"], overrides)
-    if config["budget"]:
-        from sliceformer_lab.training.budget import within_budget
-
-        config = within_budget(config)
-    return config | {"published": repeated_cell(config)}
-
-
-def _check_recipe(recipe: str | None, overrides: list[str]) -> None:
-    """Raises ConfigError if the command line chooses an encoder or optimiser in which the recipe sets keys.
-
-    The recipe's keys would change the chosen one: encoder=tiny would have the recipe's depth.
-    """
-    if recipe not in option_names("recipe"):
-        return
-    written = written_option("recipe", recipe)
-    given = dict(word.split("=", 1) for word in overrides if "=" in word)
-    for node in {"encoder", "optim"}.intersection(given, written):
-        own = compose_root([f"recipe={recipe}"])["hydra"]["runtime"]["choices"][node]
-        if given[node] != own:
-            keys = ", ".join(f"{node}.{key}" for key in written[node])
-            raise ConfigError(
-                f"{node}={given[node]}: recipe={recipe} sets {keys} itself, which would change {given[node]}; "
-                f"set these keys on the command line, or choose task, block and {node} without a recipe"
-            )
-
-
-def _check_unchanged(config: dict[str, Any], folder: Path) -> None:
-    """Let a sweep or Slurm job that is started again continue its own runs. Raises ConfigError for any other run."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN and not is_restarted():
-        raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
-    saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
-    if changed := what_differs(saved, config):
-        raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another folder")
+    data = build_data(plan, classes=trained_classes(folder) if plan.mode == "eval" else ())
+    if is_first:
+        plan = complete_plan(plan, data)
+        is_new = not (folder / CONFIG).exists()
+        claim_folder(plan, folder)
+    try:
+        return run(plan, data, folder)
+    except (ConfigError, DataError):
+        if is_first and is_new:
+            remove_unstarted(folder)
+        raise
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain values, with absolute paths. Raises ConfigError."""
+    """The options of a command as plain values, with absolute paths, its numbers checked. Raises ConfigError."""
+    plain = unchecked_values(cfg)
+    if faults := number_faults(plain):
+        raise ConfigError("; ".join(faults))
+    return plain
+
+
+def unchecked_values(cfg: DictConfig) -> dict[str, Any]:
+    """The composed options as plain values, with absolute paths. Raises ConfigError for one without a value."""
     try:
         for key, path in cfg.paths.items():
             if isinstance(path, str):
                 cfg.paths[key] = str(Path(path).expanduser().resolve())
-        plain = plain_values(cfg)
+        return plain_values(cfg)
     except OmegaConfBaseException as error:
         if isinstance(error, MissingMandatoryValue) or MissingMandatoryValue.__name__ in str(error):  # of a resolver
             scale, task = (HydraConfig.get().runtime.choices.get(group) for group in ("scale", "task"))
@@ -186,9 +137,6 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
                 f"scale={scale}: task={task} has no sizes at this scale; write them in conf/scale/{scale}.yaml"
             ) from error
         raise ConfigError(str(error).splitlines()[0]) from error
-    if faults := number_faults(plain):
-        raise ConfigError("; ".join(faults))
-    return plain
 
 
 def command_options(cfg: DictConfig, kind: type[Options], where: str, except_node: str | None = None) -> Options:
@@ -212,14 +160,3 @@ def check_attentions(names: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigError(no_such_option("attention", name, known))
-
-
-def _config_to_run(config: dict[str, Any], overrides: list[str]) -> dict[str, Any]:
-    """The composed configuration, or with `resume` that of the run folder. Raises ConfigError."""
-    if config["resume"]:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            raise ConfigError("resume names one run folder and cannot be part of a multirun")
-        return resumed_config(config, overrides)
-    if config["mode"] == "eval":
-        raise ConfigError("mode=eval scores a finished run again: name it with resume=FOLDER")
-    return config

@@ -12,12 +12,12 @@ from pathlib import Path
 from hydra.errors import HydraException
 
 from sliceformer_lab.cli.application import as_sentence, run_application
-from sliceformer_lab.cli.arguments import Arguments, first_word, opened
+from sliceformer_lab.cli.arguments import Arguments, check_given_once, first_word, opened, parse_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error
 from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
 from sliceformer_lab.config.schema import ConfigError, nearest
-from sliceformer_lab.errors import LabError
+from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.processes import PARENT, end_with_parent
 from sliceformer_lab.training.signals import signals_as_errors
 from sliceformer_lab.training.slurm_tasks import follow, is_other_task, joined_step
@@ -36,23 +36,27 @@ def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], a
         word = first_word(arguments)
     except ConfigError as error:
         return print_error(error)
-    if word in commands:
-        arguments.remove(word)
-        return run_command(commands[word](), arguments)
-    if word and "=" not in word and not word.startswith("~"):
+    if word not in commands and word and "=" not in word and not word.startswith("~"):
         return print_error(ConfigError(f"{word} is neither a command nor KEY=VALUE{nearest(word, list(commands))}"))
     try:
+        if word in commands:
+            arguments.remove(word)
+            return run_command(commands[word](), arguments)
         with signals_as_errors(), joined_step():
             return run_command(train, arguments)
-    except LabError as error:
+    except (LabError, Interrupted) as error:
         return print_error(error)
 
 
 def run_command(command: Command, argv: Sequence[str]) -> int:
-    """Run a command and return its exit code; `argv` has neither program name nor the command's word."""
+    """Run a command and return its exit code; `argv` has neither program name nor the command's word.
+
+    Raises Interrupted.
+    """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of torch cost 5 times on shared cores
     words: tuple[str, ...] = ()
     try:
+        check_given_once(command.overrides(parse_arguments(argv).overrides))
         with signals_as_errors(), opened(command, argv) as arguments:
             if is_other_task():
                 follow()

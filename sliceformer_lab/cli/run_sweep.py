@@ -18,11 +18,13 @@ from sliceformer_lab.cli.jobs import as_lab_error
 from sliceformer_lab.cli.train import train_command
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.schema import check_node
-from sliceformer_lab.errors import ConfigError, InterruptedRunError, LabError
+from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.job_state import JobState, state_of
 from sliceformer_lab.runs.names import register_resolvers
+from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import is_first_process
+from sliceformer_lab.runs.sources import digests_of
 from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, Sweep, planned_folders, quoted, read_sweep, write_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
@@ -71,16 +73,20 @@ def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Seq
     launcher: Launcher = check_node(plan.launcher, "launcher").build()
     facts: dict[str, Any] = {"commit": git_commit(), "time": datetime.now().astimezone().isoformat(timespec="seconds")}
     facts["current_folder"] = str(Path.cwd())
-    sweep = Sweep(plan.folder, plan.jobs, arguments.flags, tuple(argv), plan.study, facts)
+    sweep = Sweep(plan.folder, plan.jobs, arguments.flags, tuple(argv), plan.study, plan.data, facts)
     _write_once(sweep)
     print("\n".join(preview(plan, sweep, launcher, measure_job)), flush=True)  # noqa: T201
-    code = 0
     try:
         if not launcher.run(Queue(sweep, run_job, plan.modules)):
             return 0
-    except InterruptedRunError as error:
-        code = print_error(error)
-    return _conclude(sweep, [(sweep.place(job), state_of(sweep.place(job))) for job in sweep.jobs], command, code)
+    except Interrupted:
+        _print_ends(sweep, _states(sweep))
+        raise
+    return _conclude(sweep, _states(sweep), command)
+
+
+def _states(sweep: Sweep) -> list[State]:
+    return [(sweep.place(job), state_of(sweep.place(job))) for job in sweep.jobs]
 
 
 def _write_once(sweep: Sweep) -> None:
@@ -104,6 +110,12 @@ def _write_once(sweep: Sweep) -> None:
         raise ConfigError(
             f"{sweep.folder} holds another sweep, of {len(there.jobs)} jobs{example}; choose another hydra.sweep.dir"
         )
+    if digests_of(there.data) != digests_of(sweep.data):
+        if any(state.status not in ("planned", "failed") for _, state in _states(there)):
+            raise ConfigError(
+                f"{sweep.folder} holds a sweep of other data ({', '.join(there.data)}); choose another hydra.sweep.dir"
+            )
+        write_sweep(sweep)  # no job has a result of the other data, as after a missing file was put in its place
     if there.facts.get("commit") != sweep.facts["commit"]:
         before, now = there.facts.get("commit"), sweep.facts["commit"]
         print(f"WARNING: jobs there were planned with commit {before}, and this is {now}")  # noqa: T201
@@ -112,41 +124,53 @@ def _write_once(sweep: Sweep) -> None:
 def _run_by_hydra(plan: SweepPlan, command: Command, arguments: Arguments) -> int:
     """Let a launcher or sweeper of Hydra run the jobs, whose folders then show how they ended."""
     words = [*arguments.words, f"hydra.sweep.dir={quoted(plan.folder)}"]
+    sweep = Sweep(plan.folder, plan.jobs, study=plan.study)
     code = 0
     try:
         run_application(command, words, ["-m", *arguments.flags])
-    except InterruptedRunError as error:
-        code = print_error(error)
+    except Interrupted:
+        _print_ends(sweep, _states_of_hydra(plan.folder))
+        raise
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
     if not (plan.folder / HYDRA_SWEEP).is_file():
         return code or 1
-    states = [(place, state_of(place)) for _, place in planned_folders(plan.folder) if place is not None]
-    return _conclude(Sweep(plan.folder, plan.jobs, study=plan.study), states, command, code)
+    return max(code, _conclude(sweep, _states_of_hydra(plan.folder), command))
 
 
-def _conclude(sweep: Sweep, states: Sequence[State], command: Command, code: int) -> int:
-    """Print how the jobs ended and finish the sweep. Returns 0, 1 if a job failed, 128 + the number of a signal."""
-    lines = [f"{place.name}  {_line(state)}" for place, state in states if state.status != "planned"]
+def _states_of_hydra(folder: Path) -> list[State]:
+    if not (folder / HYDRA_SWEEP).is_file():
+        return []
+    return [(place, state_of(place)) for _, place in planned_folders(folder) if place is not None]
+
+
+def _conclude(sweep: Sweep, states: Sequence[State], command: Command) -> int:
+    """Print how the jobs ended and finish the sweep. Returns 0, or 1 if a job failed."""
+    code = _print_ends(sweep, states)
+    try:
+        command.after_sweep(sweep)
+    except Exception as raised:
+        return max(code, print_error(as_lab_error(raised)))
+    return code
+
+
+def _print_ends(sweep: Sweep, states: Sequence[State]) -> int:
+    """Print how the jobs ended, and what goes on with the others. Returns 0, or 1 if there are others."""
+    lines = [f"{one_line(place.name)}  {_line(state)}" for place, state in states if state.status != "planned"]
     print(f"\njobs in {sweep.folder}", *lines, sep="\n  ", flush=True)  # noqa: T201
     total = len(sweep.jobs)
-    done = sum(state.status in ("ok", "pruned") for _, state in states)
-    if done < total:
-        again = sum(not state.is_final for _, state in states)
-        failed = sum(state.status == "failed" for _, state in states)
-        ours = (sweep.folder / SWEEP).is_file()
-        advice = [f"the same command goes on with {again}"] if again and ours else []
-        advice += [f"`sweep retry {sweep.folder}` tries {failed} again"] if failed and ours else []
-        code = max(code, print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice]))))
-    if code <= 128:
-        try:
-            command.after_sweep(sweep)
-        except Exception as raised:
-            return max(code, print_error(as_lab_error(raised)))
-    return code
+    done = sum(state.status == "ok" for _, state in states)
+    if done == total:
+        return 0
+    again = sum(not state.is_final for _, state in states)
+    failed = sum(state.status == "failed" for _, state in states)
+    ours = (sweep.folder / SWEEP).is_file()
+    advice = [f"the same command goes on with {again}"] if again and ours else []
+    advice += [f"`sweep retry {sweep.folder}` tries {failed} again"] if failed and ours else []
+    return print_error(LabError("; ".join([f"{total - done} of {total} jobs did not finish", *advice])))
 
 
 def _line(state: JobState) -> str:
     """A job's status, with its value or its error in one line."""
     value = "" if state.value is None else f"{state.value:.4f}"
-    return f"{state.status}  {' '.join(str(state.error).split()) if state.error else value}"
+    return f"{state.status}  {state.error or value}"

@@ -1,51 +1,77 @@
-"""The border: a configuration is checked here, once, and everything after reads the checked nodes."""
+"""The border: a configuration is checked here, once, and becomes a `RunPlan`. Everything after reads its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sliceformer_lab.config.hybrid import attention_nodes
-from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.config.option_types import Seed
 from sliceformer_lab.config.plain_checks import empty_epochs, number_faults
 from sliceformer_lab.config.schema import MODEL_NODES, CheckedNode, ConfigError, check_node, faults_of
+from sliceformer_lab.errors import DataError
+
+RULES = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), frozen=True)
+
+
+class Names(BaseModel):
+    """The options that were chosen by name."""
+
+    model_config = RULES
+
+    task: str
+    attention: str
+    recipe: str | None = None
+    study: str | None = None
+    scale: str | None = None
+
+
+class Paths(BaseModel):
+    """Folders of data and results, absolute; a user's options may name more."""
+
+    model_config = RULES | ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str] = Field(init=False)
+
+    data: str
+    outputs: str
 
 
 class RootConfig(BaseModel):
     """The top level of a configuration; each node is checked by the signature of its target."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    model_config = RULES
 
     seed: Seed
     mode: Literal["train", "eval"]
     resume: str | None
-    score_test: bool = True  # runs of older versions have none
-    reference: Literal["auto"] | None = None  # runs of older versions have none
-    pictures: bool = True
-    oversubscribe: bool = False
+    score_test: bool
+    reference: Literal["auto"] | None
+    pictures: bool
+    oversubscribe: bool
+    changed_data: Literal["refuse", "accept"]
     selection: Literal["best_val", "last", "best_test"]
     allow_targets: list[str]
     tags: list[str]
     published: dict[str, Any] | None
-    budget: str | None = None  # runs of older versions have none
-    budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None = None
-    names: dict[str, str | None]
+    budget: str | None
+    budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None
+    names: Names
     task: dict[str, Any]
     data: dict[str, Any]
     encoder: dict[str, Any]
     block: dict[str, Any]
     attention: dict[str, Any]
-    pretrain: dict[str, Any] = {}  # runs of older versions have none
+    pretrain: dict[str, Any]
     optim: dict[str, Any]
     trainer: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
     logger: dict[str, Any]
-    paths: dict[str, str]
+    paths: Paths
 
 
 @dataclass(frozen=True)
@@ -59,50 +85,92 @@ class ModelNodes:
     plain: Mapping[str, Any]  # the four nodes as configured, for checkpoints
 
 
-@dataclass(frozen=True)
-class CheckedConfig(Mapping[str, Any]):
-    """A configuration in which every option fits. As a mapping, it holds the plain values."""
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions:
+    """The trainer's node, and those of its options that a run itself reads."""
 
-    plain: Mapping[str, Any]
-    nodes: Mapping[str, CheckedNode]  # by place: task, data, trainer, logger, callbacks.<name>
+    node: CheckedNode
+    accelerator: str
+    devices: int | str | list[int]
+    num_nodes: int
+    precision: str | int | None
+    fast_dev_run: bool | int
+    limit_train_batches: int | float | None
+    limit_val_batches: int | float | None
+    compile: bool | None  # None: a trainer that cannot
+
+    @classmethod
+    def of(cls, node: CheckedNode) -> TrainerOptions:
+        """The options of a node, or the defaults of its class."""
+        names = [name for name in cls.__dataclass_fields__ if name != "node"]
+        return cls(node=node, **{name: node.option(name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What a run does: typed, checked and complete. `plain` is only there to be written, into config.yaml and so on."""
+
+    names: Names
+    paths: Paths
+    seed: int
+    mode: Literal["train", "eval"]
+    resume: str | None
+    selection: Literal["best_val", "last", "best_test"]
+    score_test: bool
+    reference: Literal["auto"] | None
+    pictures: bool
+    oversubscribe: bool
+    changed_data: Literal["refuse", "accept"]
+    tags: tuple[str, ...]
+    published: Mapping[str, Any] | None  # the cell of a paper's table that the run repeats
+    budget: str | None
+    budget_by: str | None
+    task: CheckedNode
+    data: CheckedNode
     model: ModelNodes
+    pretrain: CheckedNode | None
+    trainer: TrainerOptions
+    callbacks: Mapping[str, CheckedNode]
+    logger: CheckedNode | None
+    plain: Mapping[str, Any]
 
-    def __getitem__(self, key: str) -> Any:
-        return self.plain[key]
+    def with_options(self, values: Mapping[str, object]) -> RunPlan:
+        """The plan with other values at places such as data.batch_size. Checks the nodes that change, and no others.
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.plain)
+        Raises ConfigError.
+        """
+        plain = with_values(self.plain, values)
+        changed = {place.partition(".")[0] for place in values}
+        faults: list[str] = []
+        fields = _check_nodes(plain, changed, faults)
+        if faults:
+            raise ConfigError("; ".join(faults))
+        fields |= {name: plain[name] for name in changed & {"budget", "published", "score_test", "selection"}}
+        return replace(self, plain=plain, **fields)
 
-    def __len__(self) -> int:
-        return len(self.plain)
 
+def check_config(config: Mapping[str, Any], known_faults: Sequence[str] = ()) -> RunPlan:
+    """The plan of a configuration. Raises ConfigError with every fault that its plain values show, or of all nodes.
 
-def check_config(config: Mapping[str, Any]) -> CheckedConfig:
-    """The checked configuration. Raises ConfigError with every fault that its plain values show, or of all nodes.
-
-    The classes that nodes name are only imported for a configuration whose values are in order.
+    `known_faults` are faults that the caller has found in the values. The classes that nodes name are only imported
+    for a configuration whose values are in order.
     """
-    faults = number_faults(config)
+    faults = [*known_faults, *number_faults(config)]
+    root = None
     try:
-        RootConfig.model_validate(dict(config))
+        root = RootConfig.model_validate(dict(config))
     except ValidationError as error:
         faults += faults_of(error, {name: name for name in RootConfig.model_fields}, "")
     faults += empty_epochs(config)
     if config.get("selection") == "best_test" and config.get("score_test") is False:
         faults.append("selection=best_test scores the test set every epoch, and score_test=false never; change one")
+    if faults or root is None:
+        raise ConfigError("; ".join(faults))
+    nodes = _check_nodes(config, set(config), faults)
     if faults:
         raise ConfigError("; ".join(faults))
-    checked = {}
-    for where, node in _nodes(config).items():
-        with _collected(faults):
-            checked[where] = check_node(node, where)
-    model = None
-    if all(isinstance(config.get(name), dict) for name in MODEL_NODES):
-        with _collected(faults):
-            model = check_model(config)
-    if faults or model is None:
-        raise ConfigError("; ".join(faults))
-    return CheckedConfig(config, checked, model)
+    kept = {name: getattr(root, name) for name in RunPlan.__dataclass_fields__ if name in RootConfig.model_fields}
+    return RunPlan(**(kept | {"tags": tuple(root.tags)} | nodes), plain=config)
 
 
 def check_model(config: Mapping[str, Any]) -> ModelNodes:
@@ -112,7 +180,7 @@ def check_model(config: Mapping[str, Any]) -> ModelNodes:
     checked: dict[str, CheckedNode] = {}
     layers: tuple[CheckedNode, ...] = ()
     for name, node in plain.items():
-        with _collected(faults):
+        with collected(faults):
             if name == "attention":
                 depth = checked["encoder"].options.get("depth") if "encoder" in checked else None
                 layers = attention_nodes(node, depth)
@@ -123,42 +191,45 @@ def check_model(config: Mapping[str, Any]) -> ModelNodes:
     return ModelNodes(attention=layers, plain=plain, **checked)
 
 
-def saved_model(nodes: Mapping[str, Any]) -> ModelNodes:
-    """The checked nodes of a model that a checkpoint holds as plain values. Raises ConfigError."""
-    return check_model(current_config(nodes))
+def with_values(config: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
+    """The configuration with other values at some places, such as {"data.batch_size": 32}."""
+    changed = copy.deepcopy(dict(config))
+    for place, value in values.items():
+        *nodes, key = place.split(".")
+        node = changed
+        for name in nodes:
+            if not isinstance(node.get(name), dict):
+                node[name] = {}
+            node = node[name]
+        node[key] = value
+    return changed
 
 
-def model_of(config: Mapping[str, Any]) -> ModelNodes:
-    """The model's nodes of a configuration; checks them if they are not checked yet. Raises ConfigError."""
-    return config.model if isinstance(config, CheckedConfig) else check_model(config)
-
-
-def node_at(config: Mapping[str, Any], place: str) -> CheckedNode:
-    """The node at a place such as `task` or `callbacks.checkpoint`; checks it if it is not checked yet.
-
-    Raises ConfigError.
-    """
-    if isinstance(config, CheckedConfig):
-        return config.model.optim if place == "optim" else config.nodes[place]
-    node: Any = config
-    for key in place.split("."):
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return check_node(node, place)
-
-
-def _nodes(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The nodes with a target outside the model, by their place in the configuration."""
-    callbacks = config.get("callbacks")
-    found = {name: config.get(name) for name in ("task", "data", "trainer")}
-    found |= {f"callbacks.{name}": node for name, node in callbacks.items()} if isinstance(callbacks, dict) else {}
-    found |= {name: config[name] for name in ("logger", "pretrain") if config.get(name)}
-    return {where: node for where, node in found.items() if isinstance(node, dict)}
+def _check_nodes(config: Mapping[str, Any], names: set[str], faults: list[str]) -> dict[str, Any]:
+    """The fields of a plan that hold the nodes of these `names`; adds to `faults`."""
+    fields: dict[str, Any] = {}
+    for name in names & {"task", "data", "pretrain", "logger"}:
+        with collected(faults):
+            is_none = name in ("pretrain", "logger") and not config[name]
+            fields[name] = None if is_none else check_node(config[name], name)
+    if "trainer" in names:
+        with collected(faults):
+            fields["trainer"] = TrainerOptions.of(check_node(config["trainer"], "trainer"))
+    if "callbacks" in names:
+        fields["callbacks"] = {}
+        for name, node in config["callbacks"].items():
+            with collected(faults):
+                fields["callbacks"][name] = check_node(node, f"callbacks.{name}")
+    if not names.isdisjoint(MODEL_NODES):
+        with collected(faults):
+            fields["model"] = check_model(config)
+    return fields
 
 
 @contextmanager
-def _collected(faults: list[str]) -> Iterator[None]:
-    """Adds a ConfigError to `faults` in place of raising it."""
+def collected(faults: list[str]) -> Iterator[None]:
+    """Adds an error of the configuration or of the data to `faults` in place of raising it."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         faults.append(str(error))

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.old_options import current_attention
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, Node, check_node
 
 
@@ -51,7 +50,7 @@ def _expand(hybrid: CheckedNode) -> list[CheckedNode]:
         where = f"{hybrid.where}.options.{name}"
         try:
             node = load_option("attention", name) | options.get(name, {})
-            members[name] = check_node(current_attention(node, where), where)
+            members[name] = check_node(node, where)
             if members[name].target is Hybrid:
                 faults.append(f"{hybrid.where}.pattern: {name} is itself a hybrid; name plain attentions")
         except ConfigError as error:

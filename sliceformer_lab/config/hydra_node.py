@@ -1,4 +1,4 @@
-"""What a configuration may ask of Hydra itself, whose node can name callbacks, plugins and log handlers: code."""
+"""Checks the node `hydra`: it can name callbacks, plugins and log handlers, which are code; and folders."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from sliceformer_lab.config.compose import no_such_option, option_names
 from sliceformer_lab.errors import ConfigError
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")  # installed; Hydra refuses all others too
@@ -48,8 +49,9 @@ def checked_hydra_node() -> Iterator[None]:
 
 
 def check_hydra_node(hydra: Any) -> None:
-    """Raises ConfigError with every fault of a `hydra` node: code that it names, variables that it sets."""
-    faults = [*_callback_faults(hydra.get("callbacks")), *_plugin_faults(hydra)]
+    """Raises ConfigError with every fault of a `hydra` node: code, variables, no folder, a choice that is none."""
+    faults = [*_choice_faults(hydra["runtime"]["choices"]), *_folder_faults(hydra)]
+    faults += [*_callback_faults(hydra.get("callbacks")), *_plugin_faults(hydra)]
     for name in LOG_NODES:
         faults += _log_faults(hydra.get(name), f"hydra.{name}")
     for key in ("env_set", "env_copy"):
@@ -57,6 +59,19 @@ def check_hydra_node(hydra: Any) -> None:
             faults.append(f"hydra.job.{key}: a configuration sets no environment variables; set them in the shell")
     if faults:
         raise ConfigError("; ".join(faults))
+
+
+def _choice_faults(choices: dict[str, Any]) -> Iterator[str]:
+    """Files whose names begin with _ are parts of options."""
+    for group, name in choices.items():
+        if any(part.startswith("_") for part in str(name).split("/")):
+            yield no_such_option(group, str(name), option_names(group))
+
+
+def _folder_faults(hydra: dict[str, Any]) -> Iterator[str]:
+    for mode in ("run", "sweep"):
+        if not str(hydra[mode]["dir"]).strip():
+            yield f"hydra.{mode}.dir: given {hydra[mode]['dir']!r}, should be a folder"
 
 
 def _callback_faults(callbacks: Any) -> Iterator[str]:

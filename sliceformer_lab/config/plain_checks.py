@@ -11,13 +11,14 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.config.schema import nearest
+from sliceformer_lab.config.schema import MODEL_NODES, nearest
 
 LARGEST = 2**63  # beyond it, no integer has a place in a tensor
 GB = 1e9
 COPIES = 4  # of each weight in training: itself, its gradient and two moments
 NUMBER = 4  # bytes
-FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
+TABLES = ("data.file", "data.val_file", "data.test_file")
+FILES = (*TABLES, "encoder.init_file")
 LENGTHS = ("steps", "warmup_steps")
 FOLDERS = {  # of the user's own data: class -> option
     "sliceformer_lab.data.images.folders.ImageFolder": "root",
@@ -41,13 +42,32 @@ def number_faults(config: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def node_faults(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each node of a run that the command line has deleted, as ~encoder does, or replaced by a value."""
+    return [
+        f"{name}: given {config[name]!r}, should be options with a _target_"
+        if name in config
+        else f"{name}: a value is needed"
+        for name in ("data", "task", "trainer", *MODEL_NODES)
+        if not isinstance(config.get(name), Mapping)
+    ]
+
+
 def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str]:
     """A sentence for each option with which a new run would make no sense; `given` holds the keys of the command line.
 
     A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
     """
     warmup = _long_warmup(config.get("optim")) if any(f"optim.{key}" in given for key in LENGTHS) else ()
-    return [*size_faults(config), *warmup, *_long_pattern(config)]
+    return [*size_faults(config), *warmup, *_long_pattern(config), *_uneven_heads(config["encoder"])]
+
+
+def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:
+    dim, heads = _whole(encoder, "dim"), _whole(encoder, "num_heads")
+    if dim == encoder.get("dim") and dim % heads and encoder.get("head_dim") is None:
+        even = [number for number in range(1, dim + 1) if dim % number == 0]
+        near = [max(n for n in even if n < heads), *[n for n in even if n > heads][:1]]
+        yield f"encoder: num_heads={heads} does not divide dim={dim}; try num_heads={' or '.join(map(str, near))}"
 
 
 def _long_warmup(optim: Any) -> Iterator[str]:
@@ -118,6 +138,13 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
     if isinstance(name, str) and not Path(name).expanduser().is_dir():
         faults.append(f"data.{option}: {name} {'is a file' if Path(name).expanduser().is_file() else _not_there(name)}")
     return faults
+
+
+def own_paths(config: Mapping[str, Any]) -> dict[str, str]:
+    """The files and the folder of the user's own data that the configuration names, by their places in it."""
+    places = [*TABLES, f"data.{FOLDERS.get(str(_value(config, 'data', '_target_')), '')}"]
+    found = {place: _value(config, *place.split(".")) for place in places}
+    return {place: path for place, path in found.items() if isinstance(path, str)}
 
 
 def physical_memory() -> int:

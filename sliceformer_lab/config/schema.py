@@ -19,7 +19,6 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from sliceformer_lab.config.moved import current_target
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.errors import ConfigError
 
@@ -83,6 +82,11 @@ class CheckedNode:
         """The dotted name of the target."""
         return f"{self.target.__module__}.{self.target.__qualname__}"
 
+    def option(self, name: str) -> Any:
+        """The value of an option, by default that of the signature; None if the target has no such option."""
+        _, default = schema(self.target).get(name, (None, None))
+        return self.options.get(name, default)
+
     def build(self, *spec: Any) -> Any:
         """The target called with `spec` positionally and the options.
 
@@ -123,7 +127,6 @@ def allowed_too() -> tuple[str, ...]:
 
 def locate(target: str, where: str = "_target_") -> Any:
     """The class or function of a dotted name. Raises ConfigError if it is not allowed or not there."""
-    target = current_target(target)
     allowed = (*ALLOWED_PREFIXES, *(f"{plugin.package}." for plugin in plugins()), *_allowed_too)
     if not target.startswith(allowed):
         package = target.split(".")[0]

@@ -7,18 +7,20 @@ import math
 import re
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import torch
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, nearest
-from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.encoder.encoder_options import EncoderOptions
+from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.scoring import cost_per_sample, num_parameters
 
 log = logging.getLogger(__name__)
@@ -29,8 +31,6 @@ WIDEST = 65_536  # the most steps of a width that are tried
 NAMES = {"params": "parameters", "flops": "multiply-adds"}
 MOST = 10**15
 FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
-
-Config = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,9 @@ class Width:
         value = steps * self.step
         return value.numerator if value.denominator == 1 else round(float(value), 6)
 
-    def changed(self, config: Config, steps: int) -> dict[str, Any]:
-        """The configuration with that value."""
-        node, _, option = self.key.partition(".")
-        return {**config, node: {**config[node], option: self.at(steps)}}
+    def changed(self, plan: RunPlan, steps: int) -> RunPlan:
+        """The plan with that value."""
+        return plan.with_options({self.key: self.at(steps)})
 
 
 @dataclass(frozen=True)
@@ -64,25 +63,25 @@ class Model:
         return f"{self.cost:,} ({self.width.key}={self.width.at(self.steps)})"
 
 
-def within_budget(config: Config) -> dict[str, Any]:
-    """The configuration with one width changed so that the model's cost meets `budget`.
+def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
+    """The plan with one width changed so that the model's cost meets `budget`.
 
     `params` counts trainable parameters; `flops` counts the multiply-adds of one sample's forward pass, and a sort has
     none. The widths inside attention and MLP are tried first, because they leave the residual width, the heads and the
     positions as they are. Raises ConfigError for a budget that cannot be read, or that no width meets within 5 %.
     """
-    budget = str(config["budget"])
+    budget = str(plan.budget)
     unit, amount = parse_budget(budget)
-    own = model_cost(config, unit)
-    target = amount if isinstance(amount, int) else _cost_with(amount, config, unit)
+    own = model_cost(plan, data, unit)
+    target = amount if isinstance(amount, int) else _cost_with(amount, plan, data, unit)
     if abs(own - target) <= CLOSE * target:
         log.info(f"budget={budget}: {own:,} {NAMES[unit]} as configured, {100 * (own / target - 1):+.1f} %")
-        return dict(config)
+        return plan
     reached: list[Model] = []
     failure: ConfigError | None = None
-    for width in _widths(config):
+    for width in _widths(plan):
         try:
-            found = _nearest(width, config, unit, target)
+            found = _nearest(width, plan, data, unit, target)
         except ConfigError as error:  # the model cannot have this width, but perhaps another
             failure = error
             continue
@@ -91,16 +90,16 @@ def within_budget(config: Config) -> dict[str, Any]:
             best = reached[0]
             node, _, option = width.key.partition(".")
             log.info(
-                f"budget={budget}: {width.key} {config[node][option]} -> {width.at(best.steps)}: "
+                f"budget={budget}: {width.key} {plan.plain[node][option]} -> {width.at(best.steps)}: "
                 f"{best.cost:,} {NAMES[unit]}, {100 * (best.cost / target - 1):+.1f} %"
             )
-            return width.changed(config, best.steps)
+            return width.changed(plan, best.steps)
     if reached:
         raise ConfigError(
             f"budget={budget}: no width comes within {100 * TOLERANCE:.0f} % of {target:,} {NAMES[unit]}; "
             f"the nearest this model can have: {' and '.join(map(str, reached[:2]))}"
         )
-    reason = failure or f"{config.get('budget_by')} changes nothing in this model"
+    reason = failure or f"{plan.budget_by} changes nothing in this model"
     raise ConfigError(f"budget={budget}: {reason}")
 
 
@@ -121,27 +120,28 @@ def parse_budget(budget: str) -> tuple[str, int | str]:
     return unit, amount
 
 
-def _cost_with(attention: str, config: Config, unit: str) -> int:
+def _cost_with(attention: str, plan: RunPlan, data: DataSpec, unit: str) -> int:
     """The cost of the model with another attention and its default options."""
     try:
-        return model_cost({**config, "attention": load_option("attention", attention)}, unit)
+        return model_cost(plan.with_options({"attention": load_option("attention", attention)}), data, unit)
     except ConfigError as error:
-        raise ConfigError(f"budget={config['budget']}: {error}") from error
+        raise ConfigError(f"budget={plan.budget}: {error}") from error
 
 
-def _widths(config: Config) -> list[Width]:
+def _widths(plan: RunPlan) -> list[Width]:
     """The widths that may change, in the order in which they are tried."""
-    encoder, inner_mult = config["encoder"], config["attention"].get("inner_mult")
-    heads, dim, head_dim = encoder["num_heads"], encoder["dim"], encoder.get("head_dim")
+    encoder: EncoderOptions = plan.model.encoder.build()
+    inner_mult = plan.plain["attention"].get("inner_mult")  # not one of a hybrid's, whose members differ
+    heads, dim, head_dim = encoder.num_heads, encoder.dim, encoder.head_dim
     found = []
     if inner_mult is not None:
         channel = Fraction(1, head_dim or dim // heads)  # one channel more in every head
         found.append(Width("attention.inner_mult", channel, round(Fraction(inner_mult) / channel)))
-    found.append(Width("encoder.mlp_dim", Fraction(1), encoder["mlp_dim"]))
-    waves = {"sincos": 2, "sincos2d": 4, "rope": 4 * heads}.get(encoder["position"], 1)  # sine and cosine pairs
-    step = math.lcm(waves, heads) if head_dim is None else waves if encoder["position"] != "rope" else 1
+    found.append(Width("encoder.mlp_dim", Fraction(1), encoder.mlp_dim))
+    waves = {"sincos": 2, "sincos2d": 4, "rope": 4 * heads}.get(encoder.position, 1)  # sine and cosine pairs
+    step = math.lcm(waves, heads) if head_dim is None else waves if encoder.position != "rope" else 1
     found.append(Width("encoder.dim", Fraction(step), max(1, dim // step)))
-    wanted = config.get("budget_by")
+    wanted = plan.budget_by
     if wanted is None:
         return found
     if wanted not in [width.key for width in found]:
@@ -151,12 +151,12 @@ def _widths(config: Config) -> list[Width]:
     return [width for width in found if width.key == wanted]
 
 
-def _nearest(width: Width, config: Config, unit: str, target: int) -> list[Model]:
+def _nearest(width: Width, plan: RunPlan, data: DataSpec, unit: str, target: int) -> list[Model]:
     """The models just below and just above the target; [] if the width does not change the cost."""
 
     @cache
     def cost(steps: int) -> int:
-        return model_cost(width.changed(config, steps), unit)
+        return model_cost(width.changed(plan, steps), data, unit)
 
     if cost(2 * width.start) == cost(width.start):
         return []
@@ -174,21 +174,20 @@ def _bracket(cost: Callable[[int], int], target: int, start: int) -> tuple[int, 
     return max(1, above - int(cost(above) > target)), above
 
 
-def model_cost(config: Config, unit: str) -> int:
-    """The cost of a configuration's model in `params` or `flops`. Raises ConfigError if it cannot be built.
+def model_cost(plan: RunPlan, data: DataSpec, unit: str) -> int:
+    """The cost of a plan's model in `params` or `flops`. Raises ConfigError if it cannot be built.
 
     The model is on the meta device, unless its forward pass reads values, such as the edges of a graph.
     """
-    data = build_data(config).spec
     with _quietly():
         with torch.device("meta"):
-            task = build_task(config, data).to("meta")
+            task = build_task(plan, data).to("meta")
         if unit == "params":
             return num_parameters(task)
         try:
             return cost_per_sample(task)["multiply_adds"]
         except RuntimeError:
-            return cost_per_sample(build_task(config, data))["multiply_adds"]
+            return cost_per_sample(build_task(plan, data))["multiply_adds"]
 
 
 @contextmanager

@@ -1,72 +1,75 @@
-"""From a checked configuration to data module and task; refuses combinations that cannot work before data are read."""
+"""From the plan of a run to data module and task; refuses combinations that cannot work before data are read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
+from pytorch_lightning.accelerators import AcceleratorRegistry
 
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.config.checked import ModelNodes, model_of, node_at
+from sliceformer_lab.config.checked import ModelNodes, RunPlan
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, ConfigError
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import DataSpec, LoadPlan
 from sliceformer_lab.encoder.base import EncoderBlock
-from sliceformer_lab.runs.papers import find
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 
 log = logging.getLogger(__name__)
 
 
-def build_data(config: Mapping[str, Any], run_folder: Path | None = None) -> DataModule:
-    """The data module of a configuration; nothing is read yet. A `run_folder` gives what encodes new inputs.
+def build_data(plan: RunPlan, run_folder: Path | None = None, classes: tuple[str, ...] = ()) -> DataModule:
+    """The data module of a run; nothing is read yet. A `run_folder` gives what encodes new inputs.
+
+    `classes` are those of a trained model, to which the classes of the data belong by name.
 
     Raises ConfigError.
     """
-    task = node_at(config, "task")
-    optim: OptimOptions = node_at(config, "optim").build()
-    plan = LoadPlan(
-        seed=config["seed"],
+    optim: OptimOptions = plan.model.optim.build()
+    loading = LoadPlan(
+        seed=plan.seed,
         accumulate=optim.accumulate,
         steps_between_scores=None if optim.max_steps else optim.val_every,
-        score_test_each_epoch=config["selection"] == "best_test",
-        pairwise=task.target.passes_bias(task.options),
+        score_test_each_epoch=plan.selection == "best_test",
+        pairwise=plan.task.target.passes_bias(plan.task.options),
+        classes=classes,
         run_folder=run_folder,
     )
-    data: DataModule = node_at(config, "data").build(plan)
+    data: DataModule = plan.data.build(loading)
     return data
 
 
-def check_accelerator(trainer: Mapping[str, Any]) -> None:
-    """Raises ConfigError for a GPU on a machine that has none."""
-    wanted = trainer.get("accelerator")
-    if wanted in ("gpu", "cuda") and not torch.accelerator.is_available():
-        raise ConfigError(
-            f"trainer.accelerator: given {wanted}, but torch finds no GPU on this machine; trainer=cpu trains without"
-        )
+def check_accelerator(plan: RunPlan) -> None:
+    """Raises ConfigError for an accelerator that does not exist, or not on this machine."""
+    wanted = plan.trainer.accelerator
+    known = sorted({"auto", "gpu", *AcceleratorRegistry})
+    if wanted not in known:
+        raise ConfigError(f"trainer.accelerator: given {wanted}, should be one of {', '.join(known)}")
+    if wanted == "gpu":
+        missing = not torch.accelerator.is_available()
+    else:
+        missing = wanted in AcceleratorRegistry and not AcceleratorRegistry[wanted]["accelerator"].is_available()
+    if missing:
+        name = "GPU" if wanted in ("gpu", "cuda") else str(wanted).upper()
+        fault = f"trainer.accelerator: given {wanted}, but torch finds no {name} on this machine"
+        raise ConfigError(f"{fault}; trainer=cpu trains without")
 
 
-def check_published(published: Mapping[str, Any] | None) -> None:
-    """Raises ConfigError if the configuration repeats a published result that our tables do not hold."""
-    try:
-        if published:
-            find(published)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+def build_task(plan: RunPlan, data: DataSpec) -> TaskModule:
+    """The task of a run for data of these sizes. Raises ConfigError as `build_model`."""
+    return build_model(plan.task, plan.model, data)
 
 
-def build_task(config: Mapping[str, Any], data: DataSpec) -> TaskModule:
-    """The task of a configuration for data of these sizes.
+def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskModule:
+    """The task of a node with this model for data of these sizes.
 
     Raises ConfigError if attention, block, position, task and data do not fit together, before anything is built.
     """
-    model, node = model_of(config), node_at(config, "task")
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
     task: TaskModule = node.build(model, data)
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):

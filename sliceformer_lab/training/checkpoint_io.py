@@ -9,6 +9,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from sliceformer_lab.runs.files import whole_bytes
+from sliceformer_lab.runs.folder import FORMAT
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -23,4 +24,4 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_bytes(path) as file:  # in a file on the disk, torch.save would hide the error of a full one
-            torch.save(checkpoint, file)
+            torch.save(checkpoint | {"format": FORMAT}, file)

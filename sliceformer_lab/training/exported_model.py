@@ -10,12 +10,13 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from sliceformer_lab.config.old_options import current_config
-from sliceformer_lab.config.schema import allowed_targets
+from sliceformer_lab.config.checked import check_model
+from sliceformer_lab.config.schema import allowed_targets, check_node
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import whole_file, write_json
-from sliceformer_lab.training.build import build_task
+from sliceformer_lab.runs.folder import FORMAT, refuse_other_format
+from sliceformer_lab.training.build import build_model
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.saved_run import Run
 
@@ -28,7 +29,8 @@ def save_export(folder: Path, run: Run) -> None:
     weights = {name: tensor.clone().contiguous() for name, tensor in run.model.state_dict().items()}
     with whole_file(folder / WEIGHTS) as unfinished:
         save_file(weights, unfinished)
-    write_json(folder / CONFIG, {"nodes": {name: run.config[name] for name in NODES}, "data": asdict(run.data.spec)})
+    nodes = {name: run.config[name] for name in NODES}
+    write_json(folder / CONFIG, {"format": FORMAT, "nodes": nodes, "data": asdict(run.data.spec)})
 
 
 def load_export(folder: str | Path, allow_targets: Sequence[str] = ()) -> TaskModule:
@@ -41,10 +43,11 @@ def load_export(folder: str | Path, allow_targets: Sequence[str] = ()) -> TaskMo
     try:
         content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
         weights = load_file(path / WEIGHTS)
+        refuse_other_format(content, path)
         nodes, sizes = content["nodes"], content["data"]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise RunFolderError(f"{path} holds no exported model ({error})") from error
     with allowed_targets(list(allow_targets)):
-        task = build_task(current_config(nodes), DataSpec.from_json(sizes))
+        task = build_model(check_node(nodes["task"], "task"), check_model(nodes), DataSpec.from_json(sizes))
     task.load_state_dict(weights)
     return task.eval()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
-from sliceformer_lab.config.checked import node_at
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.folder import load_weights
+from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
@@ -25,8 +24,6 @@ from sliceformer_lab.training.other_processes import OwnProcesses
 from sliceformer_lab.training.pretrained_weights import Pretrained
 from sliceformer_lab.training.sharding import Sharded
 from sliceformer_lab.training.summary import RecordPlace, Summary
-
-Config = Mapping[str, Any]
 
 
 def fit(
@@ -45,36 +42,37 @@ def fit(
     trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def run_context(config: Config, folder: Path, task: TaskModule) -> RunContext:
+def run_context(plan: RunPlan, folder: Path, task: TaskModule) -> RunContext:
     """The facts of a run that callbacks and loggers receive."""
-    split = {"best_val": "val", "best_test": "test_curve", "last": None}[config["selection"]]
+    split = {"best_val": "val", "best_test": "test_curve", "last": None}[plan.selection]
     monitor = f"{split}/{task.monitor}" if split else None
-    return RunContext(folder=folder, seed=config["seed"], monitor=monitor, monitor_mode=task.monitor_mode)
+    return RunContext(folder=folder, seed=plan.seed, monitor=monitor, monitor_mode=task.monitor_mode)
 
 
-def build_loggers(config: Config, context: RunContext) -> list[Logger]:
-    """The CSV logger, and the one of the configuration if there is one."""
+def build_loggers(plan: RunPlan, context: RunContext) -> list[Logger]:
+    """The CSV logger, and the one of the configuration if there is one; none in the other processes of a run."""
+    if not is_first_process():
+        return []
     loggers: list[Logger] = [MetricsFile(context.folder)]
-    if config["logger"]:
-        node = node_at(config, "logger")
+    if plan.logger is not None:
         try:
-            loggers.append(WatchingLogger(node.build(context, dict(config))))
+            loggers.append(WatchingLogger(plan.logger.build(context, plan)))
         except LabError:
             raise
         except Exception as error:
-            warn_of(node.target.__name__, error)
+            warn_of(plan.logger.target.__name__, error)
     return loggers
 
 
 def build_trainer(
-    config: Config, context: RunContext, task: TaskModule, loggers: list[Logger], summary: Summary | None = None
+    plan: RunPlan, context: RunContext, task: TaskModule, loggers: list[Logger], summary: Summary | None = None
 ) -> pl.Trainer:
     """Lightning's trainer with the configured callbacks. Raises ConfigError for options that it refuses."""
-    nodes = [node_at(config, f"callbacks.{name}") for name in config["callbacks"]]
+    nodes = plan.callbacks.values()
     callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
     if summary is not None:
         callbacks.append(RecordPlace(summary))
-    node, optim = node_at(config, "trainer"), task.optim
+    node, optim = plan.trainer.node, task.optim
     options = dict(node.options)
     if options.get("strategy") == "fsdp":
         options["strategy"] = Sharded()

@@ -1,13 +1,12 @@
-"""What the runs of a configuration are selected by."""
+"""The metric that selects a run's checkpoint, and its direction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.training.build import build_data, build_task
 
 
@@ -24,9 +23,9 @@ class Goal:
         return 1.0 if self.mode == "max" else -1.0
 
 
-def goal(config: Mapping[str, Any]) -> Goal:
-    """What the runs of a configuration are selected by. Raises ConfigError if its parts do not fit together."""
-    spec = build_data(config).spec  # may read a table of the user
+def goal(plan: RunPlan) -> Goal:
+    """The metric that selects a run's best epoch. Raises ConfigError if the parts of the plan do not fit together."""
+    spec = build_data(plan).spec  # may read a table of the user
     with torch.device("meta"):
-        task = build_task(config, spec)
+        task = build_task(plan, spec)
     return Goal(task.monitor, task.monitor_mode)

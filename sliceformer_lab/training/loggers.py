@@ -15,8 +15,11 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from pytorch_lightning.loggers import Logger, WandbLogger
+import numpy as np
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
 from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP
@@ -84,19 +87,17 @@ class PrefixedLogger(WatchingLogger):
         """Does nothing: the training goes on with the other logger."""
 
 
-def tensorboard_logger(context: RunContext, config: Mapping[str, Any]) -> Logger:
+def tensorboard_logger(context: RunContext, plan: RunPlan) -> Logger:
     """TensorBoard's event files in the run folder, with the configuration. Raises ConfigError without tensorboard."""
-    from pytorch_lightning.loggers import TensorBoardLogger
-
     with _needs("tensorboard"):
         logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
-    logger.log_hyperparams(dict(config))
+    logger.log_hyperparams(dict(plan.plain))
     return logger
 
 
 def mlflow_logger(
     context: RunContext,
-    config: Mapping[str, Any],
+    plan: RunPlan,
     *,
     experiment: str = "sliceformer_lab",
     tracking_uri: str | None = None,
@@ -105,8 +106,6 @@ def mlflow_logger(
 
     Raises ConfigError without mlflow, or if neither `tracking_uri` nor MLFLOW_TRACKING_URI names a server.
     """
-    from pytorch_lightning.loggers import MLFlowLogger
-
     folder, uri = context.folder, tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None:
         raise ConfigError(
@@ -116,11 +115,11 @@ def mlflow_logger(
     with _needs("mlflow"):
         logger = MLFlowLogger(
             experiment_name=experiment,
-            run_name=run_name(config, folder),
+            run_name=run_name(plan, folder),
             tracking_uri=uri,
-            tags={name: str(value) for name, value in config["names"].items() if value},
+            tags={name: str(value) for name, value in plan.names if value},
         )
-    logger.log_hyperparams(dict(config))
+    logger.log_hyperparams(dict(plan.plain))
     return logger
 
 
@@ -137,7 +136,7 @@ def _needs(package: str) -> Iterator[None]:
 
 def wandb_logger(
     context: RunContext,
-    config: Mapping[str, Any],
+    plan: RunPlan,
     *,
     project: str = "sliceformer_lab",
     entity: str | None = None,
@@ -148,18 +147,18 @@ def wandb_logger(
 
     `offline` None: offline without an API key or network. Keys come from the environment or netrc only.
     """
-    names, folder = config["names"], context.folder
+    names, folder = plan.names, context.folder
     in_sweep = any((folder.parent / name).is_file() for name in (SWEEP, HYDRA_SWEEP))
     run = open_run(
         folder,
-        run_name(config, folder),
+        run_name(plan, folder),
         job_type="train",
         project=project,
         entity=entity,
         offline=offline,
-        group=group or (folder.parent.name if in_sweep else names["task"]),
-        tags=[names["task"], names["attention"], names.get("recipe") or names.get("experiment"), *config["tags"]],
-        config=config,
+        group=group or (folder.parent.name if in_sweep else names.task),
+        tags=[names.task, names.attention, names.recipe, *plan.tags],
+        config=plan.plain,
     )
     for names_of_metrics, axis in X_AXES.items():
         run.define_metric(names_of_metrics, step_metric=axis)
@@ -215,7 +214,7 @@ def must_be_offline() -> bool:
 
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
-    """Sends a run's pictures, spectra and summary values to W&B, if it is one of the loggers."""
+    """Sends a run's summary values and pictures to its loggers, and its spectra to W&B."""
 
     def send(logger: Logger) -> None:
         if isinstance(logger, WandbLogger):
@@ -224,10 +223,29 @@ def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], v
             if (folder / "spectrum.npz").is_file():
                 _publish_spectra(logger, folder / "spectrum.npz")
             logger.experiment.summary.update(dict(values))
+        else:
+            _publish_results(logger, pictures, values)
 
     for logger in loggers:
         if isinstance(logger, WatchingLogger):
             logger.use(send)
+
+
+def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
+    """Logs the numbers at the scored step, except validation's, whose curves exist, and the pictures."""
+    step = values["best_step"] or 0
+    numbers = {
+        name: value for name, value in values.items() if isinstance(value, int | float) and not name.startswith("val/")
+    }
+    logger.log_metrics(numbers, step)
+    if isinstance(logger, TensorBoardLogger):
+        for picture in pictures:
+            with open_picture(picture) as pixels:
+                logger.experiment.add_image(f"pictures/{picture.stem}", np.asarray(pixels), step, dataformats="HWC")
+        logger.experiment.close()
+    elif isinstance(logger, MLFlowLogger):
+        for picture in pictures:
+            logger.experiment.log_artifact(str(logger.run_id), str(picture), "pictures")
 
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:
@@ -251,9 +269,9 @@ def close_wandb(status: str) -> None:
         observer.run(lambda: wandb.finish(exit_code=int(status != "ok")))
 
 
-def run_name(config: Mapping[str, Any], folder: Path) -> str:
+def run_name(plan: RunPlan, folder: Path) -> str:
     """The name of a run on the dashboard and in tables."""
-    return f"{task_folder(config)}/{config['names']['attention']}/{folder.name}"
+    return f"{task_folder(plan.names.task, plan.data.options)}/{plan.names.attention}/{folder.name}"
 
 
 def sync_command(folder: Path) -> str | None:

@@ -6,8 +6,6 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from sliceformer_lab.errors import InterruptedRunError
-
 log = logging.getLogger(__name__)
 
 
@@ -19,13 +17,11 @@ class Observer:
         self._works = True
 
     def run(self, action: Callable[[], object]) -> None:
-        """Calls `action`, unless an earlier one failed. Raises InterruptedRunError at a signal."""
+        """Calls `action`, unless an earlier one failed. Raises Interrupted at a signal."""
         if not self._works:
             return
         try:
             action()
-        except InterruptedRunError:
-            raise
         except Exception as error:
             self._works = False
             warn_of(self._name, error)

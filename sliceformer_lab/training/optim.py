@@ -80,9 +80,9 @@ class OptimOptions:
         if self.warmup_lr > self.lr:
             raise ValueError(f"warmup_lr={self.warmup_lr}, the rate of the first step, exceeds lr={self.lr}")
 
-    def epochs_for(self, steps_per_epoch: int) -> int:
-        """The epochs that make `target_steps` optimizer steps, at least `least_epochs` and at most `most_epochs`."""
-        wanted = math.ceil((self.target_steps or 0) / max(1, steps_per_epoch))
+    def epochs_for(self, steps_per_epoch: int, factor: int = 1) -> int:
+        """The epochs of `factor` times `target_steps` steps, at least `least_epochs` and at most `most_epochs`."""
+        wanted = math.ceil(factor * (self.target_steps or 0) / max(1, steps_per_epoch))
         return min(max(wanted, self.least_epochs), self.most_epochs or sys.maxsize)
 
     def build_optimizer(self, model: nn.Module) -> optim.Optimizer:

@@ -10,10 +10,10 @@ import subprocess
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -21,7 +21,8 @@ import torch.distributed as dist
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 
-from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.config.checked import RunPlan, TrainerOptions
+from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.processes import is_first_process, num_cores
 from sliceformer_lab.training.child_process import Place, start_child
 from sliceformer_lab.training.signals import end_in_time, no_end
@@ -46,15 +47,15 @@ class OwnProcesses(LightningEnvironment):
         return True
 
 
-def check_processes(config: Mapping[str, Any]) -> None:
+def check_processes(plan: RunPlan) -> None:
     """Raises ConfigError if the machine, or the step of a Slurm job, is not made for the processes of `trainer`.
 
     On the CPU, a machine has one core for each process, unless the configuration wants more.
     """
-    trainer, cores = config["trainer"], num_cores()
-    wanted, kind, step = str(trainer.get("devices")), trainer.get("accelerator"), slurm_step()
-    check_step(step, int(trainer.get("num_nodes", 1)), num_devices(trainer))
-    if step is not None or config["oversubscribe"] or not wanted.isdigit() or int(wanted) <= cores:
+    trainer, cores = plan.trainer, num_cores()
+    wanted, kind, step = str(trainer.devices), trainer.accelerator, slurm_step()
+    check_step(step, trainer.num_nodes, num_devices(trainer))
+    if step is not None or plan.oversubscribe or not wanted.isdigit() or int(wanted) <= cores:
         return
     if kind == "cpu" or (kind == "auto" and not torch.accelerator.is_available()):
         raise ConfigError(
@@ -63,16 +64,16 @@ def check_processes(config: Mapping[str, Any]) -> None:
         )
 
 
-def num_devices(trainer: Mapping[str, Any]) -> int:
+def num_devices(trainer: TrainerOptions) -> int:
     """The number of processes on each node, from trainer.devices: a number, a list of GPUs, or -1 for all GPUs."""
-    devices = trainer.get("devices", 1)
+    devices = trainer.devices
     if isinstance(devices, str) and "," in devices:
-        devices = devices.strip(",").split(",")
+        return len(devices.strip(",").split(","))
     if isinstance(devices, list):
         return len(devices)
     if str(devices) not in ("-1", "auto"):
         return int(devices)
-    return 1 if trainer.get("accelerator") == "cpu" else max(1, torch.accelerator.device_count())
+    return 1 if trainer.accelerator == "cpu" else max(1, torch.accelerator.device_count())
 
 
 @contextmanager
@@ -95,7 +96,7 @@ def child_processes(trainer: pl.Trainer, folder: Path) -> Iterator[None]:
         yield
         watch.expect_ends()
     except BaseException as error:
-        if isinstance(error, LabError):  # no consequence of the error of another process
+        if isinstance(error, LabError | Interrupted):  # no consequence of the error of another process
             raise
         if (first := watch.first_error()) is not None:
             raise first from error

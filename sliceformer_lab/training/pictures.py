@@ -6,16 +6,21 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.folder import read_metrics
-from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.observers import Observer
+
+if TYPE_CHECKING:  # the report reads PICTURES and needs no Lightning
+    from torch import Tensor
+
+    from sliceformer_lab.data.splits import Stage
+    from sliceformer_lab.training.interfaces import DataModule
+
+    ResultPicture = Callable[[DataModule, Stage, Mapping[str, NDArray[Any]], Path], None]
 
 PICTURES = ("confusion.png", "roc.png", "predicted.png", "mistakes.png", "masks.png", "curves.png", "spectrum.png")
 MOST_MISTAKES, MOST_MASKS = 12, 5
@@ -27,7 +32,7 @@ def draw_pictures(folder: Path, data: DataModule, predictions: Mapping[str, Mapp
     """Draws PICTURES (but spectrum.png, which its callback draws) into the run folder.
 
     Results are those of the test split, or of the validation split where nothing is tested. A picture that cannot be
-    drawn is a warning: it is no reason for a finished run to fail. Raises InterruptedRunError at a signal.
+    drawn is a warning: it is no reason for a finished run to fail. Raises Interrupted at a signal.
     """
     draw: dict[str, Callable[[Path], None]] = {"curves.png": _curves}
     stage: Stage | None = next((stage for stage in ("test", "val") if stage in predictions), None)
@@ -38,9 +43,6 @@ def draw_pictures(folder: Path, data: DataModule, predictions: Mapping[str, Mapp
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
             Observer(name).run(partial(drawn, folder / name))
-
-
-ResultPicture = Callable[[DataModule, Stage, Arrays, Path], None]
 
 
 def _result_pictures(arrays: Arrays) -> dict[str, ResultPicture]:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.runs.csv_cells import csv_cell
 from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import write_predictions
+from sliceformer_lab.runs.plain_text import csv_cell
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 PREPROCESSING, TABLE = "preprocessing.json", "predictions.csv"
@@ -50,7 +50,7 @@ def save_preprocessing(folder: Path, data: DataModule) -> None:
 
 
 def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
-    """The sizes of the data and the names of the outputs; None in folders of versions that did not save them."""
+    """The sizes of the data and the names of the outputs; None before the run has ended."""
     try:
         content = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
         return DataSpec.from_json(content["data"]), Names(tuple(content["classes"]), tuple(content["targets"]))
@@ -58,6 +58,12 @@ def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{folder / PREPROCESSING} cannot be read ({error!r})") from error
+
+
+def trained_classes(folder: Path) -> tuple[str, ...]:
+    """The classes that a run was trained on, in the order of its outputs; () if it has recorded none."""
+    saved = read_preprocessing(folder)
+    return () if saved is None else saved[1].classes
 
 
 def has_rows(task: TaskModule, outputs: Tensor, names: Names) -> bool:

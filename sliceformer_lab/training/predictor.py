@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.images.image_pairs import resize_mask
 from sliceformer_lab.data.input_files import NewInput, read_inputs
 from sliceformer_lab.data.spec import ContentKind, DataSpec
@@ -32,12 +33,12 @@ class Predictor:
     names: Names
 
     @classmethod
-    def of_run(cls, folder: Path, config: Mapping[str, Any], task: TaskModule) -> Predictor:
+    def of_run(cls, folder: Path, plan: RunPlan, task: TaskModule) -> Predictor:
         """The predictor of a run whose trained task is `task`.
 
         Raises RunFolderError if the run did not save how to encode inputs, and LabError if its data have no raw inputs.
         """
-        data = build_data(config, folder)
+        data = build_data(plan, folder)
         saved = read_preprocessing(folder)
         if not data.takes_new or (saved is not None and not has_rows(task, _zeros(task, saved[1]), saved[1])):
             raise LabError(
@@ -46,8 +47,8 @@ class Predictor:
             )
         if saved is None:
             raise RunFolderError(
-                f"{folder} does not say how to encode new inputs, because it was trained by an earlier version; "
-                f"mode=eval resume={folder} adds this if its data are still there"
+                f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
+                f"mode=eval resume={folder} adds it if the data are still there"
             )
         return cls(task, data, *saved)
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers import Logger
 
-from sliceformer_lab.config.checked import check_config, node_at
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.config.compose import load_option, option_names, written_option
 from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import resumable_checkpoint, scored_checkpoint
-from sliceformer_lab.runs.resume import with_values
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.fitting import build_trainer, fit, run_context
 from sliceformer_lab.training.loggers import PrefixedLogger
@@ -37,18 +36,15 @@ PASSES = 3  # of pretraining for each pass of the training, where `pretrain.epoc
 
 log = logging.getLogger(__name__)
 
-Config = Mapping[str, Any]
 
-
-def pretrain(config: Config, folder: Path, loggers: Sequence[Logger], summary: Summary | None) -> Pretrained | None:
+def pretrain(plan: RunPlan, folder: Path, loggers: Sequence[Logger], summary: Summary | None) -> Pretrained | None:
     """The finished pretraining that a run starts from, done now if need be; None if the run has none.
 
-    Records it in the summary. Raises ConfigError for a run that cannot be pretrained.
+    Records it in the summary. Raises RunFolderError if `path` is no pretraining that fits.
     """
-    if not config.get("pretrain"):
+    if plan.pretrain is None:
         return None
-    options: PretrainOptions = node_at(config, "pretrain").build()
-    check_maskable(config)
+    options: PretrainOptions = plan.pretrain.build()
     if options.path is not None:
         found = Pretrained.find(Path(options.path).expanduser())
         if found is None:
@@ -56,9 +52,9 @@ def pretrain(config: Config, folder: Path, loggers: Sequence[Logger], summary: S
                 f"pretrain.path={options.path}: no pretraining has finished there; give the folder of a run with "
                 "pretrain=masked"
             )
-        found.check_fits(config)
+        found.check_fits(plan)
     else:
-        found = Pretrained.find(folder / FOLDER) or _pretrain(config, options, folder, loggers)
+        found = Pretrained.find(folder / FOLDER) or _pretrain(plan, options, folder, loggers)
     if found is None:
         return None
     found = replace(found, keep_attention=options.keep == "all")
@@ -69,25 +65,27 @@ def pretrain(config: Config, folder: Path, loggers: Sequence[Logger], summary: S
     return found
 
 
-def times_as_long(config: Config) -> float:
+def times_as_long(plan: RunPlan) -> float:
     """The steps of pretraining and training together, for each step of the training."""
-    if not config.get("pretrain"):
+    if plan.pretrain is None:
         return 1.0
-    options: PretrainOptions = node_at(config, "pretrain").build()
+    options: PretrainOptions = plan.pretrain.build()
     if options.path is not None:
         return 1.0
-    optim: OptimOptions = node_at(config, "optim").build()
+    optim: OptimOptions = plan.model.optim.build()
     return 1.0 + (options.epochs / optim.epochs if options.epochs and optim.epochs else PASSES)
 
 
-def check_maskable(config: Config) -> None:
-    """Raises ConfigError if the task has no pretraining, or if several processes would have to pretrain together."""
-    task = node_at(config, "task").target
+def check_maskable(plan: RunPlan) -> None:
+    """Raises ConfigError for a pretraining that the task does not have, or that several processes would share."""
+    if plan.pretrain is None:
+        return
+    task = plan.task.target
     if not task.maskable:
         able = ", ".join(name for name in option_names("task") if _is_maskable(name))
         raise ConfigError(f"pretrain: {task.__name__} has no inputs to mask; tasks that have: {able}")
-    devices = num_devices(config["trainer"]) * int(config["trainer"].get("num_nodes") or 1)
-    if devices > 1 and config["pretrain"].get("path") is None:
+    devices = num_devices(plan.trainer) * plan.trainer.num_nodes
+    if devices > 1 and plan.pretrain.option("path") is None:
         raise ConfigError(
             f"pretrain: one process pretrains, and trainer.devices asks for {devices}; pretrain with "
             "trainer.devices=1, and give that run's folder as pretrain.path"
@@ -101,12 +99,12 @@ def _is_maskable(name: str) -> bool:
         return False
 
 
-def _pretrain(config: Config, options: PretrainOptions, folder: Path, loggers: Sequence[Logger]) -> Pretrained | None:
+def _pretrain(plan: RunPlan, options: PretrainOptions, folder: Path, loggers: Sequence[Logger]) -> Pretrained | None:
     """A new pretraining, or the rest of an interrupted one; None in a dry run, which saves nothing."""
     place, started = folder / FOLDER, time.perf_counter()
-    own = pretraining_config(config, options)
+    own = pretraining_plan(plan, options)
     data = build_data(own)
-    module = build_task(own, data.spec).pretraining(options, own["seed"])
+    module = build_task(own, data.spec).pretraining(options, own.seed)
     context = replace(run_context(own, place, module), resume=folder)
     trainer = build_trainer(
         own, context, module, [MetricsFile(place), *(PrefixedLogger(logger) for logger in loggers[1:])]
@@ -114,44 +112,42 @@ def _pretrain(config: Config, options: PretrainOptions, folder: Path, loggers: S
     length = f"{module.optim.epochs} epochs" if module.optim.epochs else f"{module.optim.steps} steps"
     log.info(f"pretraining with masked inputs, {length}, in {place}; the training follows")
     fit(trainer, module, data, resumable_checkpoint(place))
-    if own["trainer"]["fast_dev_run"]:
+    if own.trainer.fast_dev_run:
         return None
-    checkpoint, steps = scored_checkpoint(own, place), trainer.global_step
-    metrics = score(trainer, module, data, checkpoint, {**own, "score_test": False})
+    checkpoint, steps = scored_checkpoint(own.selection, place), trainer.global_step
+    metrics = score(trainer, module, data, checkpoint, own)
     facts = {
         "metrics": metrics,
         "monitor": f"val/{module.monitor}",
         "checkpoint": checkpoint.name,
         "steps": steps,
         "seconds": round(time.perf_counter() - started, 2),  # of its last start
-        "seed": own["seed"],
-        "options": {name: value for name, value in config["pretrain"].items() if name != "_target_"},
-        "model": {name: own[name] for name in ("encoder", "block", "attention")},
-        "data": own["data"],
+        "seed": own.seed,
+        "options": asdict(options),
+        "model": {name: own.plain[name] for name in ("encoder", "block", "attention")},
+        "data": own.plain["data"],
     }
     write_json(place / RECORD, facts)
     return Pretrained.find(place)
 
 
-def pretraining_config(config: Config, options: PretrainOptions) -> Config:
-    """The configuration of the stage: PASSES times as long, without test data and with the necessary callbacks only."""
+def pretraining_plan(plan: RunPlan, options: PretrainOptions) -> RunPlan:
+    """The plan of the stage: PASSES times as long, without test data and with the necessary callbacks only."""
     needed = load_option("callbacks", "minimal")
-    return check_config(
-        with_values(
-            config,
-            {
-                "pretrain": {},
-                "selection": "last" if config["selection"] == "last" else "best_val",
-                "callbacks": {name: node for name, node in config["callbacks"].items() if name in needed},
-                **{f"optim.{name}": value for name, value in _lengths(config, options).items()},
-            },
-        )
+    return plan.with_options(
+        {
+            "pretrain": {},
+            "score_test": False,
+            "selection": "last" if plan.selection == "last" else "best_val",
+            "callbacks": {name: node for name, node in plan.plain["callbacks"].items() if name in needed},
+            **{f"optim.{name}": value for name, value in _lengths(plan, options).items()},
+        }
     )
 
 
-def _lengths(config: Config, options: PretrainOptions) -> dict[str, Any]:
+def _lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     """The options of the optimiser that differ from the training's."""
-    optim: OptimOptions = node_at(config, "optim").build()
+    optim: OptimOptions = plan.model.optim.build()
     changed: dict[str, Any] = {"lr": options.lr or optim.lr, "stop_at": None, "cycle": "fit", "horizon": None}
     if options.epochs is not None:
         changed |= {"epochs": options.epochs, "steps": None, "max_steps": None, "val_every": None}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import TaskModule
@@ -38,15 +39,15 @@ class Pretrained:
                 return cls(place, facts)
         return None
 
-    def check_fits(self, config: Mapping[str, Any]) -> None:
+    def check_fits(self, plan: RunPlan) -> None:
         """Raises RunFolderError for a pretraining of another attention, or one that saw what this run holds out."""
         for node in ("attention", "block"):
-            if self.facts["model"].get(node) != config[node]:
+            if self.facts["model"].get(node) != plan.model.plain[node]:
                 raise RunFolderError(
                     f"pretrain.path: {self.folder} was pretrained with another {node}; give the {node} options of "
                     "that run, or pretrain anew"
                 )
-        before, now = self.facts.get("data", {}), config["data"]
+        before, now = self.facts.get("data", {}), plan.plain["data"]
         if before.get("_target_") == now.get("_target_"):
             for option in HELD_OUT:
                 if before.get(option) != now.get(option):

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.images.pixel_classes import commonest
 from sliceformer_lab.data.sequences.characters import TextWindows
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.measures import simple_models
 from sliceformer_lab.measures.ngram import ngram_bits
 from sliceformer_lab.measures.simple_models import SimpleModel
@@ -28,8 +28,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 MOST = 10_000  # examples of a split that a simple model sees
-LEAST_SECONDS = 3.0  # below this, starting Python takes most of the time
-SHARE = 0.1  # of the run's time
+SHARE, LEAST_SECONDS = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
 LONGEST_NGRAM = 7  # tokens
 CONSTANTS = {
     "classes": "commonest class",
@@ -54,38 +53,36 @@ Predictions = Mapping[str, Mapping[str, Tensor]]
 
 
 def references(
-    config: Mapping[str, Any], data: DataModule, task: TaskModule, predictions: Predictions, run_seconds: float
+    plan: RunPlan, data: DataModule, task: TaskModule, predictions: Predictions, run_seconds: float
 ) -> list[Row]:
     """A row for the best constant and for each simple model that suits the data; the strongest model comes last.
 
-    Together they take at most a tenth of the run's time, the strongest first; a model that takes longer is stopped.
+    Each model may take a tenth of the run's time, or half a minute if that is longer; then it is stopped.
     Results are kept in `paths.data`, once per data, split and kind of target. A model that fails has a row with the
     reason. Next tokens have n-grams as references.
 
-    Raises InterruptedRunError at a signal.
+    Raises Interrupted at a signal.
     """
     if task.goal is None or not predictions:
         return []
     if task.goal == "next tokens":
         return _ngrams(data, task, predictions)
-    folder = Path(config["paths"]["data"]) / "references"
+    folder = Path(plan.paths.data) / "references"
     train = np.arange(min(MOST, len(data.splits["train"])))
     targets = data.splits["train"].targets_at(train.tolist())
     scored: dict[Stage, Tensor] = {
         split: predictions[split]["ids"][:MOST] for split in ("val", "test") if split in predictions
     }
     rows: list[Row] = []  # the strongest first
-    deadline = time.monotonic() + SHARE * run_seconds
+    limit = max(LEAST_SECONDS, SHARE * run_seconds)
     kind = _kind(data, task)
     for model in reversed(simple_models.simple_models(kind, len(train)) if kind else []):
-        file = folder / f"{_key(config, data, task, model)}.json"
+        file = folder / f"{_key(plan, data, task, model)}.json"
         with suppress(OSError, ValueError):
             rows.append(json.loads(file.read_text(encoding="utf-8")))
             continue
         try:
-            row = _fitted(model, data, task, train, targets, scored, predictions, deadline)
-        except InterruptedRunError:
-            raise
+            row = _fitted(model, data, task, train, targets, scored, predictions, limit)
         except Exception as error:  # a reference must not end a run
             row = {"name": model.name, "skipped": f"{type(error).__name__}: {error}"}
         if "metrics" in row:
@@ -178,13 +175,12 @@ def _fitted(
     targets: Tensor,
     scored: Mapping[Stage, Tensor],
     predictions: Predictions,
-    deadline: float,
+    limit: float,
 ) -> Row:
-    """The row of one model; `skipped` if the time is over."""
+    """The row of one model; `skipped` if it takes more than `limit` seconds."""
     started = time.monotonic()
-    late = {"name": model.name, "skipped": "it takes longer than a tenth of the run"}
-    if deadline - started < LEAST_SECONDS:
-        return {"name": model.name, "skipped": f"a tenth of the run is less than {LEAST_SECONDS:.0f} s"}
+    deadline = started + limit
+    late = {"name": model.name, "skipped": f"it takes longer than {limit:.0f} s"}
     contents: dict[str, list[Any]] = {}
     for stage, rows in {"train": train, **{split: ids.numpy() for split, ids in scored.items()}}.items():
         contents[stage] = []
@@ -196,7 +192,9 @@ def _fitted(
     command = [sys.executable, "-m", "sliceformer_lab.measures.simple_models"]
     message = pickle.dumps((*job, task.data_spec.num_classes))
     try:
-        done = subprocess.run(command, input=message, capture_output=True, timeout=deadline - time.monotonic())
+        done = subprocess.run(
+            command, input=message, capture_output=True, timeout=max(0.0, deadline - time.monotonic())
+        )
     except subprocess.TimeoutExpired:
         return late
     if done.returncode:
@@ -215,9 +213,9 @@ def _fitted(
     }
 
 
-def _key(config: Mapping[str, Any], data: DataModule, task: TaskModule, model: SimpleModel) -> str:
+def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel) -> str:
     """Identifies a model's row: data, split, targets and metrics."""
-    options = {name: value for name, value in config["data"].items() if name not in APART}
+    options = {name: value for name, value in plan.data.options.items() if name not in APART}
     facts = [
         model.name,
         data.fingerprint()["sha256"],

@@ -1,19 +1,19 @@
-"""One run, in order: build, check, fit, score, record."""
+"""One run, in order: build, fit, score, record."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 
 from sliceformer_lab.attention.reach import reach_of_shifts
-from sliceformer_lab.errors import DivergedError, InterruptedRunError, PrunedError, machine_error
+from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.errors import DivergedError, Interrupted, LabError, RunFolderError, machine_error
 from sliceformer_lab.runs.files import spare_space, write_json
 from sliceformer_lab.runs.folder import (
+    CONFIG,
     is_finished,
     load_weights,
     lock_folder,
@@ -23,44 +23,83 @@ from sliceformer_lab.runs.folder import (
     write_config,
 )
 from sliceformer_lab.runs.processes import is_first_process, process_number
-from sliceformer_lab.training.build import build_data, build_task, check_published
-from sliceformer_lab.training.choices import choose_options
+from sliceformer_lab.runs.sources import sources_of
+from sliceformer_lab.training.build import build_task
+from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.fitting import build_loggers, build_trainer, fit, run_context
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.loggers import close_wandb, publish, sync_command
+from sliceformer_lab.training.loggers import close_wandb, sync_command
 from sliceformer_lab.training.other_processes import child_processes, record_first_error
-from sliceformer_lab.training.pictures import draw_pictures
-from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
+from sliceformer_lab.training.prediction_table import read_preprocessing, save_preprocessing
 from sliceformer_lab.training.pretrain import pretrain
-from sliceformer_lab.training.references import below_reference, references
-from sliceformer_lab.training.scoring import results, score, scores_test
-from sliceformer_lab.training.sharding import is_sharded
-from sliceformer_lab.training.signals import catch_signals, recorded_by, signals_as_errors
-from sliceformer_lab.training.summary import Summary, compare_metrics, print_summary
+from sliceformer_lab.training.record import record
+from sliceformer_lab.training.same_data import check_same_data, warn_of_changes
+from sliceformer_lab.training.scoring import count_evaluation, score, score_selected
+from sliceformer_lab.training.signals import catch_signals, recorded_by, signals_as_errors, stop_behind
+from sliceformer_lab.training.step_estimate import check_step
+from sliceformer_lab.training.summary import Summary, compare_metrics
 from sliceformer_lab.training.trainer import compile_encoder
 
 log = logging.getLogger(__name__)
 
-Config = Mapping[str, Any]
+
+def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> float | None:
+    """Fits the model, scores its selected epoch on validation and test data, and records both in the first process."""
+    pl.seed_everything(plan.seed, verbose=False)
+    task = build_task(plan, data.spec)
+    _check_data(plan, data, folder, summary)
+    _check_task(plan, task, data, summary)
+    context = run_context(plan, folder, task)
+    loggers = build_loggers(plan, context)
+    pretrained = pretrain(plan, folder, loggers, summary)
+    trainer = build_trainer(plan, context, task, loggers, summary)
+    if plan.trainer.compile:
+        compile_encoder(task.encoder)
+    with child_processes(trainer, folder):
+        fit(trainer, task, data, resumable_checkpoint(folder), pretrained)
+        outputs = score_selected(plan, trainer, task, data, folder)
+    if summary is not None:
+        record(plan, data, folder, outputs, pretrained, summary, loggers)
+    return outputs.metrics.get(f"val/{task.monitor}")
 
 
-def run(config: Config, folder: Path) -> float | None:
-    """Trains and scores the model of a resolved configuration, or scores it again (mode=eval), in its run folder.
+def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
+    """Refuses other data than those of the run's first start; the first process records them, with remarks."""
+    changed = check_same_data(plan, folder, data)
+    if summary is None:
+        return
+    summary.record_data(data.digests(), sources_of(plan.plain), changed)
+    if remarks := data.remarks():
+        summary.update(data_remarks=remarks)
+        for remark in remarks:
+            log.warning(f"WARNING: {remark}")
+
+
+def _check_task(plan: RunPlan, task: TaskModule, data: DataModule, summary: Summary | None) -> None:
+    """Says how far shifts reach and what a step needs. Raises MachineError for a step that needs too much memory."""
+    if reach := reach_of_shifts(task.encoder.attentions):
+        log.info(reach)
+    if summary is not None:
+        check_step(task, data, plan.trainer.accelerator)
+
+
+def run(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+    """Trains and scores the model of a plan, or scores it again (mode=eval), in its run folder.
 
     Returns the monitored validation metric. Raises LabError for what the user can fix; the summary records it.
     """
     _silence_lightning()
     if not is_first_process():
-        _run_as_child(config, folder)
+        _run_as_child(plan, data, folder)
         return None
     with signals_as_errors(), lock_folder(folder):
-        if config["mode"] == "eval":
-            return evaluate(config, folder)
+        if plan.mode == "eval":
+            return evaluate(plan, data, folder)
         if is_finished(folder):
             log.info(f"{folder} holds a finished run, so nothing is trained; mode=eval scores it again")
             value: float | None = read_summary(folder)["best"]["value"]
             return value
-        return _train_and_record(config, folder)
+        return _train_and_record(plan, data, folder)
 
 
 def _silence_lightning() -> None:
@@ -76,36 +115,40 @@ def _silence_lightning() -> None:
         warnings.filterwarnings("ignore", f".*{message}")
 
 
-def _run_as_child(config: Config, folder: Path) -> None:
+def _run_as_child(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Runs one of the other processes: the same computation, but it writes nothing but the error that ends it."""
     try:
-        evaluate(config, folder) if config["mode"] == "eval" else train(config, folder, None)
-    except (DivergedError, InterruptedRunError, PrunedError) as error:
+        evaluate(plan, data, folder) if plan.mode == "eval" else train(plan, data, folder, None)
+    except (DivergedError, Interrupted) as error:
         raise SystemExit(0) from error  # all processes raise these together, and the first one reports them
     except BaseException as error:
         record_first_error(folder, process_number(), error)
         raise SystemExit(1) from error
 
 
-def _train_and_record(config: Config, folder: Path) -> float | None:
-    summary = Summary(config, folder)
+def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+    summary = Summary(plan, folder)
     with spare_space(folder) as free_space:
 
-        def record(error: BaseException) -> None:
+        def record_end(error: BaseException) -> None:
             free_space()
             summary.fail(error)
 
         try:
-            write_config(folder, config)
+            write_config(folder, plan.plain)
             summary.update()
-            log.info(f"{summary.content['name']}: seed {config['seed']}, folder {folder}")
-            config = _with_choices(config, folder, summary)
-            with recorded_by(record):
-                return train(config, folder, summary)
+            log.info(f"{summary.content['name']}: seed {plan.seed}, folder {folder}")
+            plan = _with_choices(plan, data, folder, summary)
+            with recorded_by(record_end):
+                return train(plan, data, folder, summary)
         except BaseException as raised:
             catch_signals(later=True)  # a second signal must not prevent the record
-            error = machine_error(raised) or raised
-            record(error)
+            error = stop_behind(raised)
+            error = machine_error(error) or error
+            if not isinstance(error, LabError | Interrupted) and not (folder / CONFIG).is_file():
+                error = RunFolderError(f"{folder} was deleted while the run wrote into it; start the run again")
+            if folder.is_dir():
+                record_end(error)
             if error is raised:
                 raise
             raise error from raised
@@ -115,81 +158,37 @@ def _train_and_record(config: Config, folder: Path) -> float | None:
                 log.info(f"upload to W&B with: {command}")
 
 
-def _with_choices(config: Config, folder: Path, summary: Summary) -> Config:
-    """The configuration with the options that follow from the data; prints and records them."""
-    chosen, choices = choose_options(config)
+def _with_choices(plan: RunPlan, data: DataModule, folder: Path, summary: Summary) -> RunPlan:
+    """The plan with the options that follow from the data; prints and records them."""
+    chosen, choices = with_choices(plan, data)
     if not choices:
-        return config
+        return plan
     for choice in choices:
         log.info(f"chose {choice}")
     summary.choose(chosen, choices)
-    write_config(folder, chosen)
+    write_config(folder, chosen.plain)
     return chosen
 
 
-def train(config: Config, folder: Path, summary: Summary | None) -> float | None:
-    """Fits the model, scores its selected epoch on validation and test data, and records both in the first process."""
-    check_published(config["published"])
-    pl.seed_everything(config["seed"], verbose=False)
-    data = build_data(config)
-    task = build_task(config, data.spec)
-    if reach := reach_of_shifts(task.encoder.attentions):
-        log.info(reach)
-    context = run_context(config, folder, task)
-    loggers = build_loggers(config, context) if is_first_process() else []
-    pretrained = pretrain(config, folder, loggers, summary)
-    trainer = build_trainer(config, context, task, loggers, summary)
-    if config["trainer"].get("compile"):  # configurations of older versions have none
-        compile_encoder(task.encoder)
-    with child_processes(trainer, folder):
-        fit(trainer, task, data, resumable_checkpoint(folder), pretrained)
-        trained = trainer.global_step
-        scored = None if config["trainer"]["fast_dev_run"] else scored_checkpoint(config, folder)
-        metrics = score(trainer, task, data, scored, config)
-        predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
-        task = _whole(task, config, data, scored)
-    if summary is not None:
-        if scored is not None:
-            record_predictions(folder, task, data, predictions)
-            save_preprocessing(folder, data)
-            if config.get("pictures", True):
-                draw_pictures(folder, data, predictions)
-        summary.update(steps={"planned": task.num_steps, "trained": trained})
-        facts = results(config, folder, data, task, scored, metrics, predictions)
-        if pretrained is not None:
-            facts["metrics"] |= {f"pretrain/{name}": value for name, value in pretrained.metrics.items()}
-        if config.get("reference") == "auto" and scored is not None and scores_test(config):
-            facts["references"] = references(config, data, task, predictions, summary.seconds())
-            facts["warnings"] += below_reference(task, metrics, facts["references"])
-        summary.update(status="ok", **facts)
-        pictures = summary.pictures()
-        publish(loggers, folder, pictures, summary.dashboard_values())
-        print_summary(summary.content, folder, pictures)
-    return metrics.get(f"val/{task.monitor}")
+def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+    """Scores the checkpoint of a finished run again and prints both results side by side.
 
-
-def _whole(task: TaskModule, config: Config, data: DataModule, scored: Path | None) -> TaskModule:
-    """The task with all its weights, those of the scored checkpoint, in one process."""
-    if not is_sharded(task):
-        return task
-    whole = build_task(config, data.spec)
-    whole.num_steps = task.num_steps
-    if scored is not None:
-        load_weights(whole, scored)
-    return whole
-
-
-def evaluate(config: Config, folder: Path) -> float | None:
-    """Scores the checkpoint of a finished run again and prints both results side by side."""
-    data = build_data(config)
-    task = build_task(config, data.spec)
-    scored = scored_checkpoint(config, folder)
+    Writes nothing that training wrote. The data may be others: their classes count by name. Raises DataError for a
+    class that the run was not trained on.
+    """
+    trained = read_preprocessing(folder)
+    task = build_task(plan, trained[0] if trained else data.spec)
+    scored = scored_checkpoint(plan.selection, folder)
     load_weights(task, scored)
-    trainer = build_trainer(config, run_context(config, folder, task), task, [])
+    trainer = build_trainer(plan, run_context(plan, folder, task), task, [])
     with child_processes(trainer, folder):
-        metrics = score(trainer, task, data, scored, config)
+        metrics = score(trainer, task, data, scored, plan)
+        count_evaluation(plan, data, folder)
     if is_first_process():
-        save_preprocessing(folder, data)
-        write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics})
+        if trained is None:
+            save_preprocessing(folder, data)
+        facts = {"digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
+        facts["sources"] = sources_of(plan.plain)
+        write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
     return metrics.get(f"val/{task.monitor}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.config.schema import allowed_targets
-from sliceformer_lab.data.input_files import given_inputs
+from sliceformer_lab.data.input_files import Given, given_inputs
 from sliceformer_lab.runs.folder import (
     PREDICTIONS,
     load_weights,
@@ -41,8 +42,14 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration."""
+        """The resolved configuration, as config.yaml holds it."""
         return read_config(self.folder)
+
+    @cached_property
+    def plan(self) -> RunPlan:
+        """The checked configuration. Raises ConfigError."""
+        with self._users_own():
+            return check_config(self.config)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -58,7 +65,7 @@ class Run:
     def predictions(self) -> dict[str, np.ndarray[Any, Any]]:
         """val_ids, val_targets, val_logits and val_places, the same for test, class_names and target_names.
 
-        They belong to the scored checkpoint. Names and places are missing in runs of earlier versions.
+        They belong to the scored checkpoint.
         """
         with np.load(self.folder / PREDICTIONS) as arrays:
             return {name: arrays[name] for name in arrays.files}
@@ -66,29 +73,27 @@ class Run:
     @cached_property
     def data(self) -> DataModule:
         """The data module; call its `prepare_data()` and `setup()` before use."""
-        with self._users_own():
-            data: DataModule = build_data(self.config)
-        return data
+        return build_data(self.plan)
 
     @cached_property
     def model(self) -> TaskModule:
         """The task with the weights of the scored checkpoint, in evaluation mode."""
         saved = read_preprocessing(self.folder)  # the data may be gone
         data = self.data.spec if saved is None else saved[0]
-        with self._users_own():
-            task: TaskModule = build_task(self.config, data)
-        load_weights(task, scored_checkpoint(self.config, self.folder))
+        with self._users_own():  # a message lists the user's own attentions too
+            task = build_task(self.plan, data)
+        load_weights(task, scored_checkpoint(self.plan.selection, self.folder))
         return task.eval()
 
     @cached_property
     def predictor(self) -> Predictor:
         """Predicts new inputs. Raises LabError if the run cannot."""
-        task = self.model
-        with self._users_own():
-            return Predictor.of_run(self.folder, self.config, task)
+        return Predictor.of_run(self.folder, self.plan, self.model)
 
-    def predict(self, contents: Sequence[str | Path | np.ndarray[Any, Any]]) -> pd.DataFrame:
+    def predict(self, contents: Given | Iterable[Given]) -> pd.DataFrame:
         """Predictions for texts or SMILES, or for pictures or clouds as arrays or paths: a row for each, in order.
+
+        A single text, SMILES, path or array is one input. Raises TypeError for anything else.
 
         The columns are those of the command `predict`. A content that cannot be predicted has its reason in the column
         `error` and no prediction. Pictures are (H, W, 3) or (H, W) uint8, clouds (P, 3 or 6).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,24 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.measures.cost import count_cost
-from sliceformer_lab.runs.folder import read_checkpoint, read_metrics
+from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, scored_checkpoint
+from sliceformer_lab.runs.ledger import record_evaluation
+from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.training.advice import warnings_of
+from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
+from sliceformer_lab.training.sharding import is_sharded
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def score(
-    trainer: pl.Trainer, task: TaskModule, data: DataModule, checkpoint: Path | None, config: Mapping[str, Any]
+    trainer: pl.Trainer, task: TaskModule, data: DataModule, checkpoint: Path | None, plan: RunPlan
 ) -> dict[str, float]:
     """Validation and test metrics at a checkpoint (None: the current weights); the task keeps the predictions.
 
@@ -30,8 +37,8 @@ def score(
     say so. Raises DivergedError for a loss that is NaN or infinite.
     """
     metrics: dict[str, float] = {}
-    test_suffix = "_best_test_epoch" if config["selection"] == "best_test" else ""
-    passes = [(trainer.validate, ""), *([(trainer.test, test_suffix)] if scores_test(config) else [])]
+    test_suffix = "_best_test_epoch" if plan.selection == "best_test" else ""
+    passes = [(trainer.validate, ""), *([(trainer.test, test_suffix)] if plan.score_test else [])]
     for evaluate, suffix in passes:
         evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
@@ -41,29 +48,61 @@ def score(
     return metrics
 
 
-def results(
-    config: Mapping[str, Any],
-    folder: Path,
-    data: DataModule,
-    task: TaskModule,
-    scored: Path | None,
-    metrics: Mapping[str, float],
-    predictions: Mapping[str, Mapping[str, Tensor]],
-) -> dict[str, Any]:
-    """The facts that a summary gains when its run ends well; `metrics` belong to the checkpoint `scored`."""
+@dataclass(frozen=True)
+class Outputs:
+    """A scored training."""
+
+    task: TaskModule  # with all its weights, those of the checkpoint
+    checkpoint: Path | None  # None: a dry run, which saves none
+    steps: int  # of the training
+    metrics: Mapping[str, float]
+    predictions: Mapping[str, Mapping[str, Tensor]]  # by split, of all processes
+
+
+def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: DataModule, folder: Path) -> Outputs:
+    """The scores and predictions of a fitted task at the checkpoint that the selection rule picks."""
+    steps = trainer.global_step
+    checkpoint = None if plan.trainer.fast_dev_run else scored_checkpoint(plan.selection, folder)
+    metrics = score(trainer, task, data, checkpoint, plan)
+    count_evaluation(plan, data, folder)
+    predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
+    return Outputs(_whole(task, plan, data, checkpoint), checkpoint, steps, metrics, predictions)
+
+
+def count_evaluation(plan: RunPlan, data: DataModule, folder: Path) -> None:
+    """Adds a scoring of the test set by a run to the ledger beside the data."""
+    if plan.score_test and is_first_process() and not plan.trainer.fast_dev_run:
+        record_evaluation(plan.plain, folder, str(data.fingerprint()["sha256"]))
+
+
+def _whole(task: TaskModule, plan: RunPlan, data: DataModule, checkpoint: Path | None) -> TaskModule:
+    """The task with all its weights, those of the checkpoint, in one process."""
+    if not is_sharded(task):
+        return task
+    whole = build_task(plan, data.spec)
+    whole.num_steps = task.num_steps
+    if checkpoint is not None:
+        load_weights(whole, checkpoint)
+    return whole
+
+
+def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> dict[str, Any]:
+    """The facts that a summary gains when its run ends well."""
+    task, scored, predictions = outputs.task, outputs.checkpoint, outputs.predictions
     history = read_metrics(folder)
     metric = f"val/{task.monitor}"
-    monitor = {"best_val": metric, "best_test": f"test_curve/{task.monitor}"}.get(config["selection"])
+    monitor = {"best_val": metric, "best_test": f"test_curve/{task.monitor}"}.get(plan.selection)
     checkpoint = {} if scored is None else read_checkpoint(scored)
     best = {"epoch": checkpoint.get("epoch"), "step": checkpoint.get("global_step")}
     return {
-        "protocol": protocol(config, data, task),
-        "best": {**best, "metric": metric, "value": metrics.get(metric)},
-        "metrics": dict(metrics),
+        "protocol": protocol(plan, data, task),
+        "best": {**best, "metric": metric, "value": outputs.metrics.get(metric)},
+        "metrics": dict(outputs.metrics),
         "chance": task.chance(predictions["test"]["targets"]) if "test" in predictions else None,
         "warnings": warnings_of(task, history, monitor, best["step"]),
         "parameters": num_parameters(task),
-        "cost_per_sample": cost_per_sample(task),
+        "cost_per_sample": cost_per_sample(task, mean := _mean_length(task, data)),
+        **({} if mean is None else {"mean_length": mean, "cost_of_longest": cost_per_sample(task)}),
         "samples_per_second": _last(history, "train/samples_per_second"),
         "peak_memory_gb": _last(history, "train/peak_memory_gb"),
         **({} if task.optim.stop_at is None else {"steps_to_stop_at": task.stopped_at}),
@@ -71,28 +110,22 @@ def results(
     }
 
 
-def scores_test(config: Mapping[str, Any]) -> bool:
-    """Whether a run scores the test set; runs of older versions all do."""
-    return bool(config.get("score_test", True))
-
-
-def protocol(config: Mapping[str, Any], data: DataModule, task: TaskModule) -> dict[str, Any]:
+def protocol(plan: RunPlan, data: DataModule, task: TaskModule) -> dict[str, Any]:
     """The facts that two runs must share for their results to be comparable."""
     prints = data.fingerprint()
-    limit_train, limit_eval = (config["data"].get(f"limit_{part}") for part in ("train", "eval"))
     return {
         "data": prints["name"],
         "official": prints["official"],
         "sha256": prints["sha256"],
         **data.sizes(),
         "sequence_length": task.num_tokens(),
-        "selection": config["selection"],
+        "selection": plan.selection,
         "epochs": task.optim.epochs if task.optim.max_steps is None else None,
         "steps": task.optim.steps if task.optim.max_steps is None else task.num_steps,
-        "limit_train": config["trainer"]["limit_train_batches"] if limit_train is None else limit_train,
-        "limit_val": config["trainer"]["limit_val_batches"] if limit_eval is None else limit_eval,
-        "limit_test": limit_eval,
-        **({} if scores_test(config) else {"score_test": False}),
+        "limit_train": plan.trainer.limit_train_batches if data.limit_train is None else data.limit_train,
+        "limit_val": plan.trainer.limit_val_batches if data.limit_eval is None else data.limit_eval,
+        "limit_test": data.limit_eval,
+        **({} if plan.score_test else {"score_test": False}),
     }
 
 
@@ -101,11 +134,22 @@ def num_parameters(task: TaskModule) -> int:
     return sum(p.numel() for p in task.parameters() if p.requires_grad)
 
 
-def cost_per_sample(task: TaskModule) -> dict[str, int]:
-    """Multiply-adds, comparisons and moves in the forward pass of one sample."""
+def _mean_length(task: TaskModule, data: DataModule) -> int | None:
+    """The mean number of tokens of a training sequence, rounded up; None where all have the same, and for pairs."""
+    example, train = task.example(), data.splits["train"]
+    if not isinstance(train, SequenceSplit) or train.pad_to_max_len or len(example.inputs) != len(example):
+        return None
+    return max(1, math.ceil(float(train.lengths().mean())))
+
+
+def cost_per_sample(task: TaskModule, length: int | None = None) -> dict[str, int]:
+    """Multiply-adds, comparisons and moves in the forward pass of one sample, cut to `length` tokens."""
     task.eval()
+    example = task.example()
+    if length is not None:
+        example = replace(example, inputs=example.inputs[:, :length])
     with torch.no_grad():
-        cost = count_cost(lambda: task(task.example()))
+        cost = count_cost(lambda: task(example))
     return {"multiply_adds": cost.multiply_adds, "comparisons": cost.comparisons, "moves": cost.moves}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.errors import Ending, Interrupted
 from sliceformer_lab.runs.processes import STOP_SIGNALS, is_first_process
 
 GRACE = 8.0  # seconds in which a program stops by itself after a signal
@@ -20,37 +20,53 @@ SAVING = 18.0  # seconds more for a checkpoint; Slurm kills after 30 s unless it
 RECORDING = 1.5  # seconds for the last words of a program that is ended
 SAME = 0.5  # seconds in which a repeated signal counts as the same; schedulers send some twice
 
-Record = Callable[[LabError], None]
+Record = Callable[[Ending], None]
 
 
-def interrupted(number: int, when: str = "") -> InterruptedRunError:
+def interrupted(number: int, when: str = "") -> Interrupted:
     """The error for a run that a signal stopped; `when` is appended to its message."""
-    return InterruptedRunError(f"stopped by {signal.Signals(number).name}{when}", number)
+    return Interrupted(f"stopped by {signal.Signals(number).name}{when}", number)
 
 
-def stopped(when: str) -> InterruptedRunError:
+def stopped(when: str) -> Interrupted:
     """The error for the signal that was caught, here or in another process; the next signals are ignored."""
     if _watch is not None:
         _watch.raised = True
     return interrupted(caught() or signal.SIGTERM, when)
 
 
+def stop_behind(error: BaseException) -> BaseException:
+    """The stop that a library turned into `error`, or the error itself."""
+    if _watch is None or not _watch.raised or isinstance(error, Interrupted):
+        return error
+    return interrupted(caught() or signal.SIGTERM)
+
+
 @contextmanager
 def signals_as_errors() -> Iterator[None]:
-    """Raises InterruptedRunError in the main thread when a stop signal arrives, once.
+    """Raises Interrupted in the main thread when a stop signal arrives, once.
 
     Eight seconds after a signal, a thread ends the program if it still runs: a main thread that waits for a data
     worker or another process runs no Python code, and a library may swallow the error. SIGHUP stays ignored if it is,
-    as under nohup. Inside another `signals_as_errors` this does nothing.
+    as under nohup. A stop that a library has swallowed is raised again at the end. Inside another `signals_as_errors`
+    this does nothing.
     """
     global _watch
     if _watch is not None and _watch.owner == os.getpid():
         yield
         return
-    outer, _watch = _watch, _Watch()
+    outer, watch = _watch, _Watch()
     try:
-        with _watch.running():
-            yield
+        with watch.running():
+            _watch = watch
+            try:
+                yield
+            except BaseException as error:
+                if (stop := stop_behind(error)) is not error:
+                    raise stop from error
+                raise
+        if watch.caught is not None:
+            raise interrupted(watch.caught)
     finally:
         _watch = outer
 
@@ -91,13 +107,13 @@ def time_to_save() -> Iterator[None]:
         yield
 
 
-def end_in_time(error: LabError) -> None:
+def end_in_time(error: Ending) -> None:
     """Ends the program eight seconds from now with `error`, unless `no_end` is called before."""
     if _watch is not None:
         _watch.end_at(time.monotonic() + GRACE, error)
 
 
-def no_end(error: LabError) -> None:
+def no_end(error: Ending) -> None:
     """Takes `end_in_time(error)` back."""
     if _watch is not None:
         _watch.cancel(error)
@@ -113,7 +129,7 @@ class _Watch:
         self.record: Record | None = None
         self._caught_at = 0.0
         self.raised = False
-        self._end: tuple[float, LabError] | None = None  # when to end the process, and why
+        self._end: tuple[float, Ending] | None = None  # when to end the process, and why
         self._saving = 0.0  # seconds more
         self._closed = False
         self._reader, self._writer = socket.socketpair()
@@ -124,16 +140,16 @@ class _Watch:
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         self._writer.setblocking(False)
         fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self.install()
         thread = threading.Thread(target=self._run, name="stop-signals", daemon=True)
         thread.start()
         try:
+            self.install()
             yield
         finally:
+            self._closed = True  # from now on a signal is only noted
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(fd)
-            self._closed = True
             self._wake()
             thread.join()
             self._reader.close()
@@ -154,12 +170,12 @@ class _Watch:
             self.caught, self._caught_at = number, time.monotonic()
         elif time.monotonic() - self._caught_at < SAME:
             return
-        if self.later and first:
+        if self._closed or (self.later and first):
             return
         self.raised = True
         raise interrupted(number, "" if first else " twice")
 
-    def end_at(self, deadline: float, error: LabError) -> None:
+    def end_at(self, deadline: float, error: Ending) -> None:
         """Ends the process at a time; the first call counts."""
         self._end = self._end or (deadline, error)
         self._wake()
@@ -173,7 +189,7 @@ class _Watch:
         finally:
             self._saving = 0.0 if self._end is None else time.monotonic() - began
 
-    def cancel(self, error: LabError) -> None:
+    def cancel(self, error: Ending) -> None:
         """Does not end the process because of `error`."""
         if self._end is not None and self._end[1] is error:
             self._end = None
@@ -197,13 +213,13 @@ class _Watch:
                         when = "; it did not stop by itself in time and was ended"
                         self.end_at(time.monotonic() + GRACE, interrupted(number, when))
 
-    def _end_process(self, error: LabError) -> None:
+    def _end_process(self, error: Ending) -> None:
         words = threading.Thread(target=self._last_words, args=(error,), daemon=True)
         words.start()
         words.join(RECORDING)
         os._exit(error.exit_code)
 
-    def _last_words(self, error: LabError) -> None:
+    def _last_words(self, error: Ending) -> None:
         if not is_first_process():
             return
         try:

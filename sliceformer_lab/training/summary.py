@@ -14,19 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
-from rich.console import Console
 from rich.table import Table
 
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.errors import Interrupted, LabError, RunFolderError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import SUMMARY, read_summary
+from sliceformer_lab.runs.folder import FORMAT, SUMMARY, read_summary
 from sliceformer_lab.runs.papers import compare
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.loggers import run_name
 from sliceformer_lab.training.pictures import PICTURES
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
+
+CHANCE_LEVEL = 0.01  # of the test that accuracy is above chance
 
 log = logging.getLogger(__name__)
 
@@ -34,41 +37,49 @@ log = logging.getLogger(__name__)
 class Summary:
     """The record of one run: configuration, results and machine. Written when the run starts, fails or ends."""
 
-    def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, plan: RunPlan, folder: Path) -> None:
         self._folder = folder
         self._started, self._worked = time.perf_counter(), time.process_time()
         earlier = _recorded(folder)  # by earlier starts, if the run was resumed
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._start: dict[str, Any] = {"time": now, "precision": config["trainer"].get("precision", "32-true")}
+        self._start: dict[str, Any] = {"time": now, "precision": plan.trainer.precision}
         if starts and starts[-1].get("precision", self._start["precision"]) != self._start["precision"]:
             log.warning(
                 f"WARNING: trainer.precision={self._start['precision']} continues a run that was trained with "
                 f"{starts[-1]['precision']}; the result is not that of one uninterrupted run (starts in {SUMMARY})"
             )
         self.content: dict[str, Any] = {
-            "name": run_name(config, folder),
-            **config["names"],
+            "format": FORMAT,
+            "name": run_name(plan, folder),
+            **dict(plan.names),
             "status": "running",
             "started": now,
             "starts": [*starts, self._start],
-            "seed": config["seed"],
-            "split_seed": config["data"].get("split_seed"),
-            "tags": config["tags"],
-            "published": config["published"],
-            "budget": config.get("budget"),
-            "options": _options(config),
+            "seed": plan.seed,
+            "split_seed": plan.data.option("split_seed"),
+            "tags": list(plan.tags),
+            "published": plan.published,
+            "budget": plan.budget,
+            "options": _options(plan),
             "choices": earlier.get("choices", []),  # options that were chosen from the data
+            "digests": earlier.get("digests", {}),  # of the splits of the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": {package: version(package) for package in PACKAGES},
             "git_commit": git_commit(),
             "command": sys.argv[1:],
         }
 
-    def choose(self, config: Mapping[str, Any], choices: Sequence[Choice]) -> None:
+    def record_data(self, digests: Mapping[str, str], sources: Mapping[str, str], changed: Sequence[str]) -> None:
+        """Records the identity of the data, and the splits that changed since the start before."""
+        if changed:
+            self._start["changed_data"] = list(changed)
+        self.update(digests=dict(digests), sources=dict(sources))
+
+    def choose(self, plan: RunPlan, choices: Sequence[Choice]) -> None:
         """Records the options that were chosen from the data."""
-        self.update(options=_options(config), choices=[asdict(choice) for choice in choices])
+        self.update(options=_options(plan), choices=[asdict(choice) for choice in choices])
 
     def update(self, **facts: object) -> None:
         """Adds facts and writes the file."""
@@ -94,7 +105,7 @@ class Summary:
 
     def fail(self, error: BaseException) -> None:
         """Records the error that ended the run."""
-        status = error.status if isinstance(error, LabError) else "failed"
+        status = error.status if isinstance(error, LabError | Interrupted) else "failed"
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
     def pictures(self) -> list[Path]:
@@ -109,6 +120,7 @@ class Summary:
             **self.content["cost_per_sample"],
             **{name: self.content[name] for name in names},
             "best_epoch": self.content["best"]["epoch"],
+            "best_step": self.content["best"]["step"],
             **{f"reference/{name}": value for name, value in self._reference_scores().items()},
         }
 
@@ -137,7 +149,7 @@ class RecordPlace(Callback):
 
 def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:
     """Prints a run's table, its comparison with a published number, a warning at chance level, and its files."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole(highlight=False, soft_wrap=True)
     table = Table(title=summary["name"], show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column()
@@ -150,33 +162,38 @@ def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[P
         if warning:
             log.warning(f"WARNING: {warning}")
     for path in (folder, *pictures):  # below the table, whose columns would wrap them
-        console.print(str(path), markup=False)
+        console.print(str(path))
 
 
 def chance_warning(summary: Mapping[str, Any]) -> str | None:
-    """The warning for a run with accuracy at chance level; None for all others."""
-    if not _is_at_chance(summary):
+    """The warning for a run whose accuracy is not shown to be above chance; None for all others."""
+    if (p := _p_of_chance(summary)) is None:
         return None
     return (
-        f"test accuracy is at chance ({summary['chance']:.4f}, the most frequent class): the model has "
-        "learned nothing; try a lower optim.lr or a longer optim.warmup_steps first, then more epochs; then check "
-        "whether data.max_len truncates the tokens that decide the class, and whether padding is masked"
+        f"test accuracy is not shown to be above chance ({summary['chance']:.4f}, the most frequent class; "
+        f"n = {summary['protocol']['num_test']:,}, p = {p:.2g}); try a lower optim.lr or a longer optim.warmup_steps "
+        "first, then more epochs; then check whether data.max_len truncates the tokens that decide the class, and "
+        "whether padding is masked"
     )
 
 
-def _is_at_chance(summary: Mapping[str, Any]) -> bool:
-    """Whether test accuracy is below chance plus three standard errors.
+def _p_of_chance(summary: Mapping[str, Any]) -> float | None:
+    """The probability of so many right answers at chance, by the exact binomial test; None below CHANCE_LEVEL.
 
-    False where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and
+    None too where accuracy does not select epochs, for answers at single tokens, whose chance level is a result, and
     after one batch of everything.
     """
+    from sliceformer_lab.measures.statistics import p_above_chance  # slow to import
+
     if summary["options"]["trainer"]["fast_dev_run"]:
-        return False
+        return None
     reached = next((v for name, v in summary["metrics"].items() if name.startswith("test/accuracy")), None)
     chance = summary["chance"]
     if reached is None or chance is None or summary["best"]["metric"] != "val/accuracy" or "bag_level" in summary:
-        return False
-    return bool(reached <= chance + 3 * (chance * (1 - chance) / summary["protocol"]["num_test"]) ** 0.5)
+        return None
+    size = summary["protocol"]["num_test"]
+    p = p_above_chance(round(reached * size), size, chance)
+    return p if p >= CHANCE_LEVEL else None
 
 
 def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
@@ -184,7 +201,7 @@ def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -
     table = Table("metric", "recorded", "again")
     for name, value in again.items():
         table.add_row(name, f"{recorded[name]:.6f}" if name in recorded else "", f"{value:.6f}")
-    Console(highlight=False).print(table)
+    PlainConsole(highlight=False).print(table)
 
 
 def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -194,8 +211,13 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
     rows += [("reference", line) for line in _references(summary)]
     rows += _floors(summary)
-    if _is_at_chance(summary):
-        rows.append(("at chance", f"always predicting the most frequent class gives {summary['chance']:.4f}"))
+    if _p_of_chance(summary) is not None:
+        rows.append(
+            (
+                "chance",
+                f"not shown to be above it: always predicting the most frequent class gives {summary['chance']:.4f}",
+            )
+        )
     best, speed, memory = summary["best"], summary["samples_per_second"], summary["peak_memory_gb"]
     if "steps_to_stop_at" in summary:
         rows.append(
@@ -206,7 +228,10 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     elif best["epoch"] is not None:
         rows.append(("scored epoch", f"{best['epoch'] + 1} of {protocol['epochs']} ({protocol['selection']})"))
     rows.append(("parameters", f"{summary['parameters']:,}"))
-    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} per sample, {cost['comparisons']:,} comparisons"))
+    length = f" of {summary['mean_length']} tokens, the mean" if "mean_length" in summary else ""
+    rows.append(("multiply-adds", f"{cost['multiply_adds']:,} per sample{length}, {cost['comparisons']:,} comparisons"))
+    if longest := summary.get("cost_of_longest"):
+        rows.append(("", f"{longest['multiply_adds']:,} for the longest sequence of data.max_len"))
     if speed is not None:
         rows.append(("training speed", f"{speed:,.0f} samples/s"))
     if memory is not None:
@@ -236,19 +261,16 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _options(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _options(plan: RunPlan) -> dict[str, dict[str, Any]]:
     """The options of each node."""
     nodes = ["task", "data", "encoder", "block", "attention", "optim", "trainer"]
-    nodes += ["pretrain"] if config.get("pretrain") else []
-    return {node: {k: v for k, v in config[node].items() if k != "_target_"} for node in nodes}
+    nodes += ["pretrain"] if plan.pretrain is not None else []
+    return {node: {k: v for k, v in plan.plain[node].items() if k != "_target_"} for node in nodes}
 
 
 def _earlier_starts(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The starts that a summary records; one that is still running was killed. Older summaries have one time only."""
-    if not summary:
-        return []
-    only = {"time": summary.get("started"), "status": summary.get("status")}
-    starts: list[dict[str, Any]] = summary.get("starts") or [only | {"seconds": summary.get("wall_seconds", 0.0)}]
+    """The starts that a summary records; one that is still running was killed."""
+    starts: list[dict[str, Any]] = summary.get("starts", [])
     return [start | ({"status": "killed"} if start.get("status") == "running" else {}) for start in starts]
 
 

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.choices import choose_options
+from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.fitting import build_trainer
 from sliceformer_lab.training.interfaces import TaskModule
@@ -28,18 +28,19 @@ def measured_cost(config: Mapping[str, Any], folder: Path, limit: float) -> tupl
 
     Measured on the training, for about `limit` seconds. Raises LabError for a configuration that cannot run.
     """
-    chosen, _ = choose_options(check_config({**config, "callbacks": {}, "logger": {}}))
-    data = build_data(chosen)
-    task = build_task(chosen, data.spec)
+    plan = check_config({**config, "callbacks": {}, "logger": {}})
+    data = build_data(plan)
+    plan, _ = with_choices(plan, data)
+    task = build_task(plan, data.spec)
     task.initialise()
-    context = RunContext(folder=folder, seed=chosen["seed"], monitor=None, monitor_mode=task.monitor_mode)
-    trainer = build_trainer(chosen, context, task, [])
+    context = RunContext(folder=folder, seed=plan.seed, monitor=None, monitor_mode=task.monitor_mode)
+    trainer = build_trainer(plan, context, task, [])
     watch = _Stopwatch(limit)
     trainer.callbacks.append(watch)  # type: ignore[attr-defined]
     with suppress(_Enough):
         trainer.fit(task, datamodule=data)
     parameters = sum(parameter.numel() for parameter in task.parameters())
-    return watch.seconds_of(task) * times_as_long(chosen), parameters * FLOATS * BYTES
+    return watch.seconds_of(task) * times_as_long(plan), parameters * FLOATS * BYTES
 
 
 class _Enough(Exception):  # noqa: N818 - no error

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.runs import last_of_each
 
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
@@ -38,7 +39,7 @@ def lab(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outc
 
     def call(*arguments: str) -> Outcome:
         capfd.readouterr()
-        code = main([*arguments, f"paths.outputs={tmp_path / 'outputs'}"])
+        code = main(last_of_each([*arguments, f"paths.outputs={tmp_path / 'outputs'}"]))
         return Outcome(code, *capfd.readouterr(), tmp_path / "outputs")
 
     return call
@@ -95,7 +96,7 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "+attention.group_size=4": "there is such a key already; leave out the +",
         "+attention=mha": "+attention=mha: attention has a choice already; leave out the +",
         "attention=null": "attention=null: name one option of attention",
-        "attention=[mha,csp]": "attention=[mha,csp]: name one option of attention",
+        "attention=[mha,csp]": "name one option of attention",
         "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
         "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
         "attention": "attention is neither a command nor KEY=VALUE; there are audit, benchmark, check, export, inspect",
@@ -146,7 +147,7 @@ def test_wrong_values_are_reported_all_at_once(lab: Callable[..., Outcome]) -> N
         "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49",
         "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
         "trainer.devices=0": "trainer: `Trainer(devices=0)` value is not a valid input",
-        "trainer.accelerator=nope": "trainer: You selected an invalid accelerator name",
+        "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
         "attention=hybrid attention.pattern=[mha,cps]": "attention=cps: there is no such option; did you mean csp?",
         "published={paper:csp,table:table9,task:cifar10,metric:test/accuracy}": "published: no paper prints",
     }.items(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.images.small_images import Digits
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
@@ -123,6 +125,39 @@ WITHOUT_TORCH = {
     "--config-name=nowhere": "--config-name=nowhere: there is no such file",
     "hydra.searchpath=[file://nowhere]": "nowhere: there is no such folder of options",
     "hydra.searchpath=nowhere": "hydra.searchpath",
+    "seed=range(0,1e9)": "seed=range(0,1e9): more than 10,000 jobs",
+    "seed=range(0,1e9) -m": "seed=range(0,1e9): more than 10,000 jobs",
+    "seed=range(0,1e400) -m": "seed=range(0,1e400): more than 10,000 jobs",
+    "seed=range(0,200) data.split_seed=range(0,200) -m": "data.split_seed=range(0,200): more than 10,000 jobs",
+    "seed=range(0,9,0) -m": "seed=range(0,9,0): has no values",
+    "seed=range(9,0) -m": "seed=range(9,0): has no values",
+    "'zip(seed=[range(0,1e9)],optim.lr=[1,2])'": "seed=range(0,1e9): more than 10,000 jobs",
+    "report . -m figures=true,false max_differences=range(0,1e9)": "range(0,1e9): more than 10,000 jobs",
+    "nonsense=range(0,1e9) seed=0": "more than 10,000 jobs",
+    "seed=0,0 -m": "two jobs have the same words: seed=0",
+    "attention=mha,csp,mha -m": "two jobs have the same words: attention=mha",
+    "seed=0 seed=1": "seed: given twice, as seed=0 and seed=1",
+    "attention=csp attention=mha": "attention: given twice, as attention=csp and attention=mha",
+    "attention=csp +attention=csp": "attention: given twice",
+    "tune data.limit_train=9 data.limit_train=8": "data.limit_train: given twice",
+    "report . folder=.": "folder: given twice",
+    "recipe=samsa/_sequences": "recipe=samsa/_sequences: there is no such option",
+    "recipe=samsa/_sequences,csp/table3_cifar10 -m": "recipe=samsa/_sequences: there is no such option",
+    "hydra.run.dir=''": "hydra.run.dir: given '', should be a folder",
+    "hydra.sweep.dir='' seed=0,1 -m": "hydra.sweep.dir: given '', should be a folder",
+    "~encoder": "encoder: a value is needed",
+    "~data": "data: a value is needed",
+    "~task": "task: a value is needed",
+    "~attention": "attention: a value is needed",
+    "++encoder=3": "name one option of encoder",
+    "study=null": "study=null: name one option of study",
+    "task=null": "task=null: name one option of task",
+    "attention=null": "attention=null: name one option of attention",
+    "encoder=null": "encoder=null: name one option of encoder",
+    "launcher=null": "launcher=null: name one option of launcher",
+    "inspect spectrum runs=[]": "runs=[]: name at least one",
+    "benchmark sizes=[]": "sizes=[]: name at least one",
+    "benchmark attentions=[]": "attentions=[]: name at least one",
     "report nope": "folder=nope: there is no such folder",
     "report table.csv": "table.csv: there is no such folder",
     "inspect nope": "analysis=nope: there is no such option",
@@ -174,6 +209,8 @@ WITH_CLASSES = {
     "attention=hybrid attention.pattern=[hybrid]": "hybrid is itself a hybrid",
     "attention.group_size=0": "attention.group_size: given 0",
     "attention.group_size=1e3": "attention.group_size: given 1000.0",
+    "trainer.accelerator=tpu": "trainer.accelerator: given tpu",
+    "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
     "trainer=gpu": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
     "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
     "trainer.accelerator=cuda": "trainer.accelerator: given cuda, but torch finds no GPU on this machine",
@@ -258,7 +295,7 @@ def test_an_error_of_many_lines_is_one_line_in_the_table_of_a_sweep(
 ) -> None:
     from sliceformer_lab.training import run
 
-    def fail(config: object, folder: Path) -> float:
+    def fail(plan: object, data: object, folder: Path) -> float:
         raise RuntimeError("the first line\n\n  the second line\nthe third")
 
     monkeypatch.chdir(tmp_path)
@@ -269,14 +306,36 @@ def test_an_error_of_many_lines_is_one_line_in_the_table_of_a_sweep(
 
 
 def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("text,class\na film,pos\n")
+    (tmp_path / "texts.txt").write_text("a film,pos\n")
     lines = ["task=text_csv data.file=nope.csv", "task=image_folder data.root=nope", "seed=4294967296", "optim.lr=inf"]
+    lines += ["task=text_csv data.file=texts.csv", "task=text_csv data.file=texts.txt", "encoder.num_heads=7"]
     code = (
         "import sys; from sliceformer_lab.__main__ import main;"
         f"codes = [main(line.split()) for line in {lines}];"
         "print(codes, 'torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1] False"
+    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1, 1, 1, 1] False"
+    assert "texts.csv has no column 'label'; data.label_column can be one of text, class" in done.stderr
+    assert "texts.txt ends in none of .csv" in done.stderr and not files_below(tmp_path / "outputs")
+
+
+def test_a_set_that_cannot_be_downloaded_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Digits, "make_splits", no_network)
+    assert main(["encoder=tiny", "data.batch_size=null"]) == 1
+    assert "no network" in capfd.readouterr().err and not files_below(tmp_path / "outputs")
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def no_network(self: Digits) -> Any:
+    raise DataError("no network")
 
 
 def test_a_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
@@ -290,3 +349,20 @@ def test_a_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "the current folder does not exist" in done.stderr
+
+
+def test_a_run_folder_that_is_deleted_under_a_run_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def set_up_and_delete(self: Digits, stage: str | None = None) -> None:
+        set_up(self, stage)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    set_up = Digits.setup
+    monkeypatch.setattr(Digits, "setup", set_up_and_delete)
+    monkeypatch.chdir(tmp_path)
+    assert main(["encoder=tiny", "debug=fast", "hydra.run.dir=run"]) == 1
+    printed = capfd.readouterr()
+    assert "Traceback" not in printed.out + printed.err
+    assert printed.err.splitlines()[-1].startswith("sliceformer-lab: ") and "was deleted" in printed.err
+    assert not (tmp_path / "run").exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.runs import last_of_each
 
 from sliceformer_lab import load_run
 from sliceformer_lab.__main__ import main
@@ -111,7 +112,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         file.write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
-    yield lambda *words: main([*words, f"paths.outputs={tmp_path / 'outputs'}"])
+    yield lambda *words: main(last_of_each([*words, f"paths.outputs={tmp_path / 'outputs'}"]))
     sys.modules.pop("my_lab", None)
 
 
@@ -215,7 +216,7 @@ def test_a_saved_configuration_widens_nothing(lab: Lab, tmp_path: Path, capsys: 
         )
         == 0
     )
-    config = read_config(run) | {"allow_targets": ["my_lab."]}
+    config = read_config(run) | {"format": 1, "allow_targets": ["my_lab."]}
     config["attention"] = {"_target_": "my_lab.Reverse", "groups": 2}
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     assert lab(f"resume={run}", "mode=eval") == 1

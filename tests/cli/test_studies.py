@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.endings import train_in_turn
+from support.plans import build_data, build_task, run
 from support.run_folders import write_run
 from support.runs import small_config
 from support.studies import rows_of_study
@@ -22,14 +23,12 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import InterruptedRunError, RunFolderError
+from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.papers import find, obstacles, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
-from sliceformer_lab.training import run
-from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.optim import OptimOptions
 
 REVIEWS = [name for name in option_names("study") if name.startswith("csp_reviews/")]
@@ -112,7 +111,7 @@ def test_every_value_of_a_preset_for_the_reviews_composes_and_its_jobs_are_count
     jobs = plan_sweep([f"study={study}"], multirun=True)
     assert jobs and f" {len(jobs.jobs)} runs" in line
     compose_job(list(jobs.jobs[-1].words))
-    page = (Path(__file__).parents[2] / "docs" / "reviews.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "studies" / "reviews.md").read_text(encoding="utf-8")
     question = int(study.removeprefix("csp_reviews/q")[:2])
     assert any(row.startswith(f"| {question} | ") and f"`study={study}`" in row for row in page.splitlines())
 
@@ -233,7 +232,7 @@ def test_limits_sample_scored_examples_by_split_seed_and_keep_the_first_training
 def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -> None:
     published = {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
     cut = ("data.limit_train=64", "data.batch_size=16", "data.limit_eval=20", "optim.max_steps=5", "optim.epochs=9")
-    run.run(small_config("scale=small", *cut), tmp_path / "run")
+    run(small_config("scale=small", *cut), tmp_path / "run")
     summary = read_summary(tmp_path / "run")
     assert (summary["scale"], summary["study"]) == ("small", None)
     protocol = summary["protocol"]
@@ -287,7 +286,7 @@ def test_a_killed_study_continues_with_the_missing_jobs_and_ends_with_a_report(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("study=csp_table1", "scale=small", "data.root=unused", "hydra.sweep.dir=sweep")
-    trained = train_in_turn(monkeypatch, None, InterruptedRunError("stopped", 15), RuntimeError("no data"), None)
+    trained = train_in_turn(monkeypatch, None, Interrupted("stopped", 15), RuntimeError("no data"), None)
     assert lab(*words) == 143
     assert not (tmp_path / "sweep" / "report").exists(), "a stopped study ends without a report"
     found = collect(tmp_path / "sweep")

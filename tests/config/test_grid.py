@@ -10,13 +10,13 @@ import pytest
 import torch
 from support import task_modules
 from support.fake_gpu import FakeGPU
+from support.plans import build_task
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import TaskModule
 
 SIZE = 32  # pixels, for the tasks that scale their images

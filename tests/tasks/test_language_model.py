@@ -9,14 +9,15 @@ import pytest
 import torch
 from support import task_modules
 from support.official_files import book
+from support.plans import build_task
 from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.compose import compose_job, compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.tasks.language_model import LanguageModel
-from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.references import references
 
 
@@ -76,7 +77,7 @@ def test_references_are_counts_scored_on_the_same_windows(data: DataModule) -> N
         }
         for stage in ("val", "test")
     }
-    rows = references({}, data, model(data), predictions, run_seconds=0)
+    rows = references(check_config(compose_job([])), data, model(data), predictions, run_seconds=0)
     assert [row["name"] for row in rows[:2]] == ["token frequencies", "bigrams"] and rows[2]["name"].startswith(
         "n-grams"
     )

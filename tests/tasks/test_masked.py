@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import build_task
 from support.runs import small_config
 from support.task_modules import ready
 from torch import Tensor
@@ -18,7 +19,6 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.order import TokenOrder
 from sliceformer_lab.tasks.masked import Maskable, MaskedModelling
 from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
-from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.pretrain_options import PretrainOptions
 
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import build_task
 from support.runs import small_config
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from sliceformer_lab.data.points.clouds import farthest_points
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.masked_balls import BALLS, CloudTask, MaskedBalls, MeanChamfer, chamfer, divide, members_of
 from sliceformer_lab.tasks.masked_metrics import is_masked
-from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.pretrain_options import PretrainOptions
 
 CLOUDS = DataSpec(name="clouds", num_classes=3, max_len=64, channels=6, unordered=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,18 +16,19 @@ import pytest
 import torch
 from PIL import Image
 from support import official_files
+from support.plans import build_task
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
 from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou
-from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.saved_run import load_run
 
 SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, pixel_classes=True)
@@ -163,3 +167,23 @@ def test_a_run_trains_scores_draws_and_predicts_masks(tmp_path: Path, monkeypatc
     assert main(["predict", f"resume={folder}", f"input={tmp_path / 'new' / 'images'}"]) == 1
     (masks,) = run.predict([np.zeros((30, 20, 3), np.uint8)])["mask"]
     assert masks.shape == (30, 20)
+
+    words = ["predict", f"resume={folder}", f"input={tmp_path / 'new' / 'images'}", "output=stopped.csv"]
+    for owner, method in ((MaskFiles, "write"), (os, "fsync")):  # after a mask, and before the table has its name
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, stopped_after(getattr(owner, method)))
+            assert main(words) == 143
+    assert main(words) == 0 and not list(tmp_path.glob("*.unfinished")), "it can be started again"
+    assert sorted(file.name for file in Path("stopped_masks").iterdir()) == ["0.png", "1.png"]
+    words[2] = f"input={tmp_path / 'stopped_masks'}"
+    assert main([*words, "overwrite=true"]) == 1
+
+
+def stopped_after(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function after which a stop signal arrives."""
+
+    def stop(*arguments: Any) -> None:
+        function(*arguments)
+        raise Interrupted("stopped by SIGTERM", signal.SIGTERM)
+
+    return stop

@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 from omegaconf import OmegaConf
+from support.plans import build_data, build_task, run
 from support.runs import small_config
 from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import Tensor, nn
@@ -19,8 +20,6 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import SIDE, ImageClassification
 from sliceformer_lab.tasks.patches import patch_for
-from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 POOLED = (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.plans import build_data, build_task, run
 from torch.nn import functional
 
 from sliceformer_lab.batch import Batch
@@ -14,8 +15,6 @@ from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.tasks.token_answers import AnswerAccuracy, TokenAnswers
-from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.run import run
 
 
 def task_and_batch(*words: str) -> tuple[TokenAnswers, Batch]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from support.plans import build_data, build_task
 from support.run_folders import write_runs
 
 from sliceformer_lab.__main__ import main
@@ -21,13 +22,12 @@ from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, markdown
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import NOT_OF_A_RUN, compose_root, load_option
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.training import budget, build
-from sliceformer_lab.training.budget import within_budget
-from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.scoring import cost_per_sample, num_parameters
 
 TINY = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
@@ -41,7 +41,7 @@ def option(group: str, name: str) -> dict[str, Any]:
 @cache
 def root_of(task: str) -> dict[str, Any]:
     """The composed configuration of a task; composing it in every test would be slow."""
-    config = compose_root([f"task={task}", "encoder=tiny", "encoder.depth=1"])
+    config = job_config([f"task={task}", "encoder=tiny", "encoder.depth=1"])
     config["data"] |= {"root": "unused"} if "root" in config["data"] else {}
     return config
 
@@ -61,12 +61,17 @@ def built(config: dict[str, Any]) -> Any:
     return build_task(config, build_data(config).spec)
 
 
+def within_budget(config: dict[str, Any]) -> dict[str, Any]:
+    plan = check_config(config)
+    return dict(budget.within_budget(plan, build.build_data(plan).spec).plain)
+
+
 def multiply_adds(config: dict[str, Any]) -> int:
     return cost_per_sample(built(config))["multiply_adds"]
 
 
 def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
-    config = compose_root(["recipe=csp/table3_cifar10", "attention=csp", "budget=params:mha"])
+    config = job_config(["recipe=csp/table3_cifar10", "attention=csp", "budget=params:mha"])
     config["data"]["root"] = "unused"
     solved = within_budget(config)
     assert solved == {**config, "attention": option("attention", "csp_wide")}
@@ -241,14 +246,9 @@ def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypa
     assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)
 
 
-def test_a_configuration_of_an_older_version_without_budgets_is_valid() -> None:
-    config = {
-        key: value for key, value in root_of("digits").items() if key not in (*NOT_OF_A_RUN, "budget", "budget_by")
-    }
-    config |= {"names": {}, "paths": {}}
-    check_config(config)
+def test_only_widths_can_be_solved_for_a_budget() -> None:
     with pytest.raises(ConfigError, match=r"^budget_by: given 'encoder.depth', should be 'attention.inner_mult'"):
-        check_config(config | {"budget_by": "encoder.depth"})
+        check_config(root_of("digits") | {"budget_by": "encoder.depth"})
 
 
 def test_report_shows_the_budget_of_a_row(tmp_path: Path) -> None:

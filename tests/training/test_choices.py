@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.runs import SMALL, small_config
+from support.plans import build_data, run
+from support.runs import SMALL, last_of_each, small_config
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.runs.folder import read_config, read_summary
-from sliceformer_lab.training.build import build_data
-from sliceformer_lab.training.choices import choose_options
+from sliceformer_lab.training import build
+from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.run import run
 
 AUTO = (
     "optim=auto",
@@ -49,17 +51,21 @@ def test_batch_size_gives_about_thirty_batches_within_its_limits(examples: int, 
     assert data.train_batch_size == batch_size
 
 
+def choices_of(*words: str) -> tuple[RunPlan, list[Choice]]:
+    plan = check_config(small_config(*words))
+    return with_choices(plan, build.build_data(plan))
+
+
 def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
-    chosen, choices = choose_options(small_config(*AUTO, "data.limit_train=200"))
+    chosen, choices = choices_of(*AUTO, "data.limit_train=200")
     assert [choice.option for choice in choices] == ["data.batch_size", "optim.epochs"]
-    assert chosen["data"]["batch_size"] == 16 and chosen["optim"]["epochs"] == 2  # 12 batches an epoch
+    assert chosen.plain["data"]["batch_size"] == 16 and chosen.model.optim.build().epochs == 2  # 12 batches an epoch
     assert "200 training examples" in choices[0].reason and "optim.target_steps=20" in choices[1].reason
-    assert choose_options(small_config(*AUTO, "data.batch_size=8", "optim.epochs=3"))[1] == []
+    assert choices_of(*AUTO, "data.batch_size=8", "optim.epochs=3")[1] == []
 
 
 def test_run_records_its_choices_and_resumes_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SMALL, *AUTO, "data.limit_train=100", f"paths.outputs={tmp_path}", "optim.epochs=null"]
-    words = [word for word in words if not word.startswith("data.batch_size=6")]
+    words = last_of_each([*SMALL, *AUTO, "data.limit_train=100", f"paths.outputs={tmp_path}"])
     folder = tmp_path / "sweep"
     sweep = ["-m", *words, f"hydra.sweep.dir={folder}"]
     assert main(sweep) == 0
@@ -69,7 +75,7 @@ def test_run_records_its_choices_and_resumes_with_them(tmp_path: Path, capsys: p
     assert read_config(job)["optim"]["epochs"] == recorded["options"]["optim"]["epochs"] == 4
     assert "chose data.batch_size=16 (100 training examples" in capsys.readouterr().out
     assert main(sweep) == 0  # the same command again finds its own, finished run
-    assert main([*sweep, "data.limit_train=90"]) != 0  # another run is refused
+    assert main(last_of_each([*sweep, "data.limit_train=90"])) != 0  # another run is refused
 
 
 def test_warmup_share_is_a_share_of_all_steps() -> None:

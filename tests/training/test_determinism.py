@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.plans import run
 from support.runs import assert_equal_runs, small_config
 
 from sliceformer_lab.runs.folder import read_checkpoint
-from sliceformer_lab.training.run import run
 
 NOISE = ("encoder.dropout=0.1", "encoder.drop_path=0.2", "task.mixup=0.4", "reference=null")
 

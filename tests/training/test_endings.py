@@ -12,19 +12,19 @@ import pytest
 import torch
 from filelock import FileLock
 from pytorch_lightning import LightningModule
+from support.plans import run
 from support.runs import small_config
 from torch import Tensor
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.callbacks.throughput import Throughput
 from sliceformer_lab.data.images.small_images import Digits
-from sliceformer_lab.errors import DivergedError, InterruptedRunError, RunFolderError
+from sliceformer_lab.errors import DivergedError, Interrupted, RunFolderError
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.summary import Summary
 
 PHASES: dict[str, tuple[Any, str]] = {
@@ -115,7 +115,7 @@ def test_signal_ends_a_run_in_every_phase(
         return original(*args)
 
     monkeypatch.setattr(owner, method, signalling)
-    with pytest.raises(InterruptedRunError, match=f"stopped by {number.name}") as stopped:
+    with pytest.raises(Interrupted, match=f"stopped by {number.name}") as stopped:
         run(small_config(f"pictures={phase == 'drawing'}"), tmp_path)
     assert stopped.value.exit_code == 128 + number
     assert read_summary(tmp_path)["status"] == "interrupted"
@@ -134,7 +134,7 @@ def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise AssertionError("still running")
 
     monkeypatch.setattr(ImageClassification, "training_step", impatient)
-    with pytest.raises(InterruptedRunError, match="SIGINT twice"):
+    with pytest.raises(Interrupted, match="SIGINT twice"):
         run(small_config(), tmp_path)
 
 

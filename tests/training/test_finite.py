@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
+from support.plans import run
 from support.runs import assert_equal_runs, small_config
 from torch import Tensor
 
@@ -20,7 +21,6 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.run import run
 
 
 def spoil_gradients(monkeypatch: pytest.MonkeyPatch, step: int) -> None:

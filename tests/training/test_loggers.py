@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from pytorch_lightning.loggers import CSVLogger
+from support.plans import run
 from support.runs import small_config
 
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.loggers import PrefixedLogger
-from sliceformer_lab.training.run import run
 
 
 def test_tensorboard_gets_the_metrics_of_the_csv_file(tmp_path: Path) -> None:
@@ -21,16 +23,35 @@ def test_tensorboard_gets_the_metrics_of_the_csv_file(tmp_path: Path) -> None:
     assert len(events.Scalars("val/accuracy")) == 2  # epochs
 
 
-def test_mlflow_gets_metrics_and_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_gets_the_results_and_the_pictures_of_a_run(tmp_path: Path) -> None:
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = tmp_path / "run"
+    run(small_config("logger=tensorboard", "pictures=true"), folder)
+    events = event_accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
+    summary = read_summary(folder)
+    for name in ("test/accuracy", "test/loss"):
+        (score,) = events.Scalars(name)
+        assert (score.step, score.value) == (summary["best"]["step"], pytest.approx(summary["metrics"][name]))
+    assert "parameters" in events.Tags()["scalars"]
+    for name in ("confusion", "curves", "mistakes"):
+        (picture,) = events.Images(f"pictures/{name}")
+        with Image.open(folder / f"{name}.png") as drawn:
+            assert (picture.width, picture.height) == drawn.size
+
+
+def test_mlflow_gets_metrics_options_results_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracking = pytest.importorskip("mlflow.tracking")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = f"file:{tmp_path / 'mlruns'}"
-    run(small_config("logger=mlflow", f"logger.tracking_uri={uri}", "reference=null"), tmp_path / "run")
+    run(
+        small_config("logger=mlflow", f"logger.tracking_uri={uri}", "reference=null", "pictures=true"), tmp_path / "run"
+    )
     client = tracking.MlflowClient(uri)
     experiment = client.get_experiment_by_name("sliceformer_lab")
     (found,) = client.search_runs([experiment.experiment_id])
-    assert "val/accuracy" in found.data.metrics and found.data.params["seed"] == "0"
+    assert {"val/accuracy", "test/accuracy"} <= set(found.data.metrics) and found.data.params["seed"] == "0"
     assert found.data.tags["attention"] == "mha"
+    assert "pictures/curves.png" in [file.path for file in client.list_artifacts(found.info.run_id, "pictures")]
 
 
 def test_mlflow_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

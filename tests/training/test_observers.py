@@ -17,17 +17,17 @@ import pytest
 import torch
 import wandb
 from pytorch_lightning.loggers import TensorBoardLogger
+from support.plans import run
 from support.runs import small_config
 
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
-from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training import loggers
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.metrics_file import MetricsFile
 from sliceformer_lab.training.observers import Observer
-from sliceformer_lab.training.run import run
 
 
 def test_failing_observers_are_a_warning_each_and_change_nothing(
@@ -64,9 +64,9 @@ def test_a_logger_that_cannot_start_is_left_out(
 
 def test_a_signal_passes_an_observer() -> None:
     def stop() -> None:
-        raise InterruptedRunError("stopped by SIGTERM", 15)
+        raise Interrupted("stopped by SIGTERM", 15)
 
-    with pytest.raises(InterruptedRunError):
+    with pytest.raises(Interrupted):
         Observer("a picture").run(stop)
 
 

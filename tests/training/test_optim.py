@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import run
 from support.runs import small_config
 from torch import nn, optim
 
@@ -14,7 +15,6 @@ from sliceformer_lab.config.compose import compose_job, load_option, option_name
 from sliceformer_lab.config.schema import ConfigError, construct
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.run import run
 
 STEPS, EPOCHS = 60, 12  # five steps per epoch
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pytorch_lightning import LightningModule, Trainer
+from support.plans import run
 from support.runs import assert_equal_runs, small_config
 from torch import nn
 
@@ -14,7 +15,6 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.run import run
 
 PLATEAU = (
     *("optim.schedule=plateau", "optim.plateau_patience=0", "optim.min_lr=0.01", "optim.lr=0.2"),

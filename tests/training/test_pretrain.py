@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
+from support.plans import build_data, build_task, run
 from support.runs import assert_equal_runs, small_config
 from support.task_modules import SMALL, ready
 
 from sliceformer_lab.callbacks.guard import Guard
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import option_names
-from sliceformer_lab.errors import ConfigError, InterruptedRunError, RunFolderError
+from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, read_summary
-from sliceformer_lab.training import fitting
-from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.pretrain import check_maskable, pretraining_config, times_as_long
+from sliceformer_lab.training.pretrain import check_maskable, pretraining_plan, times_as_long
 from sliceformer_lab.training.pretrain_options import PretrainOptions
 from sliceformer_lab.training.pretrained_weights import Pretrained
-from sliceformer_lab.training.run import run
 
 SHORT = ("pretrain=masked", "optim.epochs=1", "pretrain.epochs=2", "encoder.depth=1")
 RANDOM = ("attention=random_permutation",)
@@ -74,7 +74,7 @@ def test_random_directions_of_csp_are_kept(tmp_path: Path) -> None:
     options = ("attention=csp_random_order",)
     saved = new_task(None, *options, seed=0).pretraining(PretrainOptions(), 0).state_dict()
     (tmp_path / "checkpoints").mkdir()
-    torch.save({"state_dict": saved}, tmp_path / "checkpoints" / "best.ckpt")
+    torch.save({"format": 1, "state_dict": saved}, tmp_path / "checkpoints" / "best.ckpt")
     write_json(tmp_path / "pretrain.json", {"checkpoint": "best.ckpt", "model": {}})
     fresh, task = new_task(None, *options).state_dict(), new_task(tmp_path, *options).state_dict()
     name = next(name for name in task if name.endswith("directions"))
@@ -133,7 +133,7 @@ def test_a_stopped_pretraining_names_the_run_folder(tmp_path: Path, monkeypatch:
     context = RunContext(folder=tmp_path / "pretrain", seed=0, monitor=None, monitor_mode="max", resume=tmp_path)
     monkeypatch.setattr("sliceformer_lab.callbacks.guard.any_process", lambda trainer, value: True)
     monkeypatch.setattr("sliceformer_lab.callbacks.guard.catch_signals", lambda later: None)
-    with pytest.raises(InterruptedRunError, match=f"resume={tmp_path}$"):
+    with pytest.raises(Interrupted, match=f"resume={tmp_path}$"):
         Guard(context).on_fit_end(Trainer(accelerator="cpu", logger=False), LightningModule())
 
 
@@ -155,11 +155,11 @@ def test_another_seed_starts_from_a_saved_encoder(pretrained: Path, tmp_path: Pa
 def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
     found = Pretrained.find(pretrained)
     assert found is not None
-    found.check_fits(small_config(*RANDOM))
+    found.check_fits(check_config(small_config(*RANDOM)))
     with pytest.raises(RunFolderError, match="pretrained with another attention"):
-        found.check_fits(small_config("attention=mha"))
+        found.check_fits(check_config(small_config("attention=mha")))
     with pytest.raises(RunFolderError, match="may have seen test examples"):
-        found.check_fits(small_config(*RANDOM, "data.split_seed=3"))
+        found.check_fits(check_config(small_config(*RANDOM, "data.split_seed=3")))
     with pytest.raises(RunFolderError, match="belongs to another model: it has"):
         new_task(pretrained, "encoder.dim=48")
 
@@ -172,13 +172,13 @@ def test_a_folder_without_a_finished_pretraining_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize("task", ["probe_recall", "lra_retrieval", "text_lm"])
 def test_a_task_without_inputs_to_mask_names_those_that_have_some(task: str) -> None:
     with pytest.raises(ConfigError, match=r"no inputs to mask; tasks that have: .*digits.*imdb.*lra_listops") as caught:
-        check_maskable(small_config(f"task={task}", "pretrain=masked"))
+        check_maskable(check_config(small_config(f"task={task}", "pretrain=masked")))
     assert task not in str(caught.value).partition("tasks that have")[2]
 
 
 def test_several_processes_are_told_to_pretrain_in_one() -> None:
     with pytest.raises(ConfigError, match=r"one process pretrains.*trainer\.devices=1.*pretrain\.path"):
-        check_maskable(small_config("pretrain=masked", "trainer.devices=2"))
+        check_maskable(check_config(small_config("pretrain=masked", "trainer.devices=2")))
 
 
 @pytest.mark.parametrize("options", [{"mask_rate": 0.0}, {"path": "runs", "epochs": 3}, {"path": "runs", "lr": 0.1}])
@@ -201,19 +201,19 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
 def test_pretraining_has_three_times_the_passes_unless_it_is_told_otherwise(
     overrides: tuple[str, ...], expected: dict[str, Any], times: float
 ) -> None:
-    config = small_config("pretrain=masked", *overrides)
-    assert times_as_long(config) == times
+    plan = check_config(small_config("pretrain=masked", *overrides))
+    assert times_as_long(plan) == times
     if expected:
-        options = PretrainOptions(**{name: v for name, v in config["pretrain"].items() if name != "_target_"})
-        own = pretraining_config(config, options)
-        assert {name: own["optim"].get(name) for name in expected} == expected
+        assert plan.pretrain is not None
+        own = pretraining_plan(plan, plan.pretrain.build())
+        assert {name: own.model.optim.option(name) for name in expected} == expected
 
 
 def test_test_data_and_further_callbacks_take_no_part() -> None:
-    config = small_config("pretrain=masked", "callbacks=default", "selection=best_test")
-    own = pretraining_config(config, PretrainOptions())
-    assert own["selection"] == "best_val" and not build_data(own).plan.score_test_each_epoch
-    assert "spectrum" in config["callbacks"] and "spectrum" not in own["callbacks"]
+    plan = check_config(small_config("pretrain=masked", "callbacks=default", "selection=best_test"))
+    own = pretraining_plan(plan, PretrainOptions())
+    assert own.selection == "best_val" and not build.build_data(own).plan.score_test_each_epoch
+    assert "spectrum" in plan.callbacks and "spectrum" not in own.callbacks
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_without_mixing_nothing_beyond_the_position_is_found(tmp_path: Path) -> 
 def test_the_tasks_that_can_be_pretrained_are_those_of_one_sample_and_its_own_inputs() -> None:
     config = small_config("pretrain=masked", "task=probe_recall")
     with pytest.raises(ConfigError) as caught:
-        check_maskable(config)
+        check_maskable(check_config(config))
     named = set(str(caught.value).rpartition(": ")[2].split(", "))
     apart = {"lra_retrieval", "text_lm"}
     assert named == {name for name in option_names("task") if name not in apart and not name.startswith("probe_")}

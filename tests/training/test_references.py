@@ -1,4 +1,4 @@
-"""References of a run: simple models on the same split, within a tenth of its time, and once per data and split."""
+"""References of a run: simple models on the same split, within their time, and once per data and split."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.plans import run
 from support.runs import small_config
 
-from sliceformer_lab.errors import InterruptedRunError
+from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.errors import Interrupted
+from sliceformer_lab.measures import simple_models as simple_models_module
 from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training import build
 from sliceformer_lab.training import references as module
-from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.references import below_reference, references
-from sliceformer_lab.training.run import run
 
 LONG = 1e4  # seconds of a run whose tenth is enough for any model here
 
 
-def digits(folder: Path, *words: str) -> tuple[dict[str, Any], Any, Any, dict[str, dict[str, torch.Tensor]]]:
-    """Configuration, data and task of a digits run, and predictions with the ids and targets that references read."""
-    config = small_config("task=digits", "data.limit_train=600", f"paths.data={folder}", *words)
-    data = build_data(config)
-    task = build_task(config, data.spec)
+def digits(folder: Path, *words: str) -> tuple[RunPlan, Any, Any, dict[str, dict[str, torch.Tensor]]]:
+    """Plan, data and task of a digits run, and predictions with the ids and targets that references read."""
+    plan = check_config(small_config("task=digits", "data.limit_train=600", f"paths.data={folder}", *words))
+    data = build.build_data(plan)
+    task = build.build_task(plan, data.spec)
     data.setup()
     rows = {split: torch.arange(len(data.splits[split])) for split in ("val", "test")}
     predictions = {
         split: {"ids": ids, "targets": data.splits[split].targets_at(ids.tolist())} for split, ids in rows.items()
     }
-    return config, data, task, predictions
+    return plan, data, task, predictions
 
 
 def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,14 +51,24 @@ def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkey
     assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
 
 
-def test_reference_never_takes_longer_than_a_tenth_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = digits(tmp_path)
-    (_, short) = references(*arguments, 10.0)
-    assert short["skipped"] == "a tenth of the run is less than 3 s"
-    monkeypatch.setattr(module, "LEAST_SECONDS", 0.0)
+def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, limits = digits(tmp_path), []
+
+    def fitted(model: Any, *rest: Any) -> dict[str, Any]:
+        limits.append(rest[-1])
+        return {"name": model.name, "skipped": "not now"}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_fitted", fitted)
+        patch.setattr(simple_models_module, "simple_models", lambda *_: simple_models("smiles", 10))  # two models
+        references(*arguments, 1.0)
+        references(*arguments, 1000.0)
+    assert limits == [30.0, 30.0, 100.0, 100.0]
+    monkeypatch.setattr(module, "LEAST_SECONDS", 0.1)
     (_, late) = references(*arguments, 1.0)
-    assert late["skipped"] == "it takes longer than a tenth of the run"
-    assert not (tmp_path / "references").exists()  # an unfinished fit is not kept
+    assert late["skipped"].startswith("it takes longer than 0") and not (tmp_path / "references").exists()
 
 
 def test_failing_reference_is_a_line_and_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +81,10 @@ def test_signal_during_a_reference_ends_the_run(tmp_path: Path, monkeypatch: pyt
     arguments = digits(tmp_path)
 
     def stop(*_: object) -> None:
-        raise InterruptedRunError("stopped", 15)
+        raise Interrupted("stopped", 15)
 
     monkeypatch.setattr(module, "_fitted", stop)
-    with pytest.raises(InterruptedRunError):
+    with pytest.raises(Interrupted):
         references(*arguments, LONG)
 
 
@@ -87,7 +99,7 @@ def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:
 def test_reference_can_be_switched_off(tmp_path: Path) -> None:
     run(small_config("reference=null"), tmp_path / "off")
     assert "references" not in read_summary(tmp_path / "off")
-    run(small_config(f"paths.data={tmp_path}"), tmp_path / "on")
+    run(small_config("reference=auto", f"paths.data={tmp_path}"), tmp_path / "on")
     assert read_summary(tmp_path / "on")["references"][0]["name"] == "commonest class"
 
 

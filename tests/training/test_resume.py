@@ -14,6 +14,7 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files
 from support.devices import GPU
+from support.plans import run
 from support.runs import assert_equal_runs, small_config
 
 from sliceformer_lab.__main__ import main
@@ -22,7 +23,6 @@ from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling

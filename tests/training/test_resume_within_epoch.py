@@ -14,13 +14,13 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files, official_graphs, official_points
+from support.plans import run
 from support.runs import assert_equal_runs, run_with_log, small_config
 
 from sliceformer_lab.callbacks.guard import Guard
-from sliceformer_lab.errors import InterruptedRunError, RunFolderError
+from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.sweeps.fork_server import fork_server
-from sliceformer_lab.training.run import run
 
 EVERY_STEP = "callbacks.checkpoints.every_minutes=0"
 NOISE = ("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "trainer.log_every_n_steps=1")
@@ -132,7 +132,7 @@ def test_signal_saves_the_place_and_the_run_goes_on_from_it(tmp_path: Path, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(Guard, "on_before_backward", signalled)
-        with pytest.raises(InterruptedRunError, match="in epoch 1, step 11; continue with resume="):
+        with pytest.raises(Interrupted, match="in epoch 1, step 11; continue with resume="):
             run(config, tmp_path / "stopped")
     assert read_checkpoint(tmp_path / "stopped" / "checkpoints" / "last.ckpt")["global_step"] == 11
     run(config, tmp_path / "stopped")

@@ -14,21 +14,20 @@ import pytest
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from support.runs import SMALL, small_config
+from support.plans import build_data, build_task
+from support.runs import SMALL, last_of_each, small_config
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
-from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.saved_run import load_run
 from sliceformer_lab.training.sharding import shard
 
 FSDP = ("trainer=fsdp", "trainer.accelerator=cpu", "trainer.precision=32-true")
-RUN = (*SMALL, "reference=null", "optim.warmup_steps=0", "optim.clip_norm=0.1", "encoder.dropout=0")
+RUN = (*SMALL, "optim.warmup_steps=0", "optim.clip_norm=0.1", "encoder.dropout=0")
 OTHERS = (
     "block=set",
     "block=mega",
@@ -41,7 +40,7 @@ LONGEST = 280  # seconds that a process may take on a busy machine
 
 def train(folder: Path, *options: str) -> dict[str, Any]:
     """Trains in this process; returns the last checkpoint."""
-    assert main([*RUN, *options, f"hydra.run.dir={folder}"]) == 0
+    assert main(last_of_each([*RUN, *options, f"hydra.run.dir={folder}"])) == 0
     return read_checkpoint(folder / "checkpoints" / "last.ckpt")
 
 
@@ -63,7 +62,7 @@ ATTENTIONS = [
 
 @pytest.mark.parametrize("option", [*ATTENTIONS, *OTHERS])
 def test_every_attention_has_the_same_gradients_with_split_weights(option: str, mesh: DeviceMesh) -> None:
-    config = check_config(small_config(*option.split(), "encoder.depth=3"))
+    config = small_config(*option.split(), "encoder.depth=3")
     spec = build_data(config).spec
     tasks = []
     for split in (False, True):
@@ -85,7 +84,8 @@ def test_every_attention_has_the_same_gradients_with_split_weights(option: str, 
 @pytest.mark.slow
 def test_two_processes_with_split_weights_train_as_one_does(tmp_path: Path) -> None:
     options = ("optim.epochs=3", "optim.lr=0.002")
-    command = [sys.executable, "-m", "sliceformer_lab", *RUN, *FSDP, *options, "callbacks=default"]
+    words = last_of_each([*RUN, *FSDP, *options, "callbacks=default"])
+    command = [sys.executable, "-m", "sliceformer_lab", *words]
     two = subprocess.run(
         [*command, "trainer.devices=2", "data.batch_size=8", f"hydra.run.dir={tmp_path}/two"],
         text=True, capture_output=True, timeout=LONGEST,
@@ -123,7 +123,8 @@ def test_a_run_goes_on_with_split_weights_or_without(
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_train_epoch_start", stop_in_second_epoch, raising=False)
-        assert main([*RUN, *options, *trainers[order[0]], f"hydra.run.dir={folder}"]) == 1
+        words = last_of_each([*RUN, *options, *trainers[order[0]], f"hydra.run.dir={folder}"])
+        assert main(words) == 1
     assert main([f"resume={folder}", *trainers[order[1]]]) == 0
     assert read_summary(folder)["starts"][1]["from_step"] == 4
     last = read_checkpoint(folder / "checkpoints" / "last.ckpt")
@@ -144,7 +145,7 @@ def stop_in_second_epoch(self: Checkpoints, trainer: pl.Trainer, module: pl.Ligh
 
 def test_a_diverging_run_keeps_finite_checkpoints(tmp_path: Path) -> None:
     options = (*RUN, *FSDP, "trainer.devices=1", "optim.lr=1e30", "optim.clip_norm=null", "optim.epochs=3")
-    assert main([*options, f"hydra.run.dir={tmp_path}"]) == 1
+    assert main(last_of_each([*options, f"hydra.run.dir={tmp_path}"])) == 1
     assert read_summary(tmp_path)["status"] == "diverged"
     for file in (tmp_path / "checkpoints").glob("*.ckpt"):
         assert all(weight.isfinite().all() for weight in read_checkpoint(file)["state_dict"].values())
@@ -152,12 +153,12 @@ def test_a_diverging_run_keeps_finite_checkpoints(tmp_path: Path) -> None:
 
 def test_a_weight_that_cannot_be_split_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = (*RUN, *FSDP, "trainer.devices=1", "block.residual=rezero_shared", f"hydra.run.dir={tmp_path}")
-    assert main([*options]) == 1
+    assert main(last_of_each(options)) == 1
     errors = capfd.readouterr().err
     assert "trainer=fsdp: the weight encoder.gain is a single number" in errors and "Traceback" not in errors
 
 
 def test_half_precision_of_weights_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = (*RUN, *FSDP, "trainer.devices=1", "trainer.precision=16-mixed", f"hydra.run.dir={tmp_path}")
-    assert main([*options]) == 1
+    assert main(last_of_each(options)) == 1
     assert "precision" in capfd.readouterr().err

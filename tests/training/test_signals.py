@@ -24,7 +24,7 @@ def hang():
     try:
         print("ready", flush=True)
         time.sleep(60)
-    except Exception:
+    except BaseException:
         time.sleep(60)
 
 with signals.signals_as_errors(), signals.recorded_by(lambda error: Path("status").write_text(error.status)):
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_is_being_written_has_more_time(tmp_path: Path) -> Non
 def test_a_second_signal_does_not_disturb_the_record(tmp_path: Path) -> None:
     body = (
         "print(1, flush=True); time.sleep(60)",
-        "except Exception: time.sleep(0.3); Path('status').write_text('kept')",
+        "except BaseException: time.sleep(0.3); Path('status').write_text('kept')",
     )
     process = start(tmp_path, "try:", f"    {body[0]}", body[1])
     for _ in range(3):

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.plans import plan_of
+from support.runs import small_config
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, LabError
@@ -161,7 +163,9 @@ def test_several_nodes_need_slurm(capfd: pytest.CaptureFixture[str], tmp_path: P
 
 @pytest.mark.parametrize(("devices", "count"), [(2, 2), ("3", 3), ([0, 2], 2), ("0,2,", 2), (-1, 1), ("auto", 1)])
 def test_the_number_of_processes_on_a_node(devices: object, count: int) -> None:
-    assert num_devices({"devices": devices, "accelerator": "cpu"}) == count
+    plan = plan_of(small_config("trainer=cpu"))
+    trainer = replace(plan.trainer, devices=cast(Any, devices), accelerator="cpu")
+    assert num_devices(trainer) == count
 
 
 def test_the_first_task_starts_and_ends_processes_of_the_other_one(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.runs import SMALL
+from support.runs import SMALL, last_of_each
 
 UNNEEDED = {  # by a run of digits, before its first batch; Lightning's torchmetrics imports matplotlib and scipy itself
     *("altair", "huggingface_hub", "joblib", "pandas", "rdkit", "sklearn", "timm", "tokenizers", "torch_geometric"),
@@ -34,16 +34,8 @@ def test_a_run_of_digits_imports_no_other_packages_before_its_first_batch(tmp_pa
     file = tmp_path / "modules.json"
     options = ["allow_targets=[list_modules.]", f"paths.outputs={tmp_path}"]
     callback = f"+callbacks.last={{_target_: list_modules.ListModules, file: '{file}'}}"
-    command = [
-        sys.executable,
-        "-m",
-        "sliceformer_lab",
-        *SMALL,
-        "callbacks=default",
-        "attention=csp",
-        *options,
-        callback,
-    ]
+    words = last_of_each([*SMALL, "callbacks=default", "attention=csp", *options, callback])
+    command = [sys.executable, "-m", "sliceformer_lab", *words]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
+from support.plans import run
 from support.runs import assert_equal_runs, small_config
 from torch import Tensor
 
@@ -21,7 +22,6 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.data.loader import PassSampler, Place, Split
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 STEPS = ("optim.epochs=null", "optim.steps=22", "data.batch_size=16", "trainer.log_every_n_steps=1")  # 128 examples

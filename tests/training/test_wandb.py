@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import wandb
 from omegaconf import OmegaConf
+from support.plans import plan_of
 from support.run_folders import write_run
-from support.runs import SMALL
+from support.runs import SMALL, last_of_each, small_config
 from support.yaml_options import as_yaml
 from wandb.proto.wandb_internal_pb2 import Record
 
@@ -30,6 +31,7 @@ from sliceformer_lab.commands.wandb import save_workspace
 from sliceformer_lab.commands.wandb.command import COMMAND
 from sliceformer_lab.commands.wandb.workspace import definition
 from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
+from sliceformer_lab.config.checked import Names
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 from sliceformer_lab.errors import LabError
@@ -124,6 +126,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
         "callbacks=default",
         "pictures=true",
         "tags=[trial]",
+        "reference=auto",
         "optim.epochs=2",
         "trainer.log_every_n_steps=1",
     )
@@ -132,7 +135,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
         patch.setenv("WANDB_DATA_DIR", str(outputs / "staging"))
         patch.setattr(loggers, "server_answers", lambda: False)
         measured = "callbacks.throughput.warmup_batches=0"
-        assert main(["-m", *SMALL, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"]) == 1
+        words = last_of_each([*SMALL, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
+        assert main(["-m", *words]) == 1
     return [closed(file) for file in sorted(outputs.rglob("run-*.wandb"), key=lambda file: file.parents[2].name)]
 
 
@@ -178,7 +182,7 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
         patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
         names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
-        loggers.wandb_logger(context, {"names": names, "tags": ["imdb", "mine"]})
+        loggers.wandb_logger(context, replace(plan_of(small_config("tags=[imdb,mine]")), names=Names(**names)))
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 
@@ -288,7 +292,8 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], compar
     assert comparison.summary["jobs"] == 2 and comparison.summary["jobs_diverged"] == 1
     rows = comparison.table("comparison/rows")
     assert [row["statuses"] for row in rows if row["statuses"]] == ["1 ok", "1 diverged"]
-    assert [row["attention"] for row in rows if not row["statuses"]] == ["reference: commonest class"]
+    references = ["reference: HOG + support vectors", "reference: commonest class"]
+    assert sorted(row["attention"] for row in rows if not row["statuses"]) == references
     (bar,) = comparison.table("comparison/metric_by_attention_table")
     assert bar == {"attention": "mha (1 of 1)", "test/accuracy": recorded["metrics"]["test/accuracy"]}
     assert comparison.charts["comparison/metric_by_attention"]["panelDefId"] == "wandb/bar/v0"

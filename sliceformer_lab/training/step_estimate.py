@@ -1,0 +1,104 @@
+"""Time and memory of the largest training step on a CPU, estimated from one example before the first step."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import os
+import time
+
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+from torch import Tensor
+
+from sliceformer_lab.attention.differential import Differential
+from sliceformer_lab.attention.mha import MHA
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.errors import LabError, MachineError, machine_error
+from sliceformer_lab.measures.call_cost import saved_bytes
+from sliceformer_lab.training.interfaces import TaskModule
+
+SLOW, LARGE = 5.0, 0.25  # seconds of a step, and share of the memory, from which the estimate is logged
+
+log = logging.getLogger(__name__)
+
+
+def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
+    """Log what the largest step needs, if that is much, and whether attention loses torch's fused kernel.
+
+    Raises MachineError if what the backward pass needs is more than the machine's memory. Does nothing on a GPU, whose
+    own allocator ends such a step.
+    """
+    if accelerator != "cpu" and torch.accelerator.is_available():
+        return
+    unfused = [type(layer).__name__ for layer in task.encoder.attentions if _is_unfused(layer)]
+    if unfused:
+        log.info(
+            f"encoder.attention_dropout above 0 keeps {unfused[0]} from torch's fused kernel on a CPU: steps are "
+            "slower, and their memory grows with the square of the length"
+        )
+    data.prepare_data()
+    data.setup()
+    split, count, memory = data.splits["train"], data.train_batch_size, memory_of_machine()
+    lengths = split.lengths()
+    row = 0 if lengths is None else int(lengths.argmax())
+    tokens = task.num_tokens() if lengths is None else int(lengths[row])
+    try:
+        seconds, saved = cost_of_example(task, split[row], memory)
+    except Exception as error:
+        if isinstance(error, LabError):
+            raise
+        if machine_error(error) is None:
+            log.info(f"time and memory of a step are unknown: {error}")
+            return
+        seconds, saved = math.inf, memory
+    weights = 2 * sum(parameter.numel() * parameter.element_size() for parameter in task.parameters())
+    wanted = weights + count * saved
+    step = f"a step of {count} examples of {tokens:,} tokens"
+    if wanted > memory:
+        ways = _ways_out((memory - weights) // saved, count * task.optim.accumulate, data, bool(unfused))
+        raise MachineError(f"{step} needs over {wanted / 1e9:.1f} GB of this machine's {memory / 1e9:.1f}; {ways}")
+    if count * seconds > SLOW or wanted > LARGE * memory:
+        log.info(f"{step} takes about {count * seconds:.0f} s and at least {wanted / 1e9:.1f} GB")
+
+
+def cost_of_example(task: TaskModule, example: Batch, memory: int) -> tuple[float, int]:
+    """Seconds of a forward and backward pass, and bytes that are saved in between.
+
+    The model and the random generators do not change. Raises MemoryError when the bytes exceed `memory`.
+    """
+    model = copy.deepcopy(task).train()
+
+    def passes() -> Tensor:
+        output: Tensor = model(example)
+        torch.autograd.backward(output.float().sum())
+        return output
+
+    with isolate_rng():
+        start = time.perf_counter()
+        saved = saved_bytes(passes, model.parameters(), memory)
+    return time.perf_counter() - start, max(1, saved)
+
+
+def memory_of_machine() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _is_unfused(layer: object) -> bool:
+    return isinstance(layer, MHA | Differential) and layer.spec.attention_dropout > 0
+
+
+def _ways_out(fitting: int, examples: int, data: DataModule, unfused: bool) -> str:
+    """What to set instead: a smaller batch, a smaller length, no dropout."""
+    ways = []
+    if fitting > 0:
+        size = 2 ** int(math.log2(fitting))
+        ways.append(f"data.batch_size={size} optim.accumulate={math.ceil(examples / size)}")
+    if hasattr(data, "max_len"):
+        ways.append("a smaller data.max_len")
+    if unfused:
+        ways.append("encoder.attention_dropout=0")
+    return f"try {' or '.join(ways or ['a smaller encoder'])}"
