@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import random
 import re
 import time
@@ -120,8 +121,11 @@ def _release_freed_memory() -> None:
         trim(0)
 
 
-def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor]) -> int:
-    """Bytes that autograd saves for the backward pass, without `parameters`; shared storage counts once."""
+def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor], limit: float = math.inf) -> int:
+    """Bytes that autograd saves for the backward pass, without `parameters`; shared storage counts once.
+
+    Raises MemoryError as soon as there are more than `limit`.
+    """
     known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     saved: dict[int, int] = {}
 
@@ -129,6 +133,8 @@ def saved_bytes(forward: Callable[[], Any], parameters: Iterable[Tensor]) -> int
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
             saved[storage.data_ptr()] = storage.nbytes()
+            if sum(saved.values()) > limit:
+                raise MemoryError(f"more than {limit:,} bytes")
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sliceformer_lab.measures.spectrum import singular_values
+
 NONZERO = 1e-6  # smaller weights are rounding errors of float32
 
 
@@ -49,8 +51,9 @@ def tokens_read(maps: Tensor) -> Tensor:
 
 def rank_share(maps: Tensor) -> Tensor:
     """Numerical rank divided by N, (M, N, N) -> (M,); 1 for every permutation."""
-    ranks: Tensor = torch.linalg.matrix_rank(maps.double())
-    return ranks.double() / maps.shape[-1]
+    values = singular_values(maps)
+    rounding = values[..., :1] * maps.shape[-1] * torch.finfo(values.dtype).eps
+    return (values > rounding).double().mean(-1)
 
 
 def reads_through(maps: Tensor, before: Tensor | None = None) -> Tensor:

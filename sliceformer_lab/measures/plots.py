@@ -87,7 +87,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
         axes.set(title=title, xlabel="epoch")
         if all("accuracy" in column for column in columns):
             axes.set_ylim(top=min(1.0, axes.get_ylim()[1]))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
     save_figure(figure, path)
@@ -97,14 +97,14 @@ def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
     values = spectrum[spectrum > FLOOR]  # also drops the NaN padding
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(alpha=0.3)
 
 
 def _over_depth(axes: Axes, values: NDArray[np.float64], **style: Any) -> None:
     axes.plot(np.arange(1, len(values) + 1), values, **style)
-    axes.set(xlabel="layer")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="layer", xlim=(0.5, len(values) + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(alpha=0.3)
 
 

@@ -40,7 +40,9 @@ def measure(x: Tensor) -> dict[str, Tensor]:
     if not x.isfinite().all():
         return {k: v * torch.nan for k, v in measure(torch.zeros_like(x)).items()}
     forms = torch.stack([x.double(), remove_token_mean(x), remove_profile(x)], dim=1)  # (S, F, N, C)
-    values = singular_values(forms)
+    values = singular_values(forms[:, :2])
+    rest = pad(values[:, :1, 1:], (0, 1))  # the profile is the largest value
+    values = torch.cat([values, rest.where(forms[:, 2:].flatten(2).any(-1, keepdim=True), 0.0)], dim=1)
     scale = norm_1_inf(x).clamp_min(torch.finfo(torch.float64).tiny)
     return {
         "spectrum": normalised(values),

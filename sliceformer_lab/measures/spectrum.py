@@ -2,10 +2,14 @@
 
 An operator can collapse tokens in two ways: to `1 x^T`, where all tokens are equal (softmax attention), and to `q a^T`,
 where all channels have the same profile over the tokens (complete sorting). The two removals subtract these parts.
-Everything is computed in float64 and batched over the leading dimensions.
+Everything is computed in float64 and batched over the leading dimensions. A batch of small decompositions takes several
+times as long on two threads as on one, because they wait for each other in each matrix.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -13,7 +17,11 @@ from torch import Tensor
 
 def singular_values(x: Tensor) -> Tensor:
     """Singular values in descending order, (..., N, C) -> (..., min(N, C)) in float64."""
-    values: Tensor = torch.linalg.svdvals(x.double())
+    exact = x.double()
+    tall = exact.mT if x.shape[-2] < x.shape[-1] else exact
+    with _one_thread():
+        square = tall if x.shape[-2] == x.shape[-1] else torch.linalg.qr(tall, mode="r").R  # has the same values
+        values: Tensor = torch.linalg.svdvals(square)
     return values
 
 
@@ -49,7 +57,8 @@ def remove_profile(x: Tensor) -> Tensor:
     exact = x.double()
     wide = x.shape[-2] < x.shape[-1]
     gram = exact @ exact.mT if wide else exact.mT @ exact  # of the shorter side: cheaper than a full SVD
-    main = torch.linalg.eigh(gram).eigenvectors[..., -1:]
+    with _one_thread():
+        main = torch.linalg.eigh(gram).eigenvectors[..., -1:]
     profile = main @ (main.mT @ exact) if wide else (exact @ main) @ main.mT
     return _without_rounding(exact - profile, x)
 
@@ -63,6 +72,17 @@ def token_cosine(x: Tensor) -> Tensor:
     num_tokens = x.shape[-2]
     pairs = unit.sum(-2).square().sum(-1) - unit.square().sum((-2, -1))  # |sum u|^2 contains each pair twice and |u|^2
     return _ratio(pairs, pairs.new_tensor(num_tokens * (num_tokens - 1))) if num_tokens > 1 else pairs * torch.nan
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Lets torch use one thread on the CPU, and then as many as before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

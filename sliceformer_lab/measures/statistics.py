@@ -5,11 +5,9 @@ Results are (S,), one per seed; scores of single examples are (S, E).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from scipy import optimize, stats
@@ -19,10 +17,8 @@ POWER = 0.8  # of the test for which `smallest_difference` is computed
 FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviations to either side
 FEWEST_RUNS = 6  # an exact two-sided paired test needs as many to reach p < LEVEL: 2 / 2**6 = 0.031
 MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
+MAX_SEEDS = 1000  # that `seeds_needed` considers
 QUANTILES = 4000  # over which a distribution is averaged
-MOST_SIMULATED = 14  # pairs
-SIMULATED = 1000  # cases of a simulation
-BISECTIONS = 8
 FLIPS = 100_000  # random signs that are tried for more than MOST_EXACT pairs
 
 Values = Sequence[float] | np.ndarray
@@ -76,56 +72,110 @@ def example_interval(scores: np.ndarray, resamples: int, seed: int, level: float
     return Interval(float(low), float(high), "bootstrap over examples")
 
 
-def smallest_difference(differences: Values) -> float | None:
-    """The true mean difference that a paired t test with these (S,) count and spread detects with power 0.8.
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, the variance of that mean, and the degrees of freedom of that variance. All tests are Student's."""
 
-    None for fewer than two pairs. The test is two-sided at 5 %. The noncentral t distribution is computed as a mean
-    over the chi distribution of the sample spread, because scipy's own gives NaN for two pairs.
-    """
-    count = len(differences)
+    mean: float
+    variance: float
+    df: float
+    over: str  # what was drawn at random: "seeds", "examples", "seeds and examples"
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """The interval that covers 1 - level, 95 %."""
+        half = float(stats.t.ppf(1 - level / 2, self.df)) * self.variance**0.5
+        return Interval(self.mean - half, self.mean + half, f"Student's t over {self.over}")
+
+    def lower_limit(self, level: float = LEVEL) -> float:
+        """The one-sided limit that lies below the true mean in 1 - level of all cases, 95 %."""
+        return self.mean - float(stats.t.ppf(1 - level, self.df)) * math.sqrt(self.variance)
+
+    def p(self) -> float:
+        """The two-sided p value of a true mean of 0."""
+        if self.variance == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.df))
+
+    def equivalence_p(self, margin: float) -> float:
+        """The larger p value of the two one-sided tests of |mean| < margin (Schuirmann 1987)."""
+        if self.variance == 0:
+            return 0.0 if abs(self.mean) < margin else 1.0
+        return float(stats.t.sf((margin - abs(self.mean)) / self.variance**0.5, self.df))
+
+
+def estimate_over_seeds(values: Values) -> Estimate | None:
+    """The mean of (S,) with the variance over seeds alone; None for fewer than two."""
+    results = np.asarray(values, dtype=np.float64)
+    count = len(results)
     if count < 2:
         return None
-    limit = stats.t.ppf(1 - LEVEL / 2, count - 1)
+    return Estimate(float(results.mean()), float(results.var(ddof=1) / count), count - 1, "seeds")
+
+
+def estimate_crossed(scores: np.ndarray) -> Estimate:
+    """The mean of scores (S, E) whose S seeds and E examples are both random draws.
+
+    The mean squares are those of a two-way table without replication; the degrees of freedom are Satterthwaite's. One
+    seed has the variance over examples alone. Raises ValueError for fewer than two examples.
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    seeds, examples = table.shape
+    if examples < 2:
+        raise ValueError(f"an interval over examples needs at least 2, not {examples}")
+    mean, rows, columns = table.mean(), table.mean(axis=1), table.mean(axis=0)
+    of_example = seeds * columns.var(ddof=1)
+    if seeds == 1:
+        return Estimate(float(mean), float(of_example / examples), examples - 1, "examples")
+    of_seed = examples * rows.var(ddof=1)
+    rest = table - rows[:, None] - columns + mean
+    of_rest = (rest**2).sum() / ((seeds - 1) * (examples - 1))
+    variance = max(of_seed + of_example - of_rest, of_seed, of_example) / table.size
+    parts = {seeds - 1: of_seed, examples - 1: of_example, (seeds - 1) * (examples - 1): of_rest}
+    spread = sum((square / table.size) ** 2 / df for df, square in parts.items())
+    df = variance**2 / spread if spread > 0 else seeds - 1
+    return Estimate(float(mean), float(variance), float(df), "seeds and examples")
+
+
+def jackknife_values(whole: float, without: Values) -> np.ndarray:
+    """Pseudo-values (G,) of a metric that is no mean: of all examples, and without each of G groups of examples.
+
+    Their mean estimates the metric, and their spread its variance (Tukey 1958), so they take the place of the scores of
+    single examples.
+    """
+    values = np.asarray(without, dtype=np.float64)
+    count = len(values)
+    pseudo: np.ndarray = count * whole - (count - 1) * values
+    return pseudo
+
+
+def smallest_difference(estimate: Estimate, num_tests: int = 1) -> float:
+    """The true mean that Student's test with this variance detects with power 0.8 at the level 0.05 / num_tests.
+
+    This is the first step of Holm's correction over `num_tests`. The noncentral t distribution is computed as a mean
+    over the chi distribution of the sample spread, because scipy's own gives NaN for two pairs.
+    """
+    level, df = LEVEL / max(1, num_tests), estimate.df
+    limit = float(stats.t.ppf(1 - level / 2, df))
     shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    limits = limit * np.sqrt(stats.chi2.ppf(shares, count - 1) / (count - 1))  # for each quantile of the spread
+    limits = limit * np.sqrt(stats.chi2.ppf(shares, df) / df)  # for each quantile of the spread
 
     def missing_power(shift: float) -> float:
         return float((stats.norm.cdf(shift - limits) + stats.norm.cdf(-shift - limits)).mean() - POWER)
 
     needed = optimize.brentq(missing_power, 0.0, 2 * limit + 10)
-    return float(needed * np.std(np.asarray(differences, dtype=np.float64), ddof=1) / count**0.5)
+    return float(needed * estimate.variance**0.5)
 
 
-def smallest_by_signs(differences: Values, num_tests: int) -> float | None:
-    """The true mean difference that the exact sign-flip test detects with power 0.8 at the level 0.05 / num_tests.
+def seeds_needed(num_tests: int, spreads: float) -> int:
+    """The fewest paired seeds that detect, with power 0.8 among so many tests, a true difference of so many spreads.
 
-    Differences are normal with the spread of these (S,); the power is simulated. None if S pairs cannot reach the
-    level, however large the difference, for fewer than two pairs, and for more pairs than the simulation takes.
+    A spread is the standard deviation of the paired differences over seeds.
     """
-    count, level = len(differences), LEVEL / max(1, num_tests)
-    if count < 2 or count > MOST_SIMULATED or 2.0 ** (1 - count) >= level:
-        return None
-    return _detected_shift(count, level) * float(np.std(np.asarray(differences, dtype=np.float64), ddof=1))
-
-
-@cache
-def _detected_shift(count: int, level: float) -> float:
-    """The mean of `count` normal values of spread 1 that the exact test finds in 80 % of simulated cases."""
-    draws = np.random.default_rng(0).normal(size=(SIMULATED, count))
-    signs = np.array([[1.0, *s] for s in itertools.product((1.0, -1.0), repeat=count - 1)])
-    flipped = draws @ signs.T  # (draws, signs); a shift adds to each column its sum of signs
-    sums = signs.sum(axis=1)
-
-    def missing_power(shift: float) -> float:
-        values = np.abs(flipped + shift * sums)
-        p_values = (values >= values[:, :1] - 1e-12).mean(axis=1)
-        return float((p_values < level).mean() - POWER)
-
-    low, high = 0.0, 10.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if missing_power(middle) < 0 else (low, middle)
-    return high
+    return next(
+        count
+        for count in range(2, MAX_SEEDS)
+        if smallest_difference(Estimate(0.0, 1 / count, count - 1, "seeds"), num_tests) <= spreads
+    )
 
 
 def sign_flip_test(differences: Values, seed: int = 0) -> float:
@@ -201,9 +251,16 @@ def _paired_test(differences: Sequence[float], p: float | None, num_tests: int) 
     else:
         verdict = "not significant"
     mean = float(np.mean(differences)) if count else None
-    return PairedTest(count, mean, smallest_difference(differences), p, verdict)
+    estimate = estimate_over_seeds(differences)
+    smallest = None if estimate is None else smallest_difference(estimate)
+    return PairedTest(count, mean, smallest, p, verdict)
 
 
 def is_significant(adjusted_p: float, pairs: int) -> bool:
     """Whether a difference is significant: enough pairs for an exact test, and an adjusted p value below LEVEL."""
     return pairs >= FEWEST_RUNS and adjusted_p < LEVEL
+
+
+def p_above_chance(right: int, size: int, chance: float) -> float:
+    """The probability of at least `right` right answers of `size` at `chance`: the exact binomial test."""
+    return float(stats.binom.sf(right - 1, size, chance))

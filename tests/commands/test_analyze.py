@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from matplotlib.figure import Figure
 from PIL import Image
 from support import task_modules
+from support.plans import run
 from support.runs import small_config
 from support.yaml_options import as_yaml, folded
 
@@ -25,21 +25,19 @@ from sliceformer_lab.commands.inspect.command import COMMAND
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
-from sliceformer_lab.commands.inspect.show_heatmaps import Heatmaps
-from sliceformer_lab.commands.inspect.show_oversmoothing import Oversmoothing
 from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, bound_factors
 from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, compose_root, load_option, option_names
 from sliceformer_lab.config.schema import locate, schema
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
-from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 SAMPLES = 6
@@ -113,7 +111,7 @@ def test_all_runs_of_a_task_see_the_same_samples(study: Study) -> None:
     for batches in (first, *others):
         assert torch.equal(torch.cat([batch.inputs for batch in batches]), expected.inputs)
         assert torch.equal(torch.cat([batch.ids for batch in batches]), expected.ids)
-    other = group.sources[0].config | {"data": group.sources[0].config["data"] | {"split_seed": 7}}
+    other = group.sources[0].plan.with_options({"data.split_seed": 7})
     (elsewhere,) = group.batches(Source("mha", "mha", other), group.sources[0].model("init"), SAMPLES)
     assert torch.equal(elsewhere.inputs, expected.inputs)
 
@@ -224,53 +222,6 @@ def test_bound_is_the_theorems_for_known_weights(study: Study) -> None:
     assert bound_factors(blocks) == pytest.approx([(width**0.5 * 1.5) ** depth for depth in range(len(blocks) + 1)])
 
 
-def test_softmax_over_more_tokens_is_more_even_as_the_limit_says() -> None:
-    table = Oversmoothing(sizes=(10, 100, 1000), trials=400).findings(Study([], ("init",))).table
-    means = table.groupby("num_tokens")["std"].mean()
-    assert means[10] == pytest.approx(0.0972, rel=0.05)  # of 20,000 trials
-    assert means[100] == pytest.approx(1.228e-2, rel=0.03)
-    assert means[1000] == pytest.approx(1.302e-3, rel=0.02)
-    weights = np.random.default_rng(0).standard_normal((1, 10))
-    weights = np.exp(weights) / np.exp(weights).sum()
-    first = Oversmoothing(sizes=(10,), trials=1).findings(Study([], ("init",))).table["std"][0]
-    assert first == pytest.approx(weights.std(ddof=1))
-
-
-def test_softmax_of_a_million_tokens_is_sampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table
-    monkeypatch.setattr("sliceformer_lab.commands.inspect.show_oversmoothing.AT_ONCE", 120)
-    pd.testing.assert_frame_equal(Oversmoothing(sizes=(50,), trials=30).findings(Study([], ("init",))).table, whole)
-
-
-def test_heatmaps_show_the_operators_output_of_one_head_on_one_scale_a_row(study: Study, runs: Path) -> None:
-    found = Heatmaps(layers=(1, 2, 9), sample=3, head=1).findings(study)
-    (group,) = study.groups
-    source = next(source for source in group.sources if source.folder == runs / "c0")
-    model = source.model("best")
-    (batch,) = group.batches(source, model, 4)
-    blocks = blocks_of(model)
-    with evaluation_mode(model), record_blocks(blocks) as taken:
-        model(batch)
-    width = blocks[1].attention.head_dim
-    table = found.table
-    ours = table[(table["run"] == "c0") & (table["checkpoint"] == "best") & (table["layer"] == 2)]
-    shown = ours.pivot_table(index="token", columns="channel", values="value").to_numpy()
-    np.testing.assert_allclose(shown, taken[1]["output"][3, :, width : 2 * width], rtol=1e-5, atol=1e-6)
-    assert set(table["layer"]) == {1, 2} and set(table[table["attention"] == "mha"]["seed"]) == {0}
-    (figure,) = found.figures.values()
-    limits = [{image.get_clim() for axes in row for image in axes.images} for row in rows_of(figure)]
-    assert all(len(found) == 1 for found in limits) and len(limits) == 2 + len(controls())
-
-
-def rows_of(figure: Figure) -> list[list[Any]]:
-    """The panels with a picture, those of one height together."""
-    rows: dict[int, list[Any]] = {}
-    for axes in figure.axes:
-        if axes.images and axes.get_subplotspec() is not None:
-            rows.setdefault(axes.get_subplotspec().rowspan.start, []).append(axes)  # type: ignore[union-attr]
-    return list(rows.values())
-
-
 def node_of(data: DataModule) -> dict[str, Any]:
     """The node of a configuration that constructs this data module."""
     options = {field.name: getattr(data, field.name) for field in dataclasses.fields(data) if field.init}
@@ -282,30 +233,26 @@ def node_of(data: DataModule) -> dict[str, Any]:
 def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
     """Padding, a graph token and its bias, points: real tokens only, and finite."""
     data = task_modules.ready(task, tmp_path)
-    composed = compose_root([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
-    node = node_of(data)
-    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    composed = compose_job([f"task={task}", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    source = Source("csp", "csp", check_config(composed | {"data": node_of(data)}))
     group, study = Group(task, task, [source], 0), Study([], ("init",))
     study.groups.append(group)
-    for analysis in (Spectrum(samples=3), Residual(samples=3), Heatmaps(layers=(1,), sample=1)):
+    for analysis in (Spectrum(samples=3), Residual(samples=3)):
         (opened,) = study.opened(group)
         assert not study.left_out
         lengths = {int(n) for batch in group.batches(source, opened.model, 3) for n in real_tokens(opened.model, batch)}
         if isinstance(analysis, Spectrum):
             measured = analysis.measurements(study)
             assert np.isfinite(measured[measured["measure"] != "spectrum"]["mean"]).all()
-        elif isinstance(analysis, Residual):
-            assert {len(x) for stream in analysis._streams(group, opened) for x in stream} == lengths
         else:
-            (shown,) = analysis.outputs(group, opened).values()
-            assert len(shown) in lengths and np.isfinite(shown).all()
+            assert {len(x) for stream in analysis._streams(group, opened) for x in stream} == lengths
 
 
 def test_data_that_have_moved_are_found_where_the_option_says(tmp_path: Path) -> None:
     data = task_modules.ready("zinc", tmp_path)
-    composed = compose_root(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
+    composed = compose_job(["task=zinc", "encoder=tiny", "encoder.dim=32", "attention=csp"])
     node = node_of(data) | {"root": str(tmp_path / "gone")}
-    source = Source("csp", "csp", composed | {"data": node, "selection": "best_val", "seed": 0})
+    source = Source("csp", "csp", check_config(composed | {"data": node}))
     model = source.model("init")
     with pytest.raises(DataError):
         Group("zinc", "zinc", [source], 0).batches(source, model, 2)
@@ -321,13 +268,6 @@ def real_tokens(model: Any, batch: Batch) -> list[int]:
     assert all(not x[n:].any() for x, n in zip(seen["before"], seen["lengths"].tolist(), strict=True))
     found: list[int] = seen["lengths"].tolist()
     return found
-
-
-def test_a_head_or_layer_that_no_model_has_is_refused(study: Study) -> None:
-    with pytest.raises(ConfigError, match=r"analysis.head=99: .*has \d"):
-        Heatmaps(head=99).findings(study)
-    with pytest.raises(ConfigError, match=r"analysis.layers=\[99\]: .*layers"):
-        Heatmaps(layers=(99,)).findings(study)
 
 
 def change(folder: Path, file: str, old: str, new: str) -> None:
@@ -416,17 +356,6 @@ def test_wrong_options_are_refused_in_one_sentence(
     assert (code, err.count("\n")) == (1, 1) and "did you mean spectrum" in err
     assert not (tmp_path / "nowhere").exists() and not list(empty.iterdir())
     assert [file.name for file in (tmp_path / "failed").iterdir()] == ["m0"]
-
-
-def test_oversmoothing_needs_no_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = analyze(capfd, "oversmoothing", "analysis.sizes=[10,20]", "analysis.trials=3")
-    assert (code, err) == (0, "") and "1.3108" in out
-    written = tmp_path / "outputs" / "analysis" / "oversmoothing"
-    assert len(pd.read_csv(written / "oversmoothing.csv")) == 6
-    assert json.loads((written / "oversmoothing.json").read_text())["options"]["trials"] == 3
 
 
 @pytest.mark.parametrize("name", option_names("analysis"))

@@ -12,15 +12,16 @@ import pytest
 from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.audit import audit_runs
-from sliceformer_lab.commands.audit.audit_options import AuditOptions
 from sliceformer_lab.commands.audit.command import sorted_words
-from sliceformer_lab.commands.audit.step_times import StepTime, Times
+from sliceformer_lab.commands.compare import steps
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.compare.step_times import StepTime, Times
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError, check_options
-from sliceformer_lab.errors import InterruptedRunError, NoVerdictError
+from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
+from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.names import audit_folder, register_resolvers
+from sliceformer_lab.runs.names import audit_folder, register_resolvers, tune_folder
 from sliceformer_lab.sweeps.queue import Launcher
 
 MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
@@ -28,9 +29,9 @@ MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
 
 def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
     """Runs an audit and returns its results.json."""
-    chosen: dict[str, Any] = {"against": ("identity",), "axes": ("params",), "seeds": 6, "tuning_seeds": (0,)} | options
+    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "axes": ("params",), "seeds": 6} | options
     words = (*chosen.pop("words", ()), f"paths.data={folder / 'data'}")
-    audit_runs.run(AuditOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
+    steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
     return read_results(folder)
 
 
@@ -55,7 +56,7 @@ def lost(attention: str, value: float | None) -> Callable[[Words], float | None]
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenRuns, WrittenRuns]:
     """The folder of an audit of csp against no mixing, and the launchers that ran it: until a kill, and after it."""
     folder, first, second = tmp_path_factory.mktemp("audit"), WrittenRuns(scores, killed_at=8), WrittenRuns(scores)
-    with pytest.raises(InterruptedRunError):
+    with pytest.raises(Interrupted):
         audit(folder, first)
     assert not (folder / "audit" / "report").exists()  # nobody looks at half the seeds
     audit(folder, second)
@@ -65,12 +66,14 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenRuns, 
 def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: tuple[Path, WrittenRuns, WrittenRuns]) -> None:
     folder, *_ = ended
     found = read_results(folder)
-    (one,) = found["axes"]["params"]["outcomes"]
-    assert one["verdict"] == "better" and one["holm_p"] == pytest.approx(1 / 32)
+    (one,) = found["outcomes"]
+    assert one["verdict"] == "better" and one["holm_p"] < 1e-6
+    assert one["findings"]["params"]["sign_flip_p"] == pytest.approx(1 / 32)
     assert found["sentence"].startswith("digits, equal parameters: csp is better than identity by 19.98 ± ")
-    assert "points (6 seeds, Holm p = 0.031)" in found["sentence"]
+    assert "points (6 seeds, Holm p = < .001)" in found["sentence"]
     page = (folder / "audit" / "report" / "audit.md").read_text()
-    assert found["sentence"] in page and "so no claim that the task needs csp" in page
+    assert found["sentence"] in page and "so no claim that the task needs csp" in page and "over seeds" in page
+    assert page.count("**") == 2 and "**better**" in page  # bold is for verdicts
     assert page.count("python -m sliceformer_lab audit attention=csp against=identity") == 1
     for name in ("differences.png", "learning_rate.png"):
         assert (folder / "audit" / "report" / name).read_bytes().startswith(b"\x89PNG")
@@ -82,14 +85,14 @@ def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test
     folder, first, second = ended
     names = [*first.done, *second.done]
     tried = [name for name in names if name.startswith("trial")]
-    assert [name.partition("-seed")[2] for name in tried] == ["0"] * 6
-    assert sum("csp" in name for name in tried) == sum("identity" in name for name in tried) == 3
+    assert {name.partition("-seed")[2] for name in tried} == {"0", "1"}
     assert {int(name.partition("-seed")[2]) for name in names if name.startswith("report")} == set(range(100, 106))
     for name in names:
         metrics = read_summary(folder / "audit" / "runs" / name)["metrics"]
         assert ("test/accuracy" in metrics) == name.startswith("report")
-    chosen = read_results(folder)["chosen"]
-    assert {name: point["rate"] for name, point in chosen.items()} == {"csp": 3e-3, "identity": 3e-3}
+    found = read_results(folder)
+    assert {name: point["rate"] for name, point in found["chosen"].items()} == {"csp": 3e-3, "identity": 3e-3}
+    assert [trial["point"]["rate"] for trial in found["trials"]["csp"]] == [1e-3, 3e-3, 1e-2, 2e-3]  # and the recipe's
 
 
 def test_rows_have_one_solved_width_and_the_declaration_comes_first(
@@ -98,7 +101,9 @@ def test_rows_have_one_solved_width_and_the_declaration_comes_first(
     folder, *_ = ended
     jobs = json.loads((folder / "audit" / "runs" / "sweep.json").read_text())["jobs"]
     words = {name: next(job["words"] for job in jobs if f"-{name}-" in job["name"]) for name in ("csp", "identity")}
-    assert "attention.inner_mult=2" in words["csp"] and "encoder.mlp_dim=192" in words["identity"]
+    assert "encoder.mlp_dim=192" in words["identity"]
+    ways = read_results(folder)["ways"]["csp"]
+    assert len(ways) == 3 and any(way.startswith("attention.inner_mult") for way in ways)
     declared = json.loads((folder / "audit" / "audit.json").read_text())
     assert declared["comparisons"] == [["csp", "identity"]] and declared["margin"]["amount"] == 0.005
     first = min((folder / "audit" / "runs").glob("*/summary.json"), key=lambda file: file.stat().st_mtime_ns)
@@ -109,25 +114,75 @@ def test_a_stopped_audit_goes_on_without_repeating_a_run_and_keeps_its_declarati
     ended: tuple[Path, WrittenRuns, WrittenRuns],
 ) -> None:
     folder, first, second = ended
-    assert len(first.done) == 8 and len({*first.done, *second.done}) == len(first.done) + len(second.done) == 18
-    lines = [json.loads(line) for line in (folder / "data" / "test_ledger.jsonl").read_text().splitlines()]
-    assert len(lines) == 12 and {line["seed"] for line in lines} == set(range(100, 106))
-    with pytest.raises(ConfigError, match="holds an audit that differs in options, reporting_seeds; choose another"):
+    assert len(first.done) == 8 and len({*first.done, *second.done}) == len(first.done) + len(second.done)
+    with pytest.raises(ConfigError, match="differs in options, reporting_seeds; choose another"):
         audit(folder, second, seeds=7)
 
 
-def test_a_control_that_fails_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    found = audit(tmp_path, WrittenRuns(lost("mha", -1)), against=("mha", "identity"), seeds=6)
-    mha, identity = found["axes"]["params"]["outcomes"]
-    assert (mha["verdict"], mha["reason"]) == (None, "no trial of it finished")
-    assert identity["verdict"] == "undecided"  # two were declared, and six seeds decide one
-    assert "only one declared comparison can become significant under Holm, and 2 are declared" in caplog.text
-    assert "no verdict against mha: no trial of it finished" in found["sentence"]
+@pytest.mark.parametrize("command", [tune_folder, audit_folder])
+def test_a_search_and_an_audit_of_another_table_have_another_folder(
+    command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["task=text_csv", "data.file=table.csv"]
+    (tmp_path / "table.csv").write_text("text,label\ngood,pos\nbad,neg\n")
+    first = command("out", words, 1)
+    assert first == command("out", words, 1)
+    (tmp_path / "table.csv").write_text("text,label\ngood,neg\nbad,pos\n")
+    assert first != command("out", words, 1)
+
+
+def test_an_audit_in_a_named_folder_does_not_go_on_with_another_table(tmp_path: Path) -> None:
+    table, rows = tmp_path / "table.csv", [f"{word} {i},{word}" for word in ("good", "bad") for i in range(40)]
+    words = ("task=text_csv", "data.tokens=bytes", "encoder=tiny", f"data.file={table}")
+    table.write_text("\n".join(["text,label", *rows]))
+    audit(tmp_path, WrittenRuns(scores), words=words)
+    recorded = json.loads((tmp_path / "audit" / "runs" / "sweep.json").read_text())["data"]
+    assert recorded == {str(table): digest_of(table)}
+    table.write_text("\n".join(["text,label", *reversed(rows)]))
+    with pytest.raises(ConfigError, match="differs in data; choose another folder="):
+        audit(tmp_path, WrittenRuns(scores), words=words)
+
+
+def test_an_audit_of_an_earlier_protocol_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "audit.json").write_text(json.dumps({"digest": "1", "time": "2026-01-01"}))
+    with pytest.raises(ConfigError, match="holds results of audit by an earlier protocol, which cannot go on"):
+        audit(tmp_path, WrittenRuns(scores))
+
+
+def test_a_failed_run_is_no_result_and_waits_for_retry(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"runs of this audit failed, and a failed run is no result.*retry=true"):
+        audit(tmp_path, WrittenRuns(lost("mha", -1)), against=("mha", "identity"))
+    with pytest.raises(LabError, match="failed"):
+        audit(tmp_path, WrittenRuns(scores), against=("mha", "identity"))
+    found = audit(tmp_path, WrittenRuns(scores), against=("mha", "identity"), retry=True)
+    assert [one["verdict"] for one in found["outcomes"]] == ["equivalent", "better"]
+
+
+def test_a_row_that_does_not_learn_adds_no_trials_and_is_not_compared(tmp_path: Path) -> None:
+    launcher = WrittenRuns(
+        lambda words: 0.1 + 0.01 * (int(words["seed"]) % 2) if words["attention"] == "mha" else scores(words)
+    )
+    found = audit(tmp_path, launcher, against=("mha", "identity"))
+    assert "csp learns this task (90.05 on validation), mha in this form did not at any of 4 rates" in found["sentence"]
+    assert found["outcomes"][0]["reason"] == "mha did not learn at any of 4 rates"
+    assert found["outcomes"][1]["holm_p"] == found["outcomes"][1]["findings"]["params"]["p"]  # a family of one
+    assert not any(name.startswith("report-mha") for name in launcher.done)
+
+
+def test_each_reporting_run_has_a_split_of_its_own(tmp_path: Path) -> None:
+    launcher = WrittenRuns(scores)
+    found = audit(tmp_path, launcher, splits=6)
+    jobs = json.loads((tmp_path / "audit" / "runs" / "sweep.json").read_text())["jobs"]
+    words = {word for job in jobs for word in job["words"] if word.startswith("data.split_seed")}
+    assert words == {f"data.split_seed={split}" for split in range(1, 7)}
+    assert "6 splits" in found["sentence"] and "over splits" in (tmp_path / "audit/report/audit.md").read_text()
 
 
 @pytest.mark.slow
 def test_an_audit_of_an_attention_that_never_finishes_has_no_verdict_and_status_3(tmp_path: Path) -> None:
-    with pytest.raises(NoVerdictError, match="no verdict: no run of csp finished") as caught:
+    with pytest.raises(NoVerdictError, match="no verdict: identity: csp did not learn at any of 4 rates") as caught:
         audit(tmp_path, WrittenRuns(lost("csp", None)))
     assert caught.value.exit_code == 3
     assert (tmp_path / "audit" / "report" / "audit.md").is_file()
@@ -137,13 +192,20 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {"csp": StepTime(0.5, 0.2), "identity": StepTime(0.5, 0.2), "mha": StepTime(1.0, 0.2)}
-    monkeypatch.setattr(audit_runs, "measure", lambda _: Times(rows, 152, 19, 3.0, "here", "the load was 3.0"))
+    monkeypatch.setattr(steps, "measure", lambda _: Times(rows, 152, 19, 3.0, "here", "the load was 3.0"))
     with pytest.raises(ConfigError, match=r"axes=time: the load was 3\.0; use a quieter machine, or go on with force"):
         audit(tmp_path, WrittenRuns(scores), axes=("time",), words=("attention.group_size=4",))
     ledger = tmp_path / "data" / "test_ledger.jsonl"
     ledger.parent.mkdir()
-    seen = {"task": "digits", "fingerprint": "65e5", "row": "csp", "options": "other", "seed": 100, "run": "before"}
-    ledger.write_text(json.dumps({**seen, "commit": None, "time": "2001-01-01", "purpose": "report"}) + "\n")
+    seen = {
+        "task": "digits",
+        "fingerprint": "65e5",
+        "attention": "csp",
+        "options": "other",
+        "seed": 100,
+        "run": "before",
+    }
+    ledger.write_text(json.dumps({**seen, "commit": None, "time": "2001-01-01"}) + "\n")
     chosen = {"axes": ("time",), "words": ("attention.group_size=4",), "force_time": True}
     found = audit(tmp_path, WrittenRuns(scores), **chosen)
     assert "times were measured on a noisy machine (the load was 3.0)" in found["sentence"]
@@ -152,7 +214,7 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     for job in jobs:  # options of the attention belong to the subject
         assert ("attention.group_size=4" in job["words"]) == ("-csp-" in job["name"])
     assert found["sentence"].startswith("digits (after looking), ")  # the ledger knew csp with other options
-    assert found["evaluations_of_this_test_set"] == 13
+    assert found["evaluations_of_this_test_set"] == 1
 
 
 @pytest.mark.parametrize(
@@ -160,11 +222,12 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     {
         "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "attention=csp,mha": "attention=csp,mha: one attention is audited; name the others by against=",
-        "against=csp": "against: names csp, the attention that is audited; leave it out",
+        "against=csp": "against: names csp, the attention that is compared; leave it out",
         "against=mha,mha": "against: names mha twice",
-        "seeds=1": "seeds=1: an interval needs 3, one exact test needs 6",
-        "tuning_seeds=[100]": "tuning_seeds: 100 is a seed of the reporting runs; take seeds below 100",
-        "optim.lr=1e-3": "optim.lr=1e-3: the audit chooses it for each row; give rates=[...]",
+        "seeds=1": "seeds=1: an interval needs 3",
+        "tuning_seeds=[0]": "tuning_seeds=[0]: a choice needs 2, as in [0,1]",
+        "tuning_seeds=[0,100]": "tuning_seeds: 100 is a seed of the reporting runs; take seeds below 100",
+        "optim.lr=1e-3": "optim.lr=1e-3: it is chosen for each row; give rates=[...]",
         "budget=params:mha": "budget=params:mha: the audit sets it; choose by axes=params,time",
         "axes=steps": "audit.axes",
     }.items(),
@@ -173,7 +236,7 @@ def test_an_audit_that_cannot_run_is_refused_in_one_sentence_before_slow_imports
     line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "sliceformer_lab.commands.audit.audit_runs", None)  # its import would raise
+    monkeypatch.setitem(sys.modules, "sliceformer_lab.commands.compare.steps", None)  # its import would raise
     assert main(["audit", line]) == 1
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
@@ -185,17 +248,23 @@ def test_options_of_the_audit_are_those_of_the_yaml_file() -> None:
     assert (composed["subject"], composed["against"], composed["words"]) == ("mha", ["csp"], ["task=mnist"])
     plain = compose_root([], "audit")
     options = {key: plain[key] for key in plain if key not in ("hydra", "paths", "launcher", "allow_targets")}
-    assert check_options(AuditOptions, options | {"folder": "x"}, "audit").build() == AuditOptions(folder="x")
+    assert check_options(CompareOptions, options | {"folder": "x"}, "audit").build() == CompareOptions(
+        subject="csp", against=None, axes=("params", "time"), folder="x"
+    )
     folder = audit_folder("out", ["task=mnist", "paths.data=here"], 6)
     assert folder == audit_folder("out", ["task=mnist"], 6) and folder.startswith("out/audit/mnist-")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # 20 runs, each a process
-def test_an_audit_of_a_real_task_tells_softmax_from_no_mixing(tmp_path: Path) -> None:
+def test_an_audit_of_a_real_task_says_that_no_mixing_does_not_learn_it_and_compares_no_operators(
+    tmp_path: Path,
+) -> None:
     words = ["task=probe_back", "data.level=easy", "data.num_test=256", "optim.steps=100", "callbacks=minimal"]
-    own = ["attention=mha", "against=identity", "rates=[3e-3]", "tuning_seeds=[0]", "seeds=6", "axes=params,time"]
+    own = ["attention=mha", "against=identity", "rates=[3e-3]", "seeds=6", "axes=params,time"]
     places = [f"folder={tmp_path / 'audit'}", f"paths.data={tmp_path}", "launcher.threads=1", "force_time=true"]
-    assert main(["audit", *own, *words, *places]) == 0
+    assert main(["audit", *own, *words, *places]) == 3
     found = read_results(tmp_path)
-    assert [one["verdict"] for axis in found["axes"].values() for one in axis["outcomes"]] == ["better", "better"]
+    assert "mha learns this task" in found["sentence"]
+    assert "identity in this form did not at any of" in found["sentence"]
+    assert found["learned"] == {"mha": True, "identity": False}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.benchmark_rows import made_row
+from support.plans import build_data
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
@@ -19,7 +20,6 @@ from sliceformer_lab.commands.benchmark.training_recipes import BARE, LIGHTNING,
 from sliceformer_lab.commands.benchmark.training_steps import Training
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.training.build import build_data
 
 
 def row(method: str, way: str, wall: list[float], cpu: list[float], *, name: str, size: int) -> Row:

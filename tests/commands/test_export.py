@@ -86,10 +86,18 @@ def test_onnx_runtime_gives_the_same_outputs(run: Path) -> None:
 
 def test_a_model_of_texts_takes_lengths(train: Callable[..., Path], tmp_path: Path) -> None:
     table = official_files.texts(tmp_path)
-    run = train("task=text_csv", f"data.file={table}", f"data.root={tmp_path}", "data.max_len=20", "attention=csp")
+    run = train(
+        "task=text_csv",
+        f"data.file={table}",
+        f"data.root={tmp_path}",
+        "data.max_len=20",
+        "attention=csp",
+        "data.tokens=bytes",
+    )
     assert main(["export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}"]) == 0
     card = (tmp_path / "model" / "README.md").read_text()
     assert "(B, 20) int64" in card and "model(inputs, lengths)" in card
+    assert "its UTF-8 bytes plus 1. Cut them to 20 and fill up with 0" in card
 
 
 def test_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ import pytest
 from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.compare.search import Point, Trial
 from sliceformer_lab.commands.map import map_runs
-from sliceformer_lab.commands.map.cells import best_rate, next_rate
+from sliceformer_lab.commands.map.cells import next_rate
 from sliceformer_lab.commands.map.command import sorted_words
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError, check_options
-from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import map_folder, register_resolvers
 
@@ -62,37 +63,53 @@ def rising(words: Words) -> float:
 def test_rates_are_tried_until_one_solves_and_the_edge_rate_only_if_the_largest_was_best(
     tried: dict[float, float | None], expected: float | None
 ) -> None:
-    assert next_rate(tried, RATES, 3e-2) == expected
+    trials = [Trial(Point(rate), (value or 0.03,), lost=int(value is None)) for rate, value in tried.items()]
+    assert next_rate(trials, RATES, 3e-2) == expected
 
 
-def test_the_best_rate_is_the_first_of_equal_ones_and_never_a_failed_one() -> None:
-    assert best_rate({3e-3: 0.5, 1e-2: 0.5}) == 3e-3
-    assert best_rate({3e-3: None, 1e-2: 0.1}) == 1e-2
-    assert best_rate({3e-3: None}) is None
-
-
-def test_rates_are_chosen_with_one_seed_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
-    launcher = WrittenRuns(rising)
-    csp, identity = draw(tmp_path, launcher)
-    assert [run["rate"] for run in csp["tuning"]] == [3e-3, 1e-2, 1e-3, 3e-2] and csp["rate"] == 3e-2
-    assert [run["rate"] for run in identity["tuning"]] == [3e-3, 1e-2, 1e-3] and identity["rate"] == 3e-3
+def test_rates_are_chosen_with_two_seeds_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
+    csp, identity = draw(tmp_path, WrittenRuns(rising))
+    assert [run["rate"] for run in csp["tuning"]] == [3e-3, 3e-3, 1e-2, 1e-2, 1e-3, 1e-3, 3e-2, 3e-2]
+    assert csp["rate"] == 3e-2 and len(identity["tuning"]) == 6 and identity["rate"] == 3e-3
     for cell in (csp, identity):
-        assert {run["seed"] for run in cell["tuning"]} == {0}
+        assert {run["seed"] for run in cell["tuning"]} == {0, 1}
         assert [(run["seed"], run["rate"]) for run in cell["reporting"]] == [(100, cell["rate"]), (101, cell["rate"])]
     assert csp["score"] == pytest.approx(0.49)  # the test score that WrittenRuns gives: validation less .01
-    tuning = tmp_path / "runs" / "recall-csp-lr0.03"
-    assert not any(name.startswith("test/") for name in read_summary(tuning)["metrics"])
-    assert any(name.startswith("test/") for name in read_summary(Path(f"{tuning}-seed100"))["metrics"])
+    runs = tmp_path / "runs"
+    trial, reporting = (read_summary(runs / f"recall-csp-lr0.03-{end}")["metrics"] for end in ("trial0", "seed100"))
+    assert not any(name.startswith("test/") for name in trial)
+    assert any(name.startswith("test/") for name in reporting)
+
+
+def test_a_third_seed_decides_between_rates_that_two_disagree_on(tmp_path: Path) -> None:
+    scores = {("0.003", "0"): 0.5, ("0.003", "1"): 0.7, ("0.001", "0"): 0.6, ("0.001", "1"): 0.55, ("0.001", "2"): 0.9}
+    launcher = WrittenRuns(lambda words: scores.get((words["optim.lr"], words["seed"]), 0.2))
+    (cell,) = draw(tmp_path, launcher, attentions=("csp",))
+    assert [run["rate"] for run in cell["tuning"] if run["seed"] == 2] == [3e-3, 1e-3] and cell["rate"] == 1e-3
 
 
 def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
-    first, second = WrittenRuns(rising, killed_at=5), WrittenRuns(rising)
-    with pytest.raises(InterruptedRunError):
+    early = WrittenRuns(rising, killed_at=3)
+    with pytest.raises(Interrupted):
+        draw(tmp_path / "early", early, attentions=("csp",))
+    assert "| csp | validation .300 so far |" in (tmp_path / "early" / "report" / "map.md").read_text()
+    first, second = WrittenRuns(rising, killed_at=9), WrittenRuns(rising)
+    with pytest.raises(Interrupted):
         draw(tmp_path, first, attentions=("csp",))
     (cell,) = read_map(tmp_path)
-    assert len(cell["tuning"]) == 4 and len(cell["reporting"]) == 1
+    assert len(cell["tuning"]) == 8 and len(cell["reporting"]) == 1
     (cell,) = draw(tmp_path, second, attentions=("csp",))
-    assert len(cell["reporting"]) == 2 and len(first.done) == 5 and second.done == ["recall-csp-lr0.03-seed101"]
+    assert len(cell["reporting"]) == 2 and len(first.done) == 9 and second.done == ["recall-csp-lr0.03-seed101"]
+
+
+def test_a_map_announces_all_its_steps_as_a_range_of_runs_and_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        draw(tmp_path, WrittenRuns(rising))
+    lines = [record.message for record in caplog.records if "are left in all" in record.message]
+    assert lines[0] == "map: 4 runs in this step; 8 to 28 runs are left in all"  # 2 cells, 2 to 12 trials, 2 reports
+    assert lines[-1].startswith("map: 4 runs in this step; 4 to 4 runs are left in all, 1 min to 1 min")
 
 
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
@@ -100,24 +117,32 @@ def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
     launcher = WrittenRuns(rising)
     draw(tmp_path, launcher, attentions=("mean", "csp"), seeds=2)
     assert [name for name in launcher.done if "csp" in name] == ["recall-csp-lr0.03-seed101"]
-    with pytest.raises(ConfigError, match="holds a map that differs in rates; choose another folder="):
+    with pytest.raises(ConfigError, match="differs in rates; choose another folder="):
         draw(tmp_path, launcher, rates=(1e-3,))
 
 
-def test_a_rate_that_diverges_counts_as_tried(tmp_path: Path) -> None:
+def test_a_rate_that_diverges_counts_as_tried_and_as_chance(tmp_path: Path) -> None:
     (cell,) = draw(
         tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",), edge_rate=None
     )
-    assert [run["status"] for run in cell["tuning"]] == ["ok", "diverged", "ok"] and cell["rate"] == 3e-3
+    assert [run["status"] for run in cell["tuning"]] == ["ok", "ok", "diverged", "diverged", "ok", "ok"]
+    assert cell["rate"] == 3e-3
     assert "lr 0.01, seed 0: diverged, the training loss became nan" in (tmp_path / "report" / "map.md").read_text()
 
 
-def test_a_cell_in_which_every_process_dies_is_empty_with_its_reason(tmp_path: Path) -> None:
+def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -1 if words["attention"] == "csp" else 0.03)
-    csp, identity = draw(tmp_path, launcher)
-    assert launcher.done.count("recall-csp-lr0.003") == 2
-    assert csp["reason"] == "no run finished: its process died twice" and csp["score"] is None
-    assert identity["reason"] is None and identity["score"] is not None
+    with pytest.raises(LabError, match=r"2 of 4 runs of this map failed.*its process died twice.*retry=true"):
+        draw(tmp_path, launcher)
+    assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
+    csp, identity = draw(tmp_path, WrittenRuns(rising), retry=True)
+    assert csp["score"] is not None and identity["score"] is not None
+
+
+def test_a_map_of_an_earlier_protocol_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(json.dumps({"rates": [1e-3], "edge_rate": None, "seed": 0, "words": []}))
+    with pytest.raises(ConfigError, match="holds results of map by an earlier protocol, which cannot go on"):
+        draw(tmp_path, WrittenRuns(rising))
 
 
 def test_a_cell_whose_configuration_cannot_run_is_empty_and_the_others_are_filled(tmp_path: Path) -> None:
@@ -138,7 +163,7 @@ def test_the_report_says_what_is_at_chance_at_the_bag_level_and_above(tmp_path: 
     assert "- identity is at chance on recall (.040)." in text
     assert "| chance | .031 |" in text and "| bag level | .208 |" in text
     rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
-    assert rows[:7] == ["| ", "| ---", "| mha", "| csp", "| identity", "| bag level", "| chance"]
+    assert rows[:6] == ["| ", "| mha", "| csp", "| identity", "| bag level", "| chance"]
     assert (tmp_path / "report" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -173,7 +198,7 @@ def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> No
         "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "attention=mha,mha": "attention: names mha twice",
         "probe=recal": "map.probes",
-        "seed=100": "seed=100 is a seed of the reporting runs; take one below 100",
+        "seed=99": "seed=99: it or one of the two after it is a seed of the reporting runs; take one below 98",
         "task=digits": "task=digits: the probes are the tasks; choose among them by probe=",
         "optim.lr=1e-3": "optim.lr=1e-3: the map chooses it; give rates=[...]",
         "rate=[1e-3]": "rate: there is no such key; did you mean rates?",

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from support.plans import plan_of
 from support.runs import small_config
 from torch import Tensor
 from torch.testing import assert_close
@@ -167,7 +168,9 @@ def study() -> Callable[[], Study]:
     names = ("mha", "csp", "random_permutation", "fnet")
 
     def make() -> Study:
-        sources = [Source(name, name, config | {"attention": load_option("attention", name)}) for name in names]
+        sources = [
+            Source(name, name, plan_of(config | {"attention": load_option("attention", name)})) for name in names
+        ]
         return Study([Group("digits", "digits", sources, None)], ("init",))
 
     return make

@@ -14,14 +14,16 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support import official_files, official_graphs, official_points
+from support.injected_signals import in_process
+from support.plans import run
 from support.runs import small_config
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.spec import Example
 from sliceformer_lab.errors import LabError, RunFolderError
-from sliceformer_lab.runs.csv_cells import csv_cell
+from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.plain_text import csv_cell
 from sliceformer_lab.training.prediction_table import PREPROCESSING, Row, write_table
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import Run, load_run
 
 ONE = ("optim.epochs=1", "data.limit_train=null", "data.num_workers=0")
@@ -206,6 +208,27 @@ def test_a_notebook_gets_the_columns_of_the_command(texts: Run, tmp_path: Path) 
     assert table["error"].isna().tolist() == [True, False, True] and table["prediction"].isna().sum() == 1
 
 
+def test_a_notebook_gives_one_text_or_a_column_of_texts(texts: Run) -> None:
+    assert texts.predict("maria")["text"].tolist() == ["maria"]
+    assert texts.predict(pd.Series(["maria", "anna"]))["text"].tolist() == ["maria", "anna"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (5, "predict takes a text or a list of them, not int"),
+        (b"maria", "not bytes"),
+        ({"text": ["maria"]}, "not dict"),
+        (pd.DataFrame({"text": ["maria"]}), "not DataFrame"),
+        (["maria", 5], "input 1 is int, expected a text as str"),
+        ([Path("maria")], "input 0 is PosixPath, expected a text as str"),
+    ],
+)
+def test_a_notebook_cannot_predict_other_types(contents: Any, message: str, texts: Run) -> None:
+    with pytest.raises(TypeError, match=message):
+        texts.predict(contents)
+
+
 def test_a_notebook_predicts_pictures_by_path_and_as_arrays(tmp_path: Path) -> None:
     found = trained(tmp_path / "run")
     picture = found.data.examples("test", [0])[0].content
@@ -256,7 +279,8 @@ def test_what_cannot_be_predicted_is_refused_in_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text(content)
     before = sorted(texts.folder.rglob("*"))
-    assert main(["predict", f"resume={texts.folder}", "input=new.csv", *options]) == 1
+    words = {word.partition("=")[0]: word for word in (f"resume={texts.folder}", "input=new.csv", *options)}
+    assert main(["predict", *words.values()]) == 1
     message = capfd.readouterr().err
     assert expected in message and message.count("\n") == 1 and "Traceback" not in message
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv"}
@@ -275,6 +299,36 @@ def test_an_output_is_only_replaced_on_request(texts: Run, tmp_path: Path, capfd
     assert not [path for path in texts.folder.iterdir() if path.suffix == ".log"]
 
 
+@pytest.mark.parametrize("kind", ["itself", "symlink", "hard link"])
+def test_the_input_is_never_the_output(
+    kind: str, texts: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, output = write(tmp_path / "mine.csv", "text", ["a good film"]), tmp_path / "p.csv"
+    if kind == "itself":
+        output = source
+    elif kind == "symlink":
+        output.symlink_to(source)
+    else:
+        output.hardlink_to(source)
+    before = source.read_bytes()
+    words = [f"resume={texts.folder}", f"input={source}", f"output={output}", "overwrite=true"]
+    assert main(["predict", *words]) == 1
+    assert "is the input itself; choose another output" in capfd.readouterr().err
+    assert source.read_bytes() == output.read_bytes() == before
+
+
+def test_an_output_that_another_process_writes_is_refused(
+    texts: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, output = write(tmp_path / "new.csv", "text", ["a good film"]), tmp_path / "p.csv"
+    words = ["predict", f"resume={texts.folder}", f"input={source}", f"output={output}"]
+    with whole_file(output) as unfinished:
+        unfinished.write_text("theirs")
+        assert in_process(lambda: main(words)) == 1
+    assert "p.csv is being written by another live process" in capfd.readouterr().err
+    assert output.read_text() == "theirs"
+
+
 @pytest.mark.parametrize("resume", ["", "resume=absent"])
 def test_a_run_must_be_named(resume: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "new.csv").write_text("text\nx\n")
@@ -290,7 +344,7 @@ def test_a_run_without_raw_inputs_says_so(tmp_path: Path) -> None:
         found.predict(["a text"])
 
 
-def test_a_run_of_an_earlier_version_loads_and_scoring_it_again_makes_it_predict(tmp_path: Path) -> None:
+def test_scoring_a_run_again_restores_what_encodes_its_inputs(tmp_path: Path) -> None:
     found = trained(tmp_path / "run")
     (tmp_path / "run" / PREPROCESSING).unlink()
     arrays = {name: array for name, array in found.predictions.items() if "place" not in name and "name" not in name}

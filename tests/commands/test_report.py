@@ -16,14 +16,13 @@ from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.command import COMMAND
-from sliceformer_lab.commands.report.coverage import Coverage, coverage
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import coverage_page, frame, latex, leftovers, markdown
+from sliceformer_lab.commands.report.tables import frame, latex, leftovers, markdown
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import ConfigError, schema
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.collect import collect
+from sliceformer_lab.runs.collect import Collection, MissingRun, collect
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import SUMMARY, lock_folder
 from sliceformer_lab.runs.groups import Table, tables
@@ -70,6 +69,13 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
     assert "6 runs: 2 ok, 1 diverged, 1 failed, 1 interrupted, 1 killed." in page
 
 
+def test_a_table_repeats_what_its_runs_say_of_their_data_once(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        folder = write_run(tmp_path / f"r{seed}", "csp", seed, 0.9)
+        write_json(folder / SUMMARY, json.loads((folder / SUMMARY).read_text()) | {"data_remarks": ["3 texts repeat"]})
+    assert text(tmp_path).count("Data: 3 texts repeat.") == 1
+
+
 def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", accuracy=None, status="running")
     with lock_folder(folder):
@@ -80,7 +86,7 @@ def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
 def test_unreadable_folders_are_listed_with_the_reason(tmp_path: Path) -> None:
     write_run(tmp_path / "good")
     (write_run(tmp_path / "half") / SUMMARY).write_text('{"task": "digits", "sta')
-    write_json(write_run(tmp_path / "foreign") / SUMMARY, {"accuracy": 1.0})
+    write_json(write_run(tmp_path / "foreign") / SUMMARY, {"format": 1, "accuracy": 1.0})
     (write_run(tmp_path / "list") / SUMMARY).write_text("[1, 2]")
     (write_run(tmp_path / "none") / SUMMARY).unlink()
     found = collect(tmp_path)
@@ -147,7 +153,7 @@ def test_the_row_without_options_has_the_defaults_although_more_runs_have_anothe
     assert set(by_label(tmp_path)) == {label, two, f"{two} encoder.depth=8"}, "no defaults known: the most frequent"
 
 
-def test_an_option_that_an_older_version_did_not_have_is_absent(tmp_path: Path) -> None:
+def test_an_option_that_another_version_did_not_have_is_absent(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.9, options={"encoder.new": 1})
     write_run(tmp_path / "old", seed=0, git_commit="older")
     write_run(tmp_path / "other", seed=2, options={"encoder.new": 1}, git_commit="newer")
@@ -172,6 +178,50 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     assert titles["mnist: no run has finished"] == ["mha"]
     assert sum("a trial of a few batches" in title for title in titles) == 1
     assert sum("not the official set" in title for title in titles) == 1
+
+
+def test_runs_without_a_result_are_a_line_for_each_data_set_that_names_it_and_the_reasons(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", 0.9)
+    for name in ("cats", "dogs"):
+        options = {"data.name": None, "data.root": f"pictures/{name}"}
+        write_runs(tmp_path / name, "csp", None, None, task="image_folder", options=options)
+    diverged = {"status": "diverged", "error": "DivergedError: loss is nan\nmore"}
+    write_run(tmp_path / "cats" / "lost", "mha", 0, None, task="image_folder", options=options, **diverged)
+    page = text(tmp_path)
+    assert "- image\\_folder: cats" not in page and page.count("\n## ") == 2
+    assert "- image_folder: cats, no run has finished (2 failed): 2 x RuntimeError: out of luck" in page
+    assert (
+        "- image_folder: dogs, no run has finished (2 failed, 1 diverged): "
+        "2 x RuntimeError: out of luck; DivergedError: loss is nan" in page
+    )
+    assert latex(report(tmp_path)).count("begin{tabular}") == 1 and len(frame(report(tmp_path))) == 4
+
+
+def test_refused_jobs_of_a_sweep_share_a_sentence(tmp_path: Path) -> None:
+    jobs = [MissingRun("one", number, (f"seed={number}",), None, reason) for number, reason in enumerate("aab")]
+    assert leftovers(Collection(tmp_path, missing=jobs), []) == [
+        "planned, but left no readable run: one, jobs 0, 1 (a)",
+        "planned, but left no readable run: one, job 2: seed=2 (b)",
+    ]
+
+
+def test_runs_of_a_row_that_end_alike_share_a_note(tmp_path: Path) -> None:
+    write_runs(tmp_path, "csp", None, 0.9, None)
+    name = tmp_path.name
+    assert by_label(tmp_path)["csp"].notes == (
+        f"seeds 0, 2 failed (RuntimeError: out of luck): csp-{name}-0, csp-{name}-2",
+    )
+
+
+def test_runs_of_other_data_are_in_tables_of_their_own(tmp_path: Path) -> None:
+    for name in ("real", "permuted"):
+        own = {"data": "train", "sha256": f"{name:x<64}", "official": None}
+        sources = {f"/{name}/train.csv": name}
+        write_run(tmp_path / name, protocol=own, sources=sources)
+        write_run(tmp_path / f"{name} failed", "mha", accuracy=None, sources=sources)
+    titles = {table.title: sorted(line.row.attention for line in rows) for table, rows in report(tmp_path)}
+    title = "digits: train, 1,199 train, 299 val, 299 test, epoch by best_val, data"
+    assert titles == {f"{title} {digest}": ["csp", "mha"] for digest in ("realxxxx", "permuted")}
 
 
 def test_six_equal_seeds_may_be_significant_and_five_may_not(tmp_path: Path) -> None:
@@ -318,7 +368,7 @@ def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
     write_run(tmp_path / "val_only", seed=2, metrics={"val/accuracy": 0.7})
     line = by_label(tmp_path)["csp"]
     assert (len(line.values), line.planned) == (2, 3)
-    assert "seed 2 has no test/accuracy: val_only" in line.notes
+    assert "seed 2 without test/accuracy: val_only" in line.notes
     assert line.statuses == {"ok": 2, "ok without test/accuracy": 1}
     write_run(tmp_path / "nan", seed=3, metrics={"test/accuracy": float("nan")})
     assert len(by_label(tmp_path)["csp"].values) == 2
@@ -342,12 +392,19 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
     rows = [
         {"name": "most frequent class", "metrics": {"test/accuracy": 0.1}, "seconds": 0.0},
         {"name": "pixels + forest", "metrics": {"test/accuracy": 0.96}, "seconds": 2.5},
-        {"name": "slow model", "skipped": "it would take more than a tenth of the run"},
+        {"name": "slow model", "skipped": "it takes longer than 30 s"},
     ]
     write_runs(tmp_path, "csp", 0.9, 0.8, references=rows)
     page = text(tmp_path)
     names = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| ") and "---" not in line]
-    assert names == ["| attention", "| csp", "| reference: pixels + forest", "| reference: most frequent class"]
+    assert names == [
+        "| attention",
+        "| csp",
+        "| reference: pixels + forest",
+        "| reference: most frequent class",
+        "| reference: slow model",
+    ]
+    assert "| not scored: it takes longer than 30 s |" in page
     assert re.search(r"\| reference: pixels \+ forest \|  \| 96\.00 \|", page)
     table = frame(report(tmp_path))
     assert table[table["attention"].str.startswith("reference: ")]["mean"].tolist() == [0.96, 0.1]
@@ -369,34 +426,6 @@ def test_validation_is_reported_if_no_run_was_tested(tmp_path: Path) -> None:
     write_run(tmp_path / "a", metrics={"val/accuracy": 0.7})
     ((table, (line,)),) = report(tmp_path)
     assert (table.metric, line.mean) == ("val/accuracy", 0.7)
-
-
-def test_every_printed_number_has_a_command_or_a_reason_and_its_runs(tmp_path: Path) -> None:
-    write_cifar(tmp_path / "equal", 0.85)
-    write_cifar(tmp_path / "failed", 0.85, seed=1, status="failed")
-    rows = [{"suite": "lra_speed", "method": "mha", "tokens": 1000, "status": "ok"}]
-    results = tmp_path / "benchmark" / "lra_speed" / "now" / "results.json"
-    results.parent.mkdir(parents=True)
-    write_json(results, {"rows": rows})
-    covered = coverage(collect(tmp_path).runs, tmp_path)
-    assert [line.result for line in covered] == list(published_results().values())
-    assert all(bool(line.command) != bool(line.reason) for line in covered)
-    found: dict[str, Coverage] = {str(line.result.cell): line for line in covered}
-    csp = found["csp, table3, cifar10, csp, test/accuracy"]
-    assert csp.command == "python -m sliceformer_lab recipe=csp/table3_cifar10 attention=csp"
-    assert csp.status == "0.8500 (equal protocol); failed"
-    assert found["csp, table3, cifar10, csp, params_millions"].status.startswith("6.3780 (equal protocol)")
-    assert (
-        "measured in benchmark/lra_speed/now"
-        in found["sliceformer, table3, speed_lra_text_1000, mha, train_steps_per_second"].status
-    )
-    assert found["sliceformer, table3, speed_lra_text_2000, mha, train_steps_per_second"].status == "not run"
-    assert found["csp, table4b, lra_text, s4, test/accuracy"].reason == "this package does not have the system s4"
-    fail = next(line for line in covered if line.result.printed == "FAIL")
-    assert (fail.command, fail.reason) == ("", "the paper prints FAIL")
-    page = coverage_page(covered)
-    assert page.count("\n| ") == 1 + 1 + len(covered)
-    assert f"{len(covered)} published numbers: {sum(bool(line.command) for line in covered)} have a command" in page
 
 
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:
@@ -422,10 +451,10 @@ def lab_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int,
 def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "the runs' = mine"
     write_runs(folder, "csp", 0.9, 0.8, 0.7)
-    code, out, err = lab_report(capfd, str(folder), "resamples=100")
+    code, out, err = lab_report(capfd, str(folder), "resamples=100", "figures=true")
     assert (code, err) == (0, "")
     written = sorted(file.name for file in (folder / "report").iterdir())
-    assert written == ["coverage.md", "figures", "report.csv", "report.html", "report.md", "report.tex"]
+    assert written == ["figures", "report.csv", "report.html", "report.md", "report.tex"]
     assert "80.00 [55.16, 100.00]" in out and "report.md" in out
     assert pd.read_csv(folder / "report" / "report.csv")["done"].tolist() == [3]
     before = (folder / "report" / "report.md").read_text()

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from altair.utils.schemapi import validate_jsonschema
 from altair.vegalite.v6.schema.core import load_schema
+from PIL import Image
 from support.run_folders import write_run, write_runs
 from support.spectra import record
 
@@ -107,7 +108,7 @@ def of_study(study: Path) -> dict[str, Figure]:
 
 
 def test_every_kind_of_figure_is_valid_and_explains_itself(of_study: dict[str, Figure]) -> None:
-    kinds = ["scores", "score_against_speed", "costs", "learning_curves", "spectra", "spectra_over_training"]
+    kinds = ["scores", "score_against_speed", "learning_curves", "spectra", "spectra_over_training"]
     assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training", "heatmaps"]
     for figure in of_study.values():
         shortened = figure.spec | {"concat": figure.spec["concat"][:1]}
@@ -175,7 +176,7 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
             [line.mean, line.over_seeds.low, line.over_seeds.high], rel=1e-3
         )
     assert means.index.tolist() == means["value"].sort_values(ascending=False).index.tolist()
-    assert "Chance is 10.00 %, outside the panel" in of_study["scores"].caption
+    assert "the best constant for the test set, is 10.00 %, outside the panel" in of_study["scores"].caption
     assert panel_title(panel) == "test/accuracy, %"
 
 
@@ -218,17 +219,6 @@ def test_rows_of_different_depths_share_panels_by_their_place(tmp_path: Path) ->
         "Layer 4 of 6",
         "Layer 6 of 6",
     ]
-
-
-def test_costs_are_relative_to_the_reference_where_there_is_one(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", "csp", parameters=50_000)
-    alone = figures_of(tmp_path, score_figures)["costs"]
-    assert "50 k" in alone.alt
-    assert "no run of the reference attention" in alone.caption
-    write_run(tmp_path / "b", "mha", parameters=100_000)
-    relative = figures_of(tmp_path, score_figures)["costs"]
-    assert data_of(relative, "Parameters, relative").set_index("row")["value"].to_dict() == {"csp": 0.5, "mha": 1.0}
-    assert "csp: 50 k (0.50 ×)" in relative.alt
 
 
 def test_bubbles_say_when_machines_differ_and_memory_is_unknown(tmp_path: Path) -> None:
@@ -274,7 +264,7 @@ def test_many_rows_differ_in_colour_shape_or_dash_and_the_rest_is_counted(tmp_pa
     assert "mean (control)" in looks
     assert not any("encoder.depth=2" in row.split() for row in looks)  # near chance
     assert "12 of 16 rows are shown" in curves.caption
-    assert len(data_of(figures_of(tmp_path, score_figures)["costs"], "Parameters")) == 16
+    assert len(figures_of(tmp_path, score_figures)["scores"].alt.split(",")) == 17  # the metric's unit, and 16 rows
 
 
 def test_half_written_and_missing_files_are_counted_and_raise_nothing(tmp_path: Path) -> None:
@@ -294,11 +284,18 @@ def test_half_written_and_missing_files_are_counted_and_raise_nothing(tmp_path: 
     assert data_of(found["spectra"], "Layer 1 of 2")["n"].max() == 1
 
 
-def test_runs_without_any_file_have_scores_and_costs_alone(tmp_path: Path) -> None:
+def test_runs_without_any_file_have_scores_and_speed_alone(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.8, None)
-    assert list(figures_of(tmp_path)) == ["scores", "score_against_speed", "costs"]
+    assert list(figures_of(tmp_path)) == ["scores", "score_against_speed"]
     write_run(tmp_path / "only" / "failed", "csp", accuracy=None)
     assert figures_of(tmp_path / "only") == {}
+
+
+def test_a_model_of_one_layer_has_no_figure_of_its_depth(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    record(1, (-1, 0)).save(run / "spectrum.npz")
+    found = figures_of(tmp_path, spectral_figures)
+    assert "spectra" in found and "collapse_over_depth" not in found
 
 
 def test_files_of_older_versions_have_no_heatmaps(tmp_path: Path) -> None:
@@ -321,6 +318,9 @@ def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[
         content = path.read_bytes()
         assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"%PDF")
         assert len(content) > 4000
+        if path.suffix == ".png":
+            with Image.open(path) as drawn:
+                assert drawn.mode == "P"  # a palette: a tenth of the size
 
 
 def test_scores_have_a_line_for_the_strongest_reference_and_room_for_it(tmp_path: Path) -> None:

@@ -20,14 +20,12 @@ from support.run_folders import write_predictions, write_run, write_runs
 from test_report import CELL, EQUAL, write_sweep
 from test_report_figures import write_csv
 
-from sliceformer_lab.commands.report.coverage import Coverage, coverage
 from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.page import page, page_content
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import Section, cells
-from sliceformer_lab.commands.report.tables import coverage_cells
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
 from sliceformer_lab.runs.groups import tables
@@ -61,11 +59,6 @@ FIGURE = Figure(
 )
 
 
-@pytest.fixture(scope="module")
-def covered() -> list[Coverage]:
-    return coverage([], Path())
-
-
 def read(folder: Path) -> tuple[Collection, list[Section]]:
     options, found = ReportOptions(folder=str(folder), resamples=100), collect(folder)
     return found, [(table, lines(table, options)) for table in tables(found, (), None)]
@@ -90,12 +83,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def file(folder: Path, covered: list[Coverage]) -> Path:
+def file(folder: Path) -> Path:
     found, sections = read(folder)
     (folder / "report").mkdir()
     file = folder / "report" / "report.html"
     pictures = [Path("figures/squares.png"), Path("figures/squares.pdf"), Path("figures/other.png")]
-    file.write_text(page(found, sections, [FIGURE], covered, pictures), encoding="utf-8")
+    file.write_text(page(found, sections, [FIGURE], pictures), encoding="utf-8")
     return file
 
 
@@ -191,14 +184,14 @@ def test_compressed_options_restore_every_run(folder: Path, file: Path) -> None:
         assert facts["git_commit"] == run.summary["git_commit"]
 
 
-def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path, covered: list[Coverage]) -> None:
+def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path) -> None:
     commands = {run["name"]: run["command"] for run in content_of(file)["runs"]}
     assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
     sweep = tmp_path / "sweeps" / "one"
     write_sweep(sweep, ["attention=csp,mha", "seed=0,1", "encoder.depth=2"])
     write_run(sweep / "2-digits-mha-abc", "mha", 0, command=["-m", "attention=csp,mha", "seed=0,1", "encoder.depth=2"])
     found, sections = read(tmp_path)
-    (run,) = page_content(found, sections, [], covered)["runs"]
+    (run,) = page_content(found, sections, [])["runs"]
     assert run["command"] == "python -m sliceformer_lab attention=mha seed=0 encoder.depth=2"
 
 
@@ -258,16 +251,14 @@ def test_rows_are_ordered_by_score_and_the_main_columns_fit_a_laptop(shown: Call
     assert heads.filter(has_text="smallest detectable").is_visible()
 
 
-def test_a_long_opponent_wraps_and_pushes_no_column_away(
-    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage]
-) -> None:
+def test_a_long_opponent_wraps_and_pushes_no_column_away(tmp_path: Path, shown: Callable[..., Page]) -> None:
     options = {"encoder.depth": 9, "encoder.dim": 512, "block.norm": "batchnorm_without_affine"}
     for attention in ("mha", "csp"):
         write_runs(tmp_path, attention, 0.90, 0.91)
         write_runs(tmp_path / "long", attention, 0.92, 0.93, options=options)
     found, sections = read(tmp_path)
     file = tmp_path / "report.html"
-    file.write_text(page(found, sections, [], covered), encoding="utf-8")
+    file.write_text(page(found, sections, []), encoding="utf-8")
     tab = shown(file)
     versus = tab.locator("td.versus", has_text="to mha block.norm").bounding_box()
     assert versus is not None and versus["width"] < 240
@@ -275,7 +266,7 @@ def test_a_long_opponent_wraps_and_pushes_no_column_away(
 
 
 def test_figures_of_several_data_sets_are_folded_so_that_a_phone_shows_them_all(
-    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage]
+    tmp_path: Path, shown: Callable[..., Page]
 ) -> None:
     names = ("digits", "mnist", "esol", "sms", "clouds")
     for task in names:
@@ -287,7 +278,7 @@ def test_figures_of_several_data_sets_are_folded_so_that_a_phone_shows_them_all(
         for kind in ("scores", "costs", "curves", "spectra", "depth", "training", "heatmaps")
     ]
     file = tmp_path / "report.html"
-    file.write_text(page(found, sections, plots, covered), encoding="utf-8")
+    file.write_text(page(found, sections, plots), encoding="utf-8")
     tab = shown(file, viewport=PHONE)
     opened = tab.eval_on_selector_all(".figure", "all => all.filter(figure => figure.open).map(figure => figure.id)")
     assert sorted(opened) == sorted(f"figure-scores_{task}" for task in names)
@@ -380,8 +371,26 @@ def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> N
     tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('differ')")
 
 
+def test_the_comparison_opens_on_two_finished_runs_of_one_task_and_data_set(
+    tmp_path: Path, shown: Callable[..., Page]
+) -> None:
+    write_run(tmp_path / "a", "csp", 0, None)
+    write_run(tmp_path / "b", "csp", 0, 0.9, task="mnist", protocol={"data": "mnist"})
+    write_runs(tmp_path / "c", "csp", 0.9, 0.8)
+    write_run(tmp_path / "d", "mha", 0, 0.9)
+    found, sections = read(tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(page(found, sections, []), encoding="utf-8")
+    tab = shown(file)
+    chosen = {tab.get_by_label(label).input_value() for label in ("Run A", "Run B")}
+    assert chosen == {"c/csp-c-0", "d"}
+    heads = [head.strip() for head in tab.locator("#runs thead th").all_inner_texts()]
+    cells = dict(zip(names(tab, "#runs"), column(tab, "#runs", heads.index("data")), strict=True))
+    assert heads[1:3] == ["task", "data"] and (cells["b"], cells["d"]) == ("mnist", "digits")
+
+
 @pytest.fixture
-def compared(tmp_path: Path, covered: list[Coverage]) -> Path:
+def compared(tmp_path: Path) -> Path:
     """The page of two runs with curves, predictions, texts and pictures, and of one run of another task."""
     targets = np.arange(40) % 2
     for attention, wrong in (("csp", [3, 5]), ("mha", [5, 7, 9])):
@@ -402,7 +411,7 @@ def compared(tmp_path: Path, covered: list[Coverage]) -> Path:
     write_run(tmp_path / "esol", "csp", 0, task="esol")
     found, sections = read(tmp_path)
     file = tmp_path / "report.html"
-    file.write_text(page(found, sections, [], covered), encoding="utf-8")
+    file.write_text(page(found, sections, []), encoding="utf-8")
     return file
 
 
@@ -483,19 +492,6 @@ def test_figures_render_when_scrolled_near_and_follow_the_colour_scheme(shown: C
     assert wide is not None and narrow is not None and narrow["height"] > 1.5 * wide["height"], "panels in one column"
 
 
-def test_published_numbers_are_listed_when_opened(shown: Callable[..., Page], covered: list[Coverage]) -> None:
-    tab = shown()
-    assert tab.locator("#coverage tr").count() == 0
-    tab.locator("#coverage summary").click()
-    assert len(covered) == 569
-    tab.wait_for_function("document.querySelectorAll('#coverage tbody tr').length === 569")  # after the toggle event
-    tab.get_by_role("search", name="Published numbers").get_by_label("Filter").fill("csp table3 cifar10 params")
-    words = ("csp", "table3", "cifar10", "params")
-    expected = sum(all(word in " ".join(row).lower() for word in words) for row in coverage_cells(covered)[1])
-    assert 0 < expected < len(covered)
-    tab.wait_for_function(f"document.querySelectorAll('#coverage tbody tr').length === {expected}")
-
-
 CONTRAST = """() => {
   const channels = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
@@ -523,10 +519,8 @@ UNNAMED = """() => [...document.querySelectorAll('button, input, select, a, [rol
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE], ids=["laptop", "phone"])
 def test_it_can_be_read_on_any_screen(shown: Callable[..., Page], viewport: dict[str, int]) -> None:
     tab = shown(viewport=viewport)
-    for opened in ("#legend summary", "#coverage summary", "#results .name >> nth=0", "#runs .name >> nth=0"):
+    for opened in ("#legend summary", "#results .name >> nth=0", "#runs .name >> nth=0"):
         tab.locator(opened).click()
-    tab.get_by_role("search", name="Published numbers").get_by_label("Filter").fill("csp table3")
-    tab.wait_for_function("document.querySelectorAll('#coverage tbody tr').length < 100")
     assert tab.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -547,13 +541,13 @@ def test_the_first_key_skips_to_the_results(shown: Callable[..., Page]) -> None:
 
 
 def test_five_hundred_runs_open_at_once(
-    tmp_path: Path, shown: Callable[..., Page], covered: list[Coverage], record_property: Callable[[str, object], None]
+    tmp_path: Path, shown: Callable[..., Page], record_property: Callable[[str, object], None]
 ) -> None:
     for depth in range(1, 51):
         write_runs(tmp_path / f"d{depth}", "csp", *(0.9 for _ in range(10)), options={"encoder.depth": depth})
     found, sections = read(tmp_path)
     file = tmp_path / "report.html"
-    file.write_text(page(found, sections, [FIGURE], covered), encoding="utf-8")
+    file.write_text(page(found, sections, [FIGURE]), encoding="utf-8")
     tab = shown(file)
     assert tab.locator("#runs tbody tr").count() == 500 and tab.locator("#results tbody tr").count() == 50
     seconds = tab.evaluate(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.tune.tune_options import TuneOptions
-from sliceformer_lab.commands.tune.tune_words import sorted_words
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.tune.command import sorted_words
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import ConfigError, check_options
 from sliceformer_lab.runs.names import register_resolvers, tune_folder
@@ -33,13 +33,13 @@ def test_options_of_the_runs_are_kept_apart_as_they_are_written() -> None:
         "optim.betas=[0.9,0.99]",
     ]
     own, words = words_of("trials=3", "attention=mha,csp", *given, "paths.data=here", "launcher=serial")
-    assert own[:4] == ["trials=3", "attentions=[mha,csp]", "paths.data=here", "launcher=serial"]
+    assert own[:5] == ["trials=3", "subject=mha", "against=[csp]", "paths.data=here", "launcher=serial"]
     assert words == [*(word.replace("${", r"\${") for word in given), "paths.data=here"]
 
 
 def test_options_of_an_attention_belong_to_the_runs() -> None:
     own, words = words_of("attention=csp", "attention.group_size=4")
-    assert own[0] == "attentions=[csp]" and words == ["attention.group_size=4"]
+    assert own[:2] == ["subject=csp", "against=[]"] and words == ["attention.group_size=4"]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_options_of_an_attention_belong_to_the_runs() -> None:
         "tusk=digits": "tusk: there is no such key; did you mean task?",
         "resume=x": "resume=x: each run is new",
         "mode=eval": "mode=eval: each run is new",
-        "study=controls_digits": "study=controls_digits: a study is a sweep of its own",
+        "study=controls_digits": "study=controls_digits: a comparison is a sweep of its own",
         "score_test=true": "score_test=true: trials never score the test set",
-        "optim.lr=1e-3,1e-4": "optim.lr=1e-3,1e-4: several values, but only attentions are compared",
+        "encoder.dim=32,64": "encoder.dim=32,64: several values, but only against are compared",
         "encoder.dim=[": "encoder.dim=[: not understood",
     }.items(),
 )
@@ -82,11 +82,11 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
         "trails=3": "trails: there is no such key; did you mean trials?",
         "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "attention=mha,csp attention.group_size=4": "attention.group_size: there is no such key in attention",
-        "attention=mha,mha": "attention: names mha twice",
+        "attention=mha,mha": "against: names mha, the attention that is compared; leave it out",
         "optim.lrr=1": "optim.lrr: there is no such key in optim; did you mean lr?",
-        "trials=0": "tune.trials: given 0, should be greater than or equal to 1",
+        "trials=-1": "tune.trials: given -1, should be greater than or equal to 0",
         "search=all": "tune.search: given 'all', should be 'lr', 'lr_wd' or 'recipe'",
-        "optim.lr=-1": "optim.lr: given -1, should be greater than 0",
+        "optim.lr=-1": "optim.lr=-1: it is chosen for each row; give rates=[...]",
         "selection=best_test": "selection=best_test",
         "task=text_csv data.file=nope.csv": "data.file: ",
         "task=zinc attention=linformer,mha": "attentions that can: ",
@@ -104,7 +104,8 @@ def test_options_are_those_of_the_yaml_file() -> None:
     options = {
         key: value for key, value in composed.items() if key not in ("hydra", "paths", "launcher", "allow_targets")
     }
-    assert check_options(TuneOptions, options | {"folder": "x"}, "tune").build() == TuneOptions(folder="x")
+    found = check_options(CompareOptions, options | {"folder": "x"}, "tune").build()
+    assert found.names == ("mha", "csp", "sliceformer", "identity") and found.trials == 10
     text = (CONF_DIR / "tune.yaml").read_text(encoding="utf-8")
     assert all(f"\n{key}: " in text and f"\n{key}: " in text.partition(" # ")[0] + text for key in options)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.measures.maps import rank_share
 from sliceformer_lab.measures.probe import FORMS, chosen_tokens, measure, measure_samples
 from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
 from sliceformer_lab.measures.spectrum import (
@@ -171,3 +172,36 @@ def test_a_matrix_that_is_not_finite_measures_nan_instead_of_failing() -> None:
     x = torch.randn(2, 6, 4)
     x[0, 0, 0] = torch.inf
     assert all(values.isnan().all() for values in measure(x).values())
+
+
+def test_decompositions_see_short_sides_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, torch.Size]] = []
+
+    def watched(name: str) -> None:
+        function = getattr(torch.linalg, name)
+
+        def call(x: Tensor) -> Tensor:
+            seen.append((torch.get_num_threads(), x.shape[-2:]))
+            return function(x)
+
+        monkeypatch.setattr(torch.linalg, name, call)
+
+    watched("svdvals")
+    watched("eigh")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for shape in ((3, 4, 50), (3, 50, 4)):
+            measure(torch.randn(shape))
+        rank_share(torch.eye(4)[None])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {(1, torch.Size((4, 4)))} and len(seen) == 5
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 512), (2, 512, 64), (2, 64, 64)])
+def test_singular_values_are_those_of_a_decomposition_of_the_whole_matrix(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, dtype=torch.float64)
+    found, whole = singular_values(x), torch.linalg.svdvals(x)
+    torch.testing.assert_close(found, whole, rtol=0, atol=3e-14 * float(whole.amax()))

@@ -40,6 +40,16 @@ def test_spectra_show_every_layer_at_start_and_end(drawn: list[Figure], depth: i
     assert ("after epoch" in spectra[-1].get_title()) == (epochs[-1] >= 0)
 
 
+def test_a_single_layer_and_a_single_epoch_have_one_tick_each(drawn: list[Figure]) -> None:
+    plots.plot_spectra(record(1, (-1, 0)), Path("unused"))
+    plots.plot_curves(pd.DataFrame({"epoch": [0], "val/loss": [1.8], "val/accuracy": [0.3]}), Path("unused"))
+    numbered = [axes for figure in drawn for axes in figure.axes if axes.get_xlabel() in ("layer", "epoch")]
+    assert len(numbered) == 4 + 2
+    for axes in numbered:
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
+
+
 def test_curves_take_the_last_value_of_an_epoch_and_every_score(drawn: list[Figure]) -> None:
     table = pd.DataFrame(
         {

@@ -9,10 +9,15 @@ import pytest
 from scipy import stats
 
 from sliceformer_lab.measures.statistics import (
+    Estimate,
+    estimate_crossed,
+    estimate_over_seeds,
     example_interval,
     holm,
     is_significant,
+    jackknife_values,
     seed_interval,
+    seeds_needed,
     sign_flip_test,
     smallest_difference,
 )
@@ -96,12 +101,75 @@ def test_examples_are_resampled_with_the_scores_of_every_seed() -> None:
     assert interval.high - interval.low > 1.2 * independent
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
-def test_smallest_difference_is_found_in_four_of_five_repetitions(count: int) -> None:
-    spread = np.std([1.0, *([0.0] * (count - 1))], ddof=1)
-    smallest = smallest_difference([1.0, *([0.0] * (count - 1))])
-    assert smallest is not None
-    repeated = np.random.default_rng(1).normal(smallest, spread, size=(20_000, count))
-    assert np.mean(stats.ttest_1samp(repeated, 0.0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.02)
-    assert smallest_difference([0.1]) is None
-    assert smallest_difference([0.1, 0.1]) == 0.0
+@pytest.mark.parametrize(("count", "tests"), [(2, 1), (3, 1), (8, 1), (8, 7)])
+def test_smallest_difference_is_found_in_four_of_five_repetitions(count: int, tests: int) -> None:
+    values = [1.0, *([0.0] * (count - 1))]
+    estimate = estimate_over_seeds(values)
+    assert estimate is not None
+    smallest = smallest_difference(estimate, tests)
+    repeated = np.random.default_rng(1).normal(smallest, np.std(values, ddof=1), size=(20_000, count))
+    found = np.mean(stats.ttest_1samp(repeated, 0.0, axis=1).pvalue < 0.05 / tests)
+    assert found == pytest.approx(0.8, abs=0.02)
+    assert estimate_over_seeds([0.1]) is None
+    assert smallest_difference(Estimate(0.1, 0.0, 1, "seeds")) == 0.0
+
+
+def test_seeds_needed_are_the_fewest_that_detect_so_many_spreads() -> None:
+    needed = seeds_needed(7, 2.0)
+    few, enough = (smallest_difference(Estimate(0, 1 / n, n - 1, "seeds"), 7) for n in (needed - 1, needed))
+    assert enough <= 2.0 < few
+    assert seeds_needed(1, 2.0) < needed < seeds_needed(7, 1.0)
+
+
+def test_tests_over_seeds_alone_are_those_of_scipy() -> None:
+    values = np.random.default_rng(1).normal(0.001, 0.004, 8)
+    estimate = estimate_over_seeds(values)
+    assert estimate is not None and estimate.over == "seeds"
+    assert estimate.p() == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    one_sided = stats.ttest_1samp(values, 0, alternative="greater").confidence_interval(0.95)
+    assert estimate.lower_limit() == pytest.approx(one_sided.low)
+    for margin in (0.002, 0.01):
+        above = stats.ttest_1samp(values, -margin, alternative="greater").pvalue
+        below = stats.ttest_1samp(values, margin, alternative="less").pvalue
+        assert estimate.equivalence_p(margin) == pytest.approx(max(above, below))
+
+
+def tables(seeds: int, examples: int, parts: tuple[float, float, float], count: int) -> np.ndarray:
+    """Tables (count, S, E) of mean 0 whose variance has a part of seeds, of examples and a rest."""
+    draw = np.random.default_rng(seeds).normal
+    of_seed, of_example, rest = np.sqrt(parts)
+    noise: np.ndarray = of_seed * draw(size=(count, seeds, 1)) + of_example * draw(size=(count, 1, examples))
+    return noise + rest * draw(size=(count, seeds, examples))
+
+
+def test_a_crossed_interval_adds_the_variances_of_seeds_and_examples() -> None:
+    seeds, examples, truth = 60, 200, (0.02, 1.0, 0.5)
+    found = [estimate_crossed(one).variance for one in tables(seeds, examples, truth, 40)]
+    assert np.mean(found) == pytest.approx(0.02 / seeds + 1 / examples + 0.5 / seeds / examples, rel=0.1)
+    (constant,) = tables(4, 30, (1.0, 0.0, 0.0), 1)  # seeds alone: Student's test of their means
+    assert estimate_crossed(constant).p() == pytest.approx(stats.ttest_1samp(constant[:, 0], 0).pvalue)
+    (one,) = tables(1, 30, (0.0, 1.0, 0.0), 1)
+    assert estimate_crossed(one).p() == pytest.approx(stats.ttest_1samp(one[0], 0).pvalue)
+    assert estimate_crossed(np.zeros((3, 5))).p() == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "examples"), [(5, 300), (9, 800), (10, 300), (6, 5000)])
+@pytest.mark.parametrize("part", ["seeds", "equal", "examples", "rest"])
+def test_crossed_intervals_hold_the_true_mean_as_often_as_they_say(seeds: int, examples: int, part: str) -> None:
+    of_seed, of_example = {"seeds": (1, 0), "equal": (1, 1), "examples": (0, 1), "rest": (0, 0)}[part]
+    parts = (of_seed * seeds / 1000, of_example * examples / 1000, 1.0)
+    intervals = [estimate_crossed(one).interval() for one in tables(seeds, examples, parts, 1500)]
+    held = np.mean([found.low <= 0 <= found.high for found in intervals])
+    assert 0.93 <= held <= 0.985
+
+
+def test_jackknife_values_of_a_mean_are_its_groups_and_of_a_ratio_its_linear_part() -> None:
+    groups = np.random.default_rng(4).normal(size=(20, 5))
+    without = [np.delete(groups, i, axis=0).mean() for i in range(20)]
+    np.testing.assert_allclose(jackknife_values(groups.mean(), without), groups.mean(axis=1))
+    ups, downs = np.random.default_rng(5).uniform(1, 2, (2, 400))
+    ratios = [np.delete(ups, i).sum() / np.delete(downs, i).sum() for i in range(400)]
+    ratio = ups.sum() / downs.sum()
+    delta = np.std((ups - ratio * downs) / downs.mean(), ddof=1)
+    assert jackknife_values(ratio, ratios).std(ddof=1) == pytest.approx(delta, rel=0.01)

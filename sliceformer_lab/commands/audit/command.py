@@ -8,11 +8,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.jobs import check_attentions, command_options, launcher_node
-from sliceformer_lab.cli.passed_words import with_passed_words
-from sliceformer_lab.commands.audit.audit_options import AuditOptions
-from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.sweep import override_key
+from sliceformer_lab.cli.jobs import command_options, launcher_node
+from sliceformer_lab.commands.compare.command_words import REFUSED, WHEN, check_names, words_of_comparison
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
 
 FILES = {
     "report/audit.md, results.json": "the verdict in one sentence, tables of all rows, and every number",
@@ -20,37 +18,22 @@ FILES = {
     "audit.json": "what was declared before the first run",
     "runs/*": "the run folders",
 }
-REFUSED = {
-    "study": "an audit is a sweep of its own; give its task or recipe",
-    "resume": "each run is new; leave it out",
-    "mode": "each run is new; leave it out",
-    "score_test": "trials never score the test set, reporting runs always; leave it out",
-    "seed": "an audit has tuning_seeds=[...], and reporting seeds from 100 on; give seeds=N",
-    "optim.lr": "the audit chooses it for each row; give rates=[...]",
-    "budget": "the audit sets it; choose by axes=params,time",
-}
+BUDGET = {"budget": "the audit sets it; choose by axes=params,time"}
 
 
 def sorted_words(words: Sequence[str]) -> list[str]:
     """The words as options of conf/audit.yaml: those that it does not have are put into `words`. Raises ConfigError."""
-    renamed = []
-    for word in words:
-        is_subject = override_key(word) == "attention" and not word.startswith(("+", "~"))
-        if is_subject and "," in word:
-            raise ConfigError(f"{word}: one attention is audited; name the others by against=")
-        renamed.append(f"subject={word.partition('=')[2]}" if is_subject else word)
-    lists = {name: name for name in ("against", "axes", "rates", "tuning_seeds")}
-    return with_passed_words(renamed, COMMAND.word, lists, REFUSED)
+    return words_of_comparison(words, COMMAND.word, REFUSED | BUDGET)
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, run what is left of the audit, and write its page. Raises LabError."""
     del folder  # it is the option of this name
-    options = command_options(cfg, AuditOptions, COMMAND.config_name, except_node="launcher")
-    check_attentions(options.attentions)
-    from sliceformer_lab.commands.audit.audit_runs import run
+    options = command_options(cfg, CompareOptions, COMMAND.config_name, except_node="launcher")
+    check_names(options.names)
+    from sliceformer_lab.commands.compare.steps import run
 
-    run(options, launcher_node(cfg).build())
+    run(COMMAND.word, options, launcher_node(cfg).build())
 
 
 COMMAND = Command(
@@ -58,11 +41,12 @@ COMMAND = Command(
     summary="Compare one attention with controls: tuned alike, at equal parameters and equal time, with a verdict.",
     arguments="[KEY=VALUE ...]",
     examples={
-        "attention=csp task=digits": "against all controls and mha, 10 seeds",
+        "attention=csp task=digits": "against all compulsory rows, 10 seeds",
         "attention=csp against=random_permutation task=digits seeds=6 axes=params": "one comparison, equal parameters",
         "attention=csp against=identity,mha task=cifar10 trials=12": "12 random trials for each row",
+        "attention=csp task=digits splits=10": "each reporting run on a random split of its own",
     },
-    sections=lambda: {"Written to FOLDER": FILES},
+    sections=lambda: {"When to use which": WHEN, "Written to FOLDER": FILES},
     job=job,
     own_words=sorted_words,
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, check_lists
 
 Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "training", "goals"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -25,7 +25,7 @@ SUITES: dict[Suite, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """The options of `conf/benchmark.yaml`."""
+    """The options of `conf/benchmark.yaml`. Raises ValueError for an empty list."""
 
     suite: Suite = "layers"
     rounds: Annotated[int, Field(ge=2)] = 7  # each variant runs once a round; medians and quartiles are over rounds
@@ -37,6 +37,10 @@ class BenchmarkOptions:
     sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: those of the suite
     batch: Count | None = None  # None: that of the suite for each number of tokens
     attentions: tuple[str, ...] | None = None  # None: those of the suite
+
+    def __post_init__(self) -> None:
+        given = {"sizes": self.sizes, "attentions": self.attentions}
+        check_lists({name: values for name, values in given.items() if values is not None})
 
     @property
     def precision(self) -> Precision:

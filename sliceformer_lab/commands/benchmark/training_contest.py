@@ -67,12 +67,12 @@ def _build(comparison: Comparison, options: BenchmarkOptions, rows: dict[str, Ro
         here = [row for row in rows.values() if row.method == name]
         try:
             words = training_words(comparison.workload, name, options, folder)
-            config = check_config(compose_job([*words, "hydra.mode=RUN", "hydra.run.dir=unused"]))
+            plan = check_config(compose_job([*words, "hydra.mode=RUN", "hydra.run.dir=unused"]))
             if data is None:
-                data = build_data(config)
+                data = build_data(plan)
                 data.prepare_data()
                 data.setup()
-            trainings[name] = Training(config, data, folder / "runs" / name)
+            trainings[name] = Training(plan, data, folder / "runs" / name)
         except Exception as error:
             for row in here:
                 failed(row, error)

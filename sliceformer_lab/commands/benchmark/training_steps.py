@@ -14,6 +14,7 @@ import torch
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.benchmark.training_recipes import PARTS
+from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.fitting import build_loggers, build_trainer
@@ -33,21 +34,19 @@ class StepTimes:
 class Training:
     """A task, its data and its recipe: what both ways of training share."""
 
-    def __init__(self, config: Mapping[str, Any], data: DataModule, folder: Path) -> None:
+    def __init__(self, plan: RunPlan, data: DataModule, folder: Path) -> None:
         torch.manual_seed(0)
-        self.config, self.data, self.folder = config, data, folder
-        self.task: TaskModule = build_task(config, data.spec)
+        self.plan, self.data, self.folder = plan, data, folder
+        self.task: TaskModule = build_task(plan, data.spec)
         self.task.initialise()
-        if config["trainer"]["compile"]:
+        if plan.trainer.compile:
             compile_encoder(self.task.encoder)
-        self._cuda = config["trainer"]["accelerator"] == "gpu"
+        self._cuda = plan.trainer.accelerator == "gpu"
 
     def with_lightning(self, skipped: int, steps: int) -> StepTimes:
         """Steps of a run as users start it, with callbacks and the CSV logger, without the end of the epoch."""
-        context = RunContext(
-            folder=self.folder, seed=self.config["seed"], monitor=None, monitor_mode=self.task.monitor_mode
-        )
-        trainer = build_trainer(self.config, context, self.task, build_loggers(self.config, context))
+        context = RunContext(folder=self.folder, seed=self.plan.seed, monitor=None, monitor_mode=self.task.monitor_mode)
+        trainer = build_trainer(self.plan, context, self.task, build_loggers(self.plan, context))
         watch = _StepWatch(skipped, steps, self._clock)
         trainer.callbacks.append(watch)  # type: ignore[attr-defined]
         with suppress(_Enough):
@@ -94,7 +93,7 @@ class Training:
         return StepTimes(wall, cpu, {part: seconds / steps for part, seconds in spent.items()} if by_part else {})
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self.config["trainer"]["precision"] != "bf16-mixed":
+        if self.plan.trainer.precision != "bf16-mixed":
             return nullcontext()
         return torch.autocast("cuda" if self._cuda else "cpu", dtype=torch.bfloat16)
 

@@ -70,9 +70,14 @@ def model_card(run: Run, form: Format, difference: float, copied: Sequence[str])
         f"`inputs` ({shape}) {str(example.dtype).removeprefix('torch.')}, preprocessed as in the evaluation of the run"
         f"{lengths}. The batch size may vary. The outputs equal those of the run's model up to {difference:.1e} "
         "of the largest output, on random inputs.",
+        *(["", _rule_of_ids(tokens.rule, spec.max_len)] if (tokens := getattr(run.data, "tokenizer", None)) else []),
         *(["", f"For the preprocessing: {', '.join(f'`{name}`' for name in copied)}."] if copied else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rule_of_ids(rule: str, max_len: int | None) -> str:
+    return f"As `inputs`, {rule}. Cut them to {max_len} and fill up with 0, which is padding."
 
 
 def _with_options(name: str, options: dict[str, Any]) -> str:

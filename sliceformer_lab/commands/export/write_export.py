@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from sliceformer_lab.commands.export.card import model_card
 from sliceformer_lab.commands.export.export_options import ExportOptions, Format
@@ -20,7 +19,8 @@ from sliceformer_lab.commands.export.program import (
 )
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError, LabError
-from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.files import whole_folder, write_text
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.exported_model import load_export, save_export
 from sliceformer_lab.training.saved_run import Run, load_run
 
@@ -36,21 +36,15 @@ def run(options: ExportOptions) -> None:
     folder = Path(options.output).expanduser() if options.output else source / "export" / options.format
     if folder.exists():
         raise ConfigError(f"output={folder}: this folder exists already; name a new one")
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
+    with whole_folder(folder) as unfinished:
         difference = _write(opened, options.format, unfinished)
         copied = [name for name in PREPROCESSING if (source / name).is_file()]
         for name in copied:
             shutil.copy2(source / name, unfinished / name)
         write_text(unfinished / "README.md", model_card(opened, options.format, difference, copied))
-        unfinished.replace(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole(highlight=False, soft_wrap=True)
     console.print(f"the exported model gives the outputs of the run's, up to {difference:.1e} (relative)")
-    console.print(str(folder), markup=False)
+    console.print(str(folder))
 
 
 def _write(opened: Run, form: Format, folder: Path) -> float:

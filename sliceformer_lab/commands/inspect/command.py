@@ -43,7 +43,7 @@ COMMAND = Command(
     examples={
         "spectrum runs=outputs/digits": "every run below a folder, untrained and trained",
         "residual runs=[outputs/a,outputs/b] checkpoint=best": "two run folders, at their scored checkpoints",
-        "heatmaps runs=outputs/digits analysis.layers=[1,4]": "an option of one analysis",
+        "spectrum runs=outputs/digits analysis.samples=8": "an option of one analysis",
         "maps runs=outputs/digits": "which tokens each operator mixes, and how far they travel",
         "same_v runs=outputs/digits": "one model's values through every operator",
         "--cfg job": "print every option with its value",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,18 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning import seed_everything
 from pytorch_lightning.utilities.seed import isolate_rng
-from rich.console import Console
 from rich.progress import track
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.inspect_options import Checkpoint, InspectOptions
+from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.controls import controls, is_control
 from sliceformer_lab.runs.folder import checkpoint_file, load_weights, read_config, scored_checkpoint
 from sliceformer_lab.runs.groups import Table, tables
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
@@ -35,7 +36,7 @@ class Source:
 
     attention: str
     label: str  # the attention and the options that differ from those of most runs
-    config: Mapping[str, Any]
+    plan: RunPlan
     folder: Path | None = None  # None: an untrained control
 
     @property
@@ -46,7 +47,7 @@ class Source:
     @property
     def seed(self) -> int:
         """The seed of weights and batches."""
-        return int(self.config["seed"])
+        return self.plan.seed
 
     @property
     def name(self) -> str:
@@ -62,7 +63,7 @@ class Source:
         """
         with isolate_rng():
             seed_everything(self.seed, verbose=False)
-            task = build_task(self.config, build_data(self.config).spec)
+            task = build_task(self.plan, build_data(self.plan).spec)
             if checkpoint == "init":
                 task.initialise()
         if checkpoint != "init":
@@ -73,7 +74,7 @@ class Source:
         if self.folder is None:
             raise RunFolderError(f"{self.name} has no {checkpoint} checkpoint")
         if checkpoint == "best":
-            return scored_checkpoint(self.config, self.folder)
+            return scored_checkpoint(self.plan.selection, self.folder)
         file = checkpoint_file(self.folder, checkpoint)
         if file is None:
             raise RunFolderError(f"{self.folder} has no checkpoints/{checkpoint}.ckpt")
@@ -129,21 +130,17 @@ class Group:
         return [split.__getitems__(list(range(i, min(i + size, count)))) for i in range(0, count, size)]
 
     def _split(self, source: Source) -> Any:
-        options = {k: v for k, v in source.config["data"].items() if k not in ("batch_size", "limit_train", "root")}
+        options = {k: v for k, v in source.plan.data.options.items() if k not in ("batch_size", "limit_train", "root")}
         key = json.dumps(options, sort_keys=True, default=str)
         if key not in self._splits:
             self._splits[key] = self._read(source)
         return self._splits[key]
 
     def _read(self, source: Source) -> Any:
-        node = dict(source.config["data"])
-        if self.split_seed is not None and "split_seed" in node:
-            node["split_seed"] = self.split_seed
-        if self.data_root is not None and "root" in node:
-            node["root"] = self.data_root
-        if "download" in node:
-            node["download"] = False  # an analysis never downloads data
-        data = build_data({**source.config, "data": node})
+        here = {"split_seed": self.split_seed, "root": self.data_root, "download": False}  # analyses download nothing
+        known = source.plan.data.options
+        changed = {f"data.{name}": value for name, value in here.items() if name in known and value is not None}
+        data = build_data(source.plan.with_options(changed))
         data.prepare_data()
         data.setup()
         validation, test = data.splits["val"], data.splits["test"]
@@ -167,7 +164,7 @@ class Study:
 
         A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`.
         """
-        console = Console(stderr=True)
+        console = PlainConsole(stderr=True)
         sources = group.sources if sources is None else sources
         for source in track(sources, group.task, console=console, transient=True, disable=not console.is_terminal):
             checkpoints = self.checkpoints if source.folder is not None else ("init",)
@@ -208,7 +205,7 @@ def _sources(table: Table, named: set[Path], left_out: dict[str, str]) -> Iterat
                 left_out[str(run.folder)] = _status(run)
                 continue
             try:
-                yield Source(run.attention, row.label, read_config(run.folder), run.folder)
+                yield Source(run.attention, row.label, check_config(read_config(run.folder)), run.folder)
             except UNUSABLE as error:
                 left_out[str(run.folder)] = _reason(error)
 
@@ -228,8 +225,8 @@ def _group(table: Table, sources: Sequence[Source], options: InspectOptions) -> 
     ordered = sorted(
         [*sources, *controls], key=lambda source: source.is_control
     )  # controls last, others in the order of the table
-    split_seed = first.config["data"].get("split_seed")
-    return Group(table.title, first.config["names"]["task"], ordered, split_seed, options.data_root)
+    split_seed = first.plan.data.option("split_seed")
+    return Group(table.title, first.plan.names.task, ordered, split_seed, options.data_root)
 
 
 def _controls(sources: Sequence[Source]) -> Iterator[Source]:
@@ -239,5 +236,4 @@ def _controls(sources: Sequence[Source]) -> Iterator[Source]:
     for name in controls():
         if name not in present:
             for source in first:
-                config = {**source.config, "attention": load_option("attention", name)}
-                yield Source(name, name, config)
+                yield Source(name, name, source.plan.with_options({"attention": load_option("attention", name)}))

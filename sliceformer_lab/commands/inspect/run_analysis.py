@@ -16,9 +16,9 @@ from sliceformer_lab.commands.inspect.models import Source, Study, open_study
 from sliceformer_lab.config.schema import construct
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.csv_cells import csv_cell
 from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.plain_text import csv_cell
 
 WIDTH = 200  # characters of printed tables in files and pipes
 

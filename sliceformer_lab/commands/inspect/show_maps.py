@@ -199,8 +199,8 @@ def _add_shift(group: Group) -> None:
     """Add the untrained shift to a group without one."""
     first = group.sources[0]
     if any(source.folder is None for source in group.sources) and all(s.attention != SHIFT for s in group.sources):
-        config = {**first.config, "attention": load_option("attention", SHIFT)}
-        group.sources.append(Source(SHIFT, f"{SHIFT} (untrained)", config))
+        plan = first.plan.with_options({"attention": load_option("attention", SHIFT)})
+        group.sources.append(Source(SHIFT, f"{SHIFT} (untrained)", plan))
 
 
 def _pictured(group: Group, picture: Picture) -> Figure:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sliceformer_lab.commands.compare.search import Trial, chosen_trial
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
@@ -32,8 +33,6 @@ WORDS_OF_ATTENTION = {  # their usual sizes would be all tokens of a probe: here
     "agent": ("attention.agents=8",),
 }
 
-Values = Mapping[float, float | None]  # learning rate -> validation score, None if the run failed
-
 
 @dataclass(frozen=True)
 class Floors:
@@ -58,10 +57,10 @@ class Cell:
         own = (f"attention={self.attention}", *WORDS_OF_ATTENTION.get(self.attention, ()))
         return (*probe, *own, *OF_RUNS, *self.options.words)
 
-    def tuning(self, rate: float) -> PlannedJob:
+    def tuning(self, rate: float, seed: int) -> PlannedJob:
         """The job that tries a learning rate; it does not score the test set."""
-        words = (*self.words, OF_TUNING, f"seed={self.options.seed}", f"optim.lr={rate:g}")
-        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}", words)
+        words = (*self.words, OF_TUNING, f"seed={seed}", f"optim.lr={rate:g}")
+        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-trial{seed}", words)
 
     def reporting(self, rate: float, seed: int) -> PlannedJob:
         """The job that scores the chosen learning rate with another seed."""
@@ -74,32 +73,28 @@ class Cell:
 
         words = [*self.words, f"seed={self.options.seed}"]
         config = job_config(words)
-        check_config(config)
-        spec = build_data(config).spec
+        plan = check_config(config)
+        spec = build_data(plan).spec
         try:
-            build_task(config, spec)
+            build_task(plan, spec)
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return config, Floors(float(spec.chance or 0.0), spec.bag_level)
 
 
-def next_rate(tried: Values, rates: Sequence[float], edge_rate: float | None) -> float | None:
+def next_rate(trials: Sequence[Trial], rates: Sequence[float], edge_rate: float | None) -> float | None:
     """The learning rate to try next; None if the choice can be made.
 
     No further rate is tried once one has solved the probe. All cells follow this rule with one list.
     """
-    if any(value is not None and value >= SOLVED for value in tried.values()):
+    if any(trial.usable and trial.mean >= SOLVED for trial in trials):
         return None
+    tried = [trial.point.rate for trial in trials]
     if left := [rate for rate in rates if rate not in tried]:
         return left[0]
+    best = chosen_trial(trials, 1.0, rates[0])
     is_open = edge_rate is not None and edge_rate not in tried
-    return edge_rate if is_open and best_rate(tried) == max(rates) else None
-
-
-def best_rate(tried: Values) -> float | None:
-    """The learning rate with the highest score, of equal ones the first; None if all runs failed."""
-    finished = {rate: value for rate, value in tried.items() if value is not None}
-    return max(finished, key=lambda rate: finished[rate], default=None)
+    return edge_rate if is_open and best is not None and best.point.rate == max(rates) else None
 
 
 def checked_cells(

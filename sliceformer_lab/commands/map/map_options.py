@@ -21,13 +21,25 @@ class MapOptions:
     edge_rate: Positive | None = 3e-2
     seed: Seed = 0
     seeds: Count = 3
+    retry: bool = False
     words: tuple[str, ...] = ()  # overrides of the training runs
     folder: str
 
     def __post_init__(self) -> None:
         check_lists({"attention": self.attentions, "probe": self.probes, "rates": self.rates})
-        if self.seed in self.reporting_seeds:
-            raise ValueError(f"seed={self.seed} is a seed of the reporting runs; take one below {FIRST_SEED}")
+        if {*self.tuning_seeds, self.deciding_seed} & {*self.reporting_seeds}:
+            fault = f"seed={self.seed}: it or one of the two after it is a seed of the reporting runs"
+            raise ValueError(f"{fault}; take one below {FIRST_SEED - 2}")
+
+    @property
+    def tuning_seeds(self) -> tuple[int, int]:
+        """The two seeds that choose a learning rate."""
+        return self.seed, self.seed + 1
+
+    @property
+    def deciding_seed(self) -> int:
+        """The further seed for rates that these do not agree on."""
+        return self.seed + 2
 
     @property
     def reporting_seeds(self) -> range:

@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, best_rate, next_rate
+from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
+from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, next_rate
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_summary
@@ -69,9 +70,9 @@ class Result:
     @property
     def at_edge(self) -> bool:
         """Whether the chosen rate solved nothing and is the smallest or largest of several tried."""
-        tried = {run.rate: run.value for run in self.tuning}
-        best = None if self.rate is None else tried.get(self.rate)
-        return best is not None and best < SOLVED and len(tried) > 1 and self.rate in (min(tried), max(tried))
+        tried = {run.rate for run in self.tuning}
+        best = [run.value for run in self.tuning if run.rate == self.rate and run.value is not None]
+        return bool(best) and fmean(best) < SOLVED and len(tried) > 1 and self.rate in (min(tried), max(tried))
 
     @property
     def share(self) -> float | None:
@@ -108,25 +109,35 @@ def read_map(
 def _result(folder: Path, cell: Cell, floors: Floors) -> Result:
     reason, options = None, cell.options
     tuning = _tuning_runs(folder, cell)
-    tried = {run.rate: run.value for run in tuning}
-    is_chosen = next_rate(tried, options.rates, options.edge_rate) is None
-    rate = best_rate(tried) if is_chosen else None
+    trials = tried_rates(folder, cell, floors.chance)
+    is_chosen = next_rate(trials, options.rates, options.edge_rate) is None
+    best = chosen_trial(trials, 1.0, options.rates[0]) if is_chosen else None
+    rate = None if best is None else best.point.rate
     if is_chosen and rate is None:
-        reason = f"no run finished: {next((run.error for run in tuning if run.error), 'unknown')}"
+        reason = f"every run diverged: {next((run.error for run in tuning if run.error), 'unknown')}"
     jobs = {} if rate is None else {seed: cell.reporting(rate, seed) for seed in options.reporting_seeds}
     found = [_ended_run(folder, job, rate or 0.0, seed, SCORE) for seed, job in jobs.items()]
     return Result(cell, reason, tuning, rate, tuple(run for run in found if run), floors)
 
 
-def tried_rates(folder: Path, cell: Cell) -> dict[float, float | None]:
-    """The validation score of each learning rate whose run has ended, None if it failed."""
-    return {run.rate: run.value for run in _tuning_runs(folder, cell)}
+def tried_rates(folder: Path, cell: Cell, chance: float) -> list[Trial]:
+    """The trial of each learning rate whose runs have all ended; a run that diverged has the score of chance."""
+    runs = _tuning_runs(folder, cell)
+    found = []
+    for rate in dict.fromkeys(run.rate for run in runs):
+        scores = [run.value for run in runs if run.rate == rate]
+        if len(scores) >= len(cell.options.tuning_seeds):
+            known = tuple(chance if score is None else score for score in scores)
+            found.append(Trial(Point(rate), known, lost=scores.count(None)))
+    return found
 
 
 def _tuning_runs(folder: Path, cell: Cell) -> tuple[Run, ...]:
-    edge = cell.options.edge_rate
-    rates = [*cell.options.rates, *([edge] if edge is not None and edge not in cell.options.rates else [])]
-    runs = [_ended_run(folder, cell.tuning(rate), rate, cell.options.seed, None) for rate in rates]
+    options = cell.options
+    edge = options.edge_rate
+    rates = [*options.rates, *([edge] if edge is not None and edge not in options.rates else [])]
+    seeds = (*options.tuning_seeds, options.deciding_seed)
+    runs = [_ended_run(folder, cell.tuning(rate, seed), rate, seed, None) for rate in rates for seed in seeds]
     return tuple(run for run in runs if run is not None)
 
 

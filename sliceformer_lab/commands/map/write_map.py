@@ -8,20 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
-from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.commands.compare.compare_tables import Rows, markdown_table, print_tables
+from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, shown, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.runs.files import write_text
 
-WIDTH = 160  # characters of printed tables in files and pipes
 PICTURE = "map.png"
 MARGIN = 0.02  # a score this near to a floor counts as that floor
-
-Rows = list[list[str]]
 
 
 def write_map(found: Map, folder: Path) -> None:
@@ -31,14 +27,8 @@ def write_map(found: Map, folder: Path) -> None:
     lines = [json.dumps(as_json(result), allow_nan=False) for result in found.results.values()]
     write_text(folder / "map.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "map.md", markdown(found))
-    console = table_console(WIDTH)
-    head, *rows = score_table(found)
-    table = Table(*head, title="Test accuracy (steps to .99)", title_justify="left")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    for line in (*sentences(found), str(folder / "map.md")):
-        console.print(line, markup=False, soft_wrap=True)
+    tables = {"Test accuracy (steps to .99)": score_table(found)}
+    print_tables(tables, [*sentences(found), str(folder / "map.md")])
 
 
 def as_json(result: Result) -> dict[str, object]:
@@ -77,7 +67,7 @@ def markdown(found: Map) -> str:
         "",
         f"![Attentions by probes]({PICTURE})",
         "",
-        *_markdown_table(score_table(found)),
+        *markdown_table(score_table(found)),
         "",
         *protocol(options),
         "",
@@ -85,7 +75,7 @@ def markdown(found: Map) -> str:
         "",
         "## Runs",
         "",
-        *_markdown_table(run_table(found)),
+        *markdown_table(run_table(found)),
         *(["", "## Empty cells", "", *reasons] if reasons else []),
         *(["", "## Failed runs", "", *failed] if failed else []),
     ]
@@ -104,8 +94,9 @@ def protocol(options: MapOptions) -> list[str]:
     edge = f" {options.edge_rate:g} follows if {max(options.rates):g} was the best." if options.edge_rate else ""
     spread = "One seed shows no spread. " if options.seeds == 1 else "Brackets: lowest and highest seed. "
     return [
-        f"The learning {rates} tried in this order with seed "
-        f"{options.seed}, scored on validation, until one reaches {SOLVED:g}.{edge} The best one is trained again with "
+        f"The learning {rates} tried in this order with the seeds {options.seed} and {options.seed + 1}, scored on "
+        f"validation, until their mean reaches {SOLVED:g}.{edge} Where the seeds disagree, seed "
+        f"{options.deciding_seed} decides. A run that diverged counts as chance. The best one is trained again with "
         f"{seeds} and scored on the test set once. All cells follow this rule; one "
         "that is solved early has fewer trials, and its steps are those of the first rate that solves it, not of the "
         "fastest.",
@@ -131,7 +122,8 @@ def score_table(found: Map) -> Rows:
 
 def _score(result: Result) -> str:
     if result.mean is None:
-        return "cannot run" if result.reason else ""
+        known = [run.value for run in result.tuning if run.value is not None]
+        return "cannot run" if result.reason else f"validation {shown(max(known))} so far" if known else ""
     spread = f" [{shown(min(result.scores))}, {shown(max(result.scores))}]" if len(result.scores) > 1 else ""
     left = result.cell.options.seeds - len(result.scores)
     missing = f" ({len(result.scores)} of {result.cell.options.seeds} seeds)" if left else ""
@@ -145,7 +137,7 @@ def run_table(found: Map) -> Rows:
     for result in found.results.values():
         if not result.tuning:
             continue
-        trials = ", ".join(f"{run.rate:g}: {shown(run.value)}" for run in result.tuning)
+        trials = ", ".join(f"{run.rate:g} (seed {run.seed}): {shown(run.value)}" for run in result.tuning)
         runs = [*result.tuning, *result.reporting]
         seconds = sum(run.seconds or 0.0 for run in runs)
         rate = "" if result.rate is None else f"{result.rate:g}{', at the edge' if result.at_edge else ''}"
@@ -172,7 +164,9 @@ def _sentence(attention: str, results: Sequence[Result]) -> str:
         verb, detail = _verdict(result, result.mean)
         groups.setdefault(verb, []).append(f"{result.cell.probe} ({detail})")
     verbs = ("solves", "solves in part", "is not above the bag level on", "is at chance on")
-    parts = [f"{verb} {_listed(groups[verb])}" for verb in (*verbs, "cannot run", "has no result on") if verb in groups]
+    parts = [
+        f"{verb} {list_names(groups[verb])}" for verb in (*verbs, "cannot run", "has no result on") if verb in groups
+    ]
     return f"{attention} {'; '.join(parts)}."
 
 
@@ -188,10 +182,6 @@ def _verdict(result: Result, mean: float) -> tuple[str, str]:
     return "solves in part", score
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def repeat_command(options: MapOptions) -> str:
     """The command line of this map."""
     words = [
@@ -204,8 +194,3 @@ def repeat_command(options: MapOptions) -> str:
         *(word for word in options.words if not word.startswith("paths.")),
     ]
     return f"python -m sliceformer_lab map {' '.join(map(shlex.quote, words))}"
-
-
-def _markdown_table(rows: Rows) -> list[str]:
-    head, *body = rows
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

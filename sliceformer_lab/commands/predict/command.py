@@ -19,6 +19,7 @@ COLUMNS = {
     "share_NAME": "of a model of masks: the share of the pixels that the class has",
     "error": "why an input has no prediction",
 }
+RECORD = {"OUTPUT.json": "the run, and digests of the data that it was trained on and of the input"}
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
@@ -39,6 +40,6 @@ COMMAND = Command(
         "resume=RUN input=molecules.smi": "a SMILES a line, with a name after it if there is one",
         "resume=RUN input=pictures output=cats.csv": "every picture or cloud in a folder and the folders in it",
     },
-    sections=lambda: {"Columns of the table": COLUMNS},
+    sections=lambda: {"Written beside OUTPUT": RECORD, "Columns of the table": COLUMNS},
     job=job,
 )

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.commands.predict.predict_options import PredictOptions
 from sliceformer_lab.errors import LabError
+from sliceformer_lab.runs.files import digest_of, write_json
+from sliceformer_lab.runs.folder import recorded_digests
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.prediction_table import Row, write_table
 from sliceformer_lab.training.saved_run import load_run
 
@@ -22,15 +24,20 @@ def run(options: PredictOptions, folder: Path) -> None:
 
     Raises LabError if none could, or if the output exists and `overwrite` is off; then nothing is written.
     """
-    output = Path(options.output).expanduser()
-    if output.exists() and (output.is_dir() or not options.overwrite):
-        hint = "choose another output" if output.is_dir() else "choose another output, or overwrite=true"
-        raise LabError(f"output={output} exists; {hint}")
+    output, source = Path(options.output).expanduser(), Path(options.input).expanduser()
+    _check_output(output, options.overwrite)
+    if output.exists() and source.exists() and output.samefile(source):
+        raise LabError(f"output={output} is the input itself; choose another output")
     if not output.parent.is_dir():
         raise LabError(f"output={output}: there is no folder {output.parent}")
+    record = output.with_name(f"{output.name}.json")
+    if record.exists() and not options.overwrite and '"trained_on"' not in record.read_text("utf-8", "replace"):
+        raise LabError(f"{record} exists, in which predict records the data; choose another output, or overwrite=true")
     predictor = load_run(folder).predictor
     masks = MaskFiles(output, predictor.names.classes)
     masks.check(options.overwrite)
+    if "mask" in predictor.columns and masks.folder.resolve() in (source.resolve(), *source.resolve().parents):
+        raise LabError(f"output={output}: its masks belong into {masks.folder}, the input; choose another output")
     if torch.cuda.is_available():
         predictor.task.to("cuda")
     errors: list[str] = []
@@ -38,20 +45,32 @@ def run(options: PredictOptions, folder: Path) -> None:
 
     def counted() -> Iterator[Row]:
         nonlocal total
-        for row in predictor.rows(predictor.read(Path(options.input).expanduser(), options.column)):
-            total += 1
-            if "error" in row:
-                errors.append(f"{row['place']}: {row['error']}")
-            if "mask" in row:
-                row["mask"] = masks.write(row["place"], row["mask"])
-            yield row
-        if len(errors) == total:
-            raise LabError(f"none of {total:,} inputs can be predicted: {'; '.join(errors[:3])}")
+        _check_output(output, options.overwrite)  # again: no other process can write it now
+        with masks.moved_at_end():
+            for row in predictor.rows(predictor.read(source, options.column)):
+                total += 1
+                if "error" in row:
+                    errors.append(f"{row['place']}: {row['error']}")
+                if "mask" in row:
+                    row["mask"] = masks.write(row["place"], row["mask"])
+                yield row
+            if len(errors) == total:
+                raise LabError(f"none of {total:,} inputs can be predicted: {'; '.join(errors[:3])}")
 
     write_table(output, predictor.columns, counted())
-    console = Console(highlight=False, soft_wrap=True)
+    masks.clean()
+    read = {str(source.resolve()): digest_of(source)}
+    write_json(record, {"run": str(folder.resolve()), "trained_on": recorded_digests(folder), "input": read})
+    console = PlainConsole(highlight=False, soft_wrap=True)
     for error in errors[:MOST_ERRORS]:
-        console.print(f"not predicted: {error}", markup=False)
+        console.print(f"not predicted: {error}")
     if len(errors) > MOST_ERRORS:
-        console.print(f"{len(errors) - MOST_ERRORS:,} more are in the column `error`", markup=False)
-    console.print(f"predicted {total - len(errors):,} of {total:,} inputs: {output}", markup=False)
+        console.print(f"{len(errors) - MOST_ERRORS:,} more are in the column `error`")
+    console.print(f"predicted {total - len(errors):,} of {total:,} inputs: {output}")
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Raises LabError if the output exists and may not be replaced."""
+    if output.exists() and (output.is_dir() or not overwrite):
+        hint = "choose another output" if output.is_dir() else "choose another output, or overwrite=true"
+        raise LabError(f"output={output} exists; {hint}")

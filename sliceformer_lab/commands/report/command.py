@@ -13,8 +13,7 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 FILES = {
     "report.html": "everything in one file for a browser, with figures and the differences of any two runs",
     "report.md, report.csv, report.tex": "a row for each attention and its options, with notes",
-    "figures/*.png, *.pdf": "each figure of report.html, for papers",
-    "coverage.md": "every number the papers print, the command that repeats it, and its runs in this folder",
+    "figures/*.png, *.pdf": "with figures=true, each figure of report.html, for papers",
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.metric_scale import bounds, less_is_better
 from sliceformer_lab.measures.statistics import Interval, example_interval, paired_tests, seed_interval
 from sliceformer_lab.runs.collect import RunRecord, Unit
@@ -172,13 +173,18 @@ def _statuses(row: Row, metric: str) -> dict[str, int]:
 
 def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
     """Remarks on a row: failed, missing and repeated runs, and several code versions."""
-    notes = []
+    lost: dict[str, list[RunRecord]] = defaultdict(list)
     for run in row.runs:
         if run.status != "ok":
             error = str(run.summary.get("error") or "").partition("\n")[0]
-            notes.append(f"seed {run.unit[0]} {run.status}{f' ({error})' if error else ''}: {run.name}")
+            lost[f"{run.status}{f' ({error})' if error else ''}"].append(run)
         elif run.metric(metric) is None:
-            notes.append(f"seed {run.unit[0]} has no {metric}: {run.name}")
+            lost[f"without {metric}"].append(run)
+    notes = [
+        f"seed{'s' * (len(runs) > 1)} {_comma_separated(run.unit[0] for run in runs)} {how}: "
+        f"{_comma_separated(run.name for run in runs)}"
+        for how, runs in lost.items()
+    ]
     notes += [f"planned, but left no readable run: {job}" for job in row.missing]
     notes += [_repeated_note(row, run, metric) for run in row.repeated]
     if chance is None and any(run.status in AT_CHANCE for run in row.runs):
@@ -187,6 +193,10 @@ def _notes(row: Row, metric: str, chance: float | None) -> list[str]:
     if len(commits) > 1:
         notes.append(f"runs of different versions of the code: {', '.join(commits)}")
     return notes
+
+
+def _comma_separated(words: Iterable[object]) -> str:
+    return ", ".join(map(str, words))
 
 
 def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
@@ -239,7 +249,10 @@ def _over_seeds(numbers: Sequence[float], metric: str, options: ReportOptions) -
 def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:
     """The interval over examples, from the predictions of all runs with the metric, and a remark if there is none."""
     runs = [run for run in row.runs if run.metric(metric) is not None]
-    scored = [example_scores(run, metric) for run in runs]
+    try:
+        scored = [example_scores(run, metric) for run in runs]
+    except RunFolderError as error:
+        return None, str(error)
     found = [part for part in scored if part is not None]
     if not found or len(found) < len(runs):
         return None, ""

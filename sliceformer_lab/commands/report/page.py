@@ -21,10 +21,8 @@ from typing import Any
 import vl_convert
 
 from sliceformer_lab.cli.help import first_comments
-from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.figures import Figure
 from sliceformer_lab.commands.report.lines import Line
-from sliceformer_lab.commands.report.reference_rows import Reference
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import (
     MINOR,
@@ -36,13 +34,11 @@ from sliceformer_lab.commands.report.table_cells import (
     usual,
 )
 from sliceformer_lab.commands.report.tables import (
-    COVERAGE,
     LEGEND,
     counts,
-    coverage_cells,
-    coverage_counts,
     heading,
     leftovers,
+    with_results,
 )
 from sliceformer_lab.measures.metric_scale import headed, less_is_better, shown
 from sliceformer_lab.runs.collect import Collection, RunRecord
@@ -54,7 +50,6 @@ FACTS = (  # of a summary, shown next to the options
     "task",
     "attention",
     "recipe",
-    "experiment",  # the recipe of a run of an earlier version
     "seed",
     "git_commit",
     "versions",
@@ -73,11 +68,10 @@ def page(
     found: Collection,
     sections: Sequence[Section],
     plots: Sequence[Figure],
-    covered: Sequence[Coverage],
     pictures: Sequence[Path] = (),
 ) -> str:
     """The whole HTML file. `pictures` are the files of the figures, relative to it."""
-    content = page_content(found, sections, plots, covered, pictures)
+    content = page_content(found, sections, plots, pictures)
     parts = {
         "title": escape(heading(found)),
         "style": _resource("page.css"),
@@ -92,7 +86,6 @@ def page_content(
     found: Collection,
     sections: Sequence[Section],
     plots: Sequence[Figure],
-    covered: Sequence[Coverage],
     pictures: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """The content of the page as plain values. A run is referred to by its index in `runs`."""
@@ -104,7 +97,6 @@ def page_content(
         for run in (*line.row.runs, *line.row.repeated)
     }
     commits = Counter(str(run.summary.get("git_commit") or "unknown") for run in found.runs)
-    names, rows = coverage_cells(covered)
     details, tests = run_details(found.runs, sections)
     run_columns = list(_run_cells(found.runs[0], metrics)) if found.runs else []
     return {
@@ -114,7 +106,7 @@ def page_content(
         "commits": commits.most_common(),
         "legend": LEGEND,
         "about": first_comments("attention"),
-        "tables": [_table(table, lines, numbers) for table, lines in sections],
+        "tables": [_table(table, lines, numbers) for table, lines in with_results(sections)],
         "leftovers": leftovers(found, sections),
         "figures": [_figure(figure, pictures) for figure in plots],
         "run_columns": run_columns,
@@ -126,7 +118,6 @@ def page_content(
         "runs": [_run(found, run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
         "tests": tests,
         "options": _differences([_facts(run) for run in found.runs]),
-        "coverage": {"title": COVERAGE, "counts": coverage_counts(covered), "columns": names, "rows": rows},
     }
 
 
@@ -139,7 +130,7 @@ def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> 
         "minor": [i for i, name in enumerate(columns) if name in MINOR],
         "largest_first": [i for i, name in enumerate(columns) if largest_first(table, name)],
         "rows": [_row(line, texts, columns, numbers) for line, texts in zip(lines, rows, strict=True)]
-        + [_reference(reference, texts) for reference, texts in reference_cells(table, columns)],
+        + [_reference(remark, texts) for remark, texts in reference_cells(table, columns)],
     }
 
 
@@ -160,9 +151,8 @@ def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path
     }
 
 
-def _reference(reference: Reference, texts: list[str]) -> dict[str, Any]:
+def _reference(remark: str, texts: list[str]) -> dict[str, Any]:
     """A reference as a row of a table without runs."""
-    fitted = "" if reference.seconds is None else f", fitted in {reference.seconds:.3g} s"
     return {
         "attention": texts[0],
         "control": False,
@@ -172,7 +162,7 @@ def _reference(reference: Reference, texts: list[str]) -> dict[str, Any]:
         "published": None,
         "published_notes": [],
         "reasons": [],
-        "notes": [f"a simple model or the best constant, on the same split{fitted}"],
+        "notes": [remark],
         "runs": [],
     }
 
@@ -198,6 +188,8 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
     has_one_metric = len(set(metrics.values())) == 1
     known: dict[str, Any] = {
         "run": run.name,
+        "task": run.task,
+        "data": run.data,
         "attention": run.attention,
         "seed": run.summary.get("seed"),
         "status": run.status,

@@ -20,6 +20,20 @@ class Reference:
     seconds: float | None  # to fit it
 
 
+def skipped_of(runs: Iterable[RunRecord]) -> dict[str, str]:
+    """The name of each reference that no run could score, and the reason that the last run gives."""
+    reasons: dict[str, str] = {}
+    scored = set()
+    for run in runs:
+        rows = run.summary.get("references")
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, dict) and row.get("metrics"):
+                scored.add(str(row.get("name")))
+            elif isinstance(row, dict) and isinstance(row.get("skipped"), str):
+                reasons[str(row.get("name"))] = row["skipped"]
+    return {name: reason for name, reason in reasons.items() if name not in scored}
+
+
 def references_of(runs: Iterable[RunRecord], metric: str) -> list[Reference]:
     """The references that the runs recorded with a value of the metric, best first."""
     values: dict[str, list[float]] = defaultdict(list)

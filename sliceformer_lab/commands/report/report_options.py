@@ -16,7 +16,7 @@ class ReportOptions:
     by: str | tuple[str, ...] = ()  # options with their own columns; rows that differ only in them are compared
     reference: str = "mha"  # the attention that others are compared with if `by` is empty
     metric: str | None = None  # None: the selection metric, on the test set
-    figures: bool = True  # PNG and PDF of each figure
+    figures: bool = False  # PNG and PDF of each figure
     resamples: Annotated[int, Field(ge=100)] = 2000  # of seeds and of examples, for the intervals
     seed: Natural = 0  # of the resampling
 

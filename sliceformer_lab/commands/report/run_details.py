@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import zipfile
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from sliceformer_lab.commands.report.figures.curves import curve_of
 from sliceformer_lab.commands.report.figures.figure import subsample
 from sliceformer_lab.commands.report.table_cells import Section
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.training.pictures import PICTURES, is_class_per_example, is_labels
 
 CURVE_POINTS = 60_000  # of all runs
@@ -63,11 +63,12 @@ def _curves(run: RunRecord, metric: str, points: int) -> dict[str, Any]:
 def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Details:
     """The test set of a run, which is added to `tests`, and its answers to at most `each` examples of it."""
     try:
-        with np.load(run.folder / PREDICTIONS) as arrays:
-            ids, targets, outputs = (arrays[f"test_{part}"] for part in ("ids", "targets", "logits"))
-            words = {name: arrays[name] for name in ("test_places", "class_names", "target_names") if name in arrays}
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        words = read_predictions(run.folder, "test")
+    except RunFolderError:  # the row of the run says so
+        words = None
+    if words is None:
         return {}
+    ids, targets, outputs = (words[part] for part in ("ids", "targets", "logits"))
     order = np.argsort(ids, kind="stable")
     ids, targets, outputs = ids[order], targets[order], outputs[order]
     if is_class_per_example(targets, outputs):

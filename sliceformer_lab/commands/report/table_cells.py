@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sliceformer_lab.commands.report.lines import Cost, Line, Published
-from sliceformer_lab.commands.report.reference_rows import Reference, references_of
+from sliceformer_lab.commands.report.reference_rows import Reference, references_of, skipped_of
 from sliceformer_lab.measures.metric_scale import factor_of, headed, less_is_better, written
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.groups import Table, plain
@@ -18,9 +18,10 @@ MINOR = ("over examples", "failures at chance", "smallest detectable", "multiply
 
 
 def usual(table: Table) -> list[str]:
-    """A sentence on the options that most rows share; empty if the rows differ in none."""
+    """Sentences on the options that most rows share, if the rows differ in any, and on the data of all runs."""
     options = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
-    return [f"Unless a row says otherwise: {options}."] if options else []
+    remarks = {remark: None for row in table.rows for run in row.runs for remark in run.summary.get("data_remarks", [])}
+    return [*([f"Unless a row says otherwise: {options}."] if options else []), *(f"Data: {one}." for one in remarks)]
 
 
 def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
@@ -63,16 +64,20 @@ def references_in(table: Table) -> list[Reference]:
     return references_of((run for row in table.rows for run in row.runs), table.metric)
 
 
-def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[Reference, list[str]]]:
-    """Each reference of a table with its cells, which are empty but for its name and its score."""
-    found = references_in(table)
-    scores = {name: i for i, name in enumerate(names)}
+def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The remark on each reference of a table, and its cells, which have its name and its score or why it has none."""
+    if headed(table.metric) not in names:
+        return []
     rows = []
-    for reference in found if headed(table.metric) in scores else []:
-        texts = [f"reference: {reference.name}", *[""] * (len(names) - 1)]
-        texts[scores[headed(table.metric)]] = written(reference.value, factor_of(table.metric))
-        rows.append((reference, texts))
-    return rows
+    for one in references_in(table):
+        fitted = "" if one.seconds is None else f", fitted in {one.seconds:.3g} s"
+        remark = f"a simple model, or the constant that suits the training data best, on the same split{fitted}"
+        rows.append((remark, one.name, written(one.value, factor_of(table.metric))))
+    skipped = skipped_of(run for row in table.rows for run in row.runs)
+    rows += [("a simple model that was not scored", name, f"not scored: {why}") for name, why in skipped.items()]
+    score = list(names).index(headed(table.metric))
+    empty = [""] * (len(names) - 1)
+    return [(remark, [f"reference: {name}", *empty[: score - 1], text, *empty[score:]]) for remark, name, text in rows]
 
 
 def largest_first(table: Table, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,9 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from sliceformer_lab.commands.report.coverage import Coverage
 from sliceformer_lab.commands.report.lines import SAME_COST, Cost, Line
-from sliceformer_lab.commands.report.quoted import in_latex, in_markdown
 from sliceformer_lab.commands.report.table_cells import (
     Section,
     cells,
@@ -21,9 +20,9 @@ from sliceformer_lab.commands.report.table_cells import (
     usual,
 )
 from sliceformer_lab.measures.statistics import Interval
-from sliceformer_lab.runs.collect import Collection
-from sliceformer_lab.runs.csv_cells import csv_cell
+from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
+from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first. "
@@ -37,16 +36,16 @@ LEGEND = (
     f"`*` marks a cost that differs by more than {100 * SAME_COST:.0f} % from the reference attention. "
     "`samples/s` is measured in training. "
     "`budget` is the cost that a row's width was solved for. "
-    "A `reference` is a simple model, or the best constant, on the same split. "
+    "A `reference` is a simple model, or the constant that suits the training data best, on the same split. "
+    "Chance is a constant chosen for the test set itself, so it can be better than that reference. "
     "`≠` marks a published number under another protocol; the notes list the differences."
 )
-COVERAGE = "Published numbers and their runs"
 
 
 def markdown(found: Collection, sections: Sequence[Section]) -> str:
     """The whole report."""
     parts = [f"# {in_markdown(heading(found))}", in_markdown(counts(found)), LEGEND]
-    for table, lines in sections:
+    for table, lines in with_results(sections):
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
         parts += [f"## {in_markdown(table.title)}", *map(in_markdown, usual(table))]
@@ -56,43 +55,10 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def coverage_page(covered: Sequence[Coverage]) -> str:
-    """coverage.md: a row for each number that the papers print."""
-    names, rows = coverage_cells(covered)
-    command = names.index("command")
-    for row, line in zip(rows, covered, strict=True):
-        row[:] = map(in_markdown, row)
-        if line.command:
-            row[command] = f"`{line.command}`"
-    return "\n\n".join([f"# {COVERAGE}", coverage_counts(covered), _markdown_table(names, rows)]) + "\n"
-
-
-def coverage_counts(covered: Sequence[Coverage]) -> str:
-    """A sentence: how many of the published numbers have a command and a run."""
-    with_command = sum(bool(line.command) for line in covered)
-    run = sum(line.has_run for line in covered)
-    return f"{len(covered)} published numbers: {with_command} have a command, {run} have been run in this folder."
-
-
-def coverage_cells(covered: Sequence[Coverage]) -> tuple[list[str], list[list[str]]]:
-    """Column heads and rows."""
-    rows = [
-        [
-            f"{line.result.cell.paper} {line.result.cell.table}",
-            *(line.result.cell.task, " ".join(filter(None, (line.result.cell.attention, line.result.cell.variant)))),
-            *(line.result.cell.metric, line.result.printed),
-            line.command or f"none: {line.reason}",
-            line.status,
-        ]
-        for line in covered
-    ]
-    return ["table", "task", "attention", "metric", "printed", "command", "runs here"], rows
-
-
 def latex(sections: Iterable[Section]) -> str:
     """A LaTeX table (booktabs) for each section."""
     parts = ["% needs \\usepackage{booktabs}"]
-    for table, lines in sections:
+    for table, lines in with_results(sections):
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
         body = [" & ".join(map(in_latex, row)) + r" \\" for row in rows]
@@ -122,7 +88,7 @@ def frame(sections: Iterable[Section]) -> pd.DataFrame:
 def show(console: Console, found: Collection, sections: Iterable[Section]) -> None:
     """Print the tables with their main columns; the files have all columns."""
     sections = list(sections)
-    for table, lines in sections:
+    for table, lines in with_results(sections):
         names, rows = cells(table, lines, brief=True)
         rows += [texts for _, texts in reference_cells(table, names)]
         console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
@@ -135,12 +101,42 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
     console.print(counts(found), markup=False, soft_wrap=True)
 
 
+def with_results(sections: Iterable[Section]) -> list[Section]:
+    """The sections in which a run has finished; `leftovers` has a line for each other one."""
+    return [section for section in sections if section[0].has_result]
+
+
+def _without_result(table: Table, lines: Iterable[Line]) -> str:
+    """A sentence on a table in which no run has finished: how its runs ended, and why."""
+    runs = [run for line in lines for run in (*line.row.runs, *line.row.repeated)]
+    ends = Counter(run.status for run in runs)
+    errors = Counter(str(run.summary.get("error") or "").partition("\n")[0] for run in runs)
+    del errors[""]
+    reasons = "; ".join(error if count == 1 else f"{count} x {error}" for error, count in errors.items())
+    return f"{table.title} ({', '.join(f'{n} {status}' for status, n in ends.items())}){f': {reasons}' * bool(reasons)}"
+
+
 def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
-    """Sentences on what belongs to no row: unreadable folders, and planned jobs without a row."""
+    """Sentences on what is in no table: unreadable folders, tables without a finished run, and planned jobs."""
+    sections = list(sections)
     in_rows = {job for _, lines in sections for line in lines for job in line.row.missing}
     return [
+        *(_without_result(*section) for section in sections if not section[0].has_result),
         *(f"{name} cannot be read: {why}" for name, why in found.unreadable.items()),
-        *(f"planned, but left no readable run: {job}" for job in found.missing if job not in in_rows),
+        *_lost_jobs([job for job in found.missing if job not in in_rows]),
+    ]
+
+
+def _lost_jobs(jobs: Sequence[MissingRun]) -> list[str]:
+    """A sentence on each job without a run; one for all jobs of a sweep that were refused for one reason."""
+    refused: dict[tuple[str, str], list[MissingRun]] = defaultdict(list)
+    for job in jobs:
+        refused[job.sweep, job.reason or str(job)].append(job)
+    return [
+        f"planned, but left no readable run: {alike[0]}"
+        if len(alike) == 1
+        else f"planned, but left no readable run: {sweep}, jobs {', '.join(str(job.job) for job in alike)} ({reason})"
+        for (sweep, reason), alike in refused.items()
     ]
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sliceformer_lab.cli.console import table_console
-from sliceformer_lab.commands.report.coverage import coverage
 from sliceformer_lab.commands.report.figures import figures, write_figures
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import coverage_page, frame, latex, markdown, show
+from sliceformer_lab.commands.report.tables import frame, latex, markdown, show
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
@@ -19,22 +18,20 @@ WIDTH = 200  # characters of printed tables in files and pipes
 
 
 def run(options: ReportOptions, folder: Path) -> None:
-    """Write report.html, .md, .csv, .tex, coverage.md and figures into `folder`, and print the tables.
+    """Write report.html, .md, .csv, .tex and figures into `folder`, and print the tables.
 
     Raises LabError.
     """
     found = collect(Path(options.folder).expanduser().resolve())
     sections = [(table, lines(table, options)) for table in tables(found, options.factors, options.metric)]
-    covered = coverage(found.runs, found.folder)
     plots = figures(sections)
     folder.mkdir(parents=True, exist_ok=True)
     pictures = write_figures(plots, folder) if options.figures else []
     texts = {
-        "report.html": page(found, sections, plots, covered, [path.relative_to(folder) for path in pictures]),
+        "report.html": page(found, sections, plots, [path.relative_to(folder) for path in pictures]),
         "report.md": markdown(found, sections),
         "report.csv": frame(sections).to_csv(index=False),
         "report.tex": latex(sections),
-        "coverage.md": coverage_page(covered),
     }
     for name, text in texts.items():
         write_text(folder / name, text)

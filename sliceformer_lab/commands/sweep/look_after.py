@@ -14,18 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.cli.file_words import PLANNING_COMMANDS, SWEEP_DIR, words_of_file
+from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.job_state import JobState, state_of, try_again
-from sliceformer_lab.runs.sweep import Sweep, override_key, quoted
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.job_state import JOB, JobState, state_of, try_again, working_process
+from sliceformer_lab.runs.plain_text import PlainConsole, one_line
+from sliceformer_lab.runs.sweep import SWEEP, Sweep, quoted
 from sliceformer_lab.sweeps.queue import CANCELLED, SERIAL
 from sliceformer_lab.sweeps.slurm_array import cancel_in_slurm, slurm_numbers, slurm_states
 
-COLORS = {"ok": "green", "failed": "red", "diverged": "red", "running": "blue", "pruned": "yellow"}
-DIRECTORY = "hydra.sweep.dir"
+COLORS = {"ok": "green", "failed": "red", "diverged": "red", "running": "blue"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,52 +53,65 @@ def show(sweep: Sweep) -> None:
         value = "" if state.value is None else f"{state.value:.4f}"
         seconds = "" if state.seconds is None else f"{state.seconds:.0f} s"
         where = f"Slurm {number}" if number in known else _where(state)
-        error = " ".join((state.error or "").split())
-        table.add_row(job.name, f"[{COLORS.get(word, 'default')}]{word}[/]", value, seconds, where, error)
+        table.add_row(job.name, Text(word, COLORS.get(word, "default")), value, seconds, where, state.error)
     table_console(160).print(table)
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
-    Console(highlight=False, soft_wrap=True).print(f"{len(sweep.jobs)} jobs: {summed}", markup=False)
+    PlainConsole(highlight=False, soft_wrap=True).print(f"{len(sweep.jobs)} jobs: {summed}")
     if any(word not in ("ok", "running", "queued") for word in counts):
         print(f"go on, failed jobs too: sweep retry {sweep.folder}")  # noqa: T201
 
 
 def cancel(sweep: Sweep) -> None:
     """Stops the jobs that run, on any machine, and takes waiting ones out of Slurm. Raises LabError."""
-    (sweep.folder / CANCELLED).write_text(
-        str(time.time())
-    )  # every start of the sweep that runs its jobs as children looks at it
-    states = {job.name: state_of(sweep.place(job)) for job in sweep.jobs}
+    write_text(sweep.folder / CANCELLED, str(time.time()))  # every start that runs its jobs as children looks at it
+    states = {job: state_of(sweep.place(job)) for job in sweep.jobs}
     numbers = slurm_numbers(sweep.folder)
     known = (slurm_states() or {}) if numbers else {}
     cancel_in_slurm([number for number in numbers.values() if number in known])
-    elsewhere = set()
-    for state in states.values():
+    elsewhere, unknown = set(), []
+    for job, state in states.items():
         record = state.record or {}
         if state.status != "running" or record.get("launcher") != SERIAL:
             continue
         if record.get("host") == socket.gethostname():
+            if (process := working_process(sweep.place(job), record)) is None:
+                unknown.append(job.name)
+                continue
             with suppress(ProcessLookupError):
-                os.kill(int(record["pid"]), signal.SIGTERM)
+                os.kill(process, signal.SIGTERM)
         else:
             elsewhere.add(f"{record.get('host')}: kill {record.get('pid')}")
     running = sum(state.status == "running" for state in states.values())
     print(f"{running} jobs that ran save their place and stop; the same command goes on with them")  # noqa: T201
+    if unknown:
+        raise LabError(f"{unknown[0]}: another process than its {JOB} names holds it, and was not signalled")
     if elsewhere:
         raise LabError(f"a signal does not reach other machines; run there: {'; '.join(sorted(elsewhere))}")
 
 
 def retry(sweep: Sweep) -> None:
-    """Starts the sweep's command again, with failed jobs. Raises LabError if a job does not finish again."""
+    """Starts the sweep's command again, with failed jobs.
+
+    Raises LabError for a command that a file must not bring, and if a job does not finish again.
+    """
+    if not sweep.command:
+        raise LabError(f"{sweep.folder / SWEEP} holds no command; start the command that made it yourself")
+    words = words_of_file(sweep.command, str(sweep.folder / SWEEP))
     failed = [job for job in sweep.jobs if state_of(sweep.place(job)).status == "failed"]
     for job in failed:
         try_again(sweep.place(job))
-    words = [word for word in sweep.command if override_key(word) != DIRECTORY]
-    if words and ("=" in words[0] or words[0].startswith("-")):  # no command with a folder of its own
-        words.append(f"{DIRECTORY}={quoted(sweep.folder)}")
+    if not {*words[:1]} & {*PLANNING_COMMANDS}:  # which have a folder of their own
+        words.append(f"{SWEEP_DIR}={quoted(sweep.folder)}")
     place = Path(str(sweep.facts.get("current_folder", ".")))
-    print(f"{len(failed)} failed jobs run again: {' '.join(words)}", flush=True)  # noqa: T201
+    print(f"{len(failed)} failed jobs run again: {one_line(' '.join(words))}", flush=True)  # noqa: T201
+    # The child reads relative paths from the folder that the file names, and imports nothing from there.
+    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *([""] if allowed_too() else [])]
+    safe = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
     answer = subprocess.run(
-        [sys.executable, "-m", "sliceformer_lab", *words], cwd=place if place.is_dir() else None, check=False
+        [sys.executable, "-m", "sliceformer_lab", *words],
+        cwd=place if place.is_dir() else None,
+        env=os.environ | safe,
+        check=False,
     )
     if answer.returncode:
         raise LabError(f"jobs in {sweep.folder} did not finish; see `sweep status`")

@@ -1,4 +1,4 @@
-"""Figures of scores, of score against speed and memory, and of costs."""
+"""Figures of scores, and of score against speed and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     side_by_side,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
-from sliceformer_lab.commands.report.lines import SAME_COST, Cost, machine
+from sliceformer_lab.commands.report.lines import machine
 from sliceformer_lab.commands.report.reference_rows import references_of
 from sliceformer_lab.measures.metric_scale import bounds, headed, less_is_better, shown
 
@@ -33,8 +33,8 @@ BUBBLES = [60, 1200]  # area in square pixels at least and most memory
 
 
 def score_figures(plotted: PlotTable) -> list[Figure]:
-    """Scores, score against speed, and costs; figures without data are left out."""
-    return [*_scores(plotted), *_bubbles(plotted), *_costs(plotted)]
+    """Scores, and score against speed; figures without data are left out."""
+    return [*_scores(plotted), *_bubbles(plotted)]
 
 
 def _scores(plotted: PlotTable) -> list[Figure]:
@@ -65,7 +65,11 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     domain = axis_bounds(values, log=False, within=bounds(plotted.metric))
     chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
     chance = chance if re.search("loss", plotted.metric) is None else None
-    remark = "" if chance is None else f" Chance is {shown(chance, plotted.metric)}{' %' * share}"
+    remark = (
+        ""
+        if chance is None
+        else f" Chance, the best constant for the test set, is {shown(chance, plotted.metric)}{' %' * share}"
+    )
     if chance is not None and not domain[0] <= chance <= domain[1]:
         remark, chance = f"{remark}, outside the panel.", None
     elif remark:
@@ -175,53 +179,6 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[PlotRow], metric: str, wit
     return alt.LayerChart(layer=[spans, bubbles], width=3 * WIDTH, height=HIGH)
 
 
-def _costs(plotted: PlotTable) -> list[Figure]:
-    """Parameters and multiply-adds, relative to the reference attention where there is one."""
-    rows = select_rows(plotted.rows, MOST_ROWS)
-    kinds = {
-        "Parameters": [row.line.parameters for row in rows],
-        "Multiply-adds of a sample": [row.line.multiply_adds for row in rows],
-    }
-    relative = any(cost.ratio is not None for costs in kinds.values() for cost in costs)
-    panels, texts = [], []
-    for kind, costs in kinds.items():
-        values = [_shown_cost(cost, relative) for cost in costs]
-        table = pd.DataFrame({ROW: [row.name for row in rows], "value": values})
-        table["label"] = [
-            f"{row.name}: {_number(cost.value)}{f' ({cost.ratio:.2f} ×)' if cost.ratio is not None else ''}"
-            for row, cost in zip(rows, costs, strict=True)
-        ]
-        known = table.dropna(subset="value")
-        if known.empty:
-            continue
-        title = f"{kind}, relative" if relative else kind
-        limits = [1 - SAME_COST, 1 + SAME_COST] if relative else []
-        domain = axis_bounds(pd.concat([known["value"], pd.Series(limits, dtype=float)]), log=False)
-        layers = _dots(known.assign(low=np.nan, high=np.nan), rows, domain=domain, numbers="~g" if relative else "~s")
-        layers += [_rule(limit, domain) for limit in limits]
-        panels.append(_stacked(layers, len(known), title, WIDE - WIDTH // 2))
-        texts.append(f"{kind}: {', '.join(known['label'])}")
-    if not panels:
-        return []
-    return [
-        Figure(
-            name=f"costs{plotted.suffix}",
-            title="Parameters and multiply-adds",
-            caption=(
-                "Counted, not measured; multiply-adds do not include the comparisons and moves of sorting. "
-                + (
-                    "Relative to the reference attention; dashed lines mark 5 % above and below it."
-                    if relative
-                    else "Absolute, as there is no run of the reference attention."
-                )
-                + plotted.omission(rows)
-            ),
-            alt=". ".join(texts) + ".",
-            spec=side_by_side(panels, columns=2),
-        )
-    ]
-
-
 def _dots(
     table: pd.DataFrame, rows: Sequence[PlotRow], *, domain: tuple[float, float], numbers: str
 ) -> list[alt.Chart]:
@@ -299,18 +256,3 @@ def _count(row: PlotRow) -> str:
 def _memory(row: PlotRow) -> float:
     known = [value for run in row.runs if (value := run.number("peak_memory_gb")) is not None]
     return median(known) if known else np.nan
-
-
-def _shown_cost(cost: Cost, relative: bool) -> float:
-    value = cost.ratio if relative else cost.value
-    return np.nan if value is None else value
-
-
-def _number(value: float | None) -> str:
-    """A count with k, M or G."""
-    if value is None:
-        return "?"
-    size, unit = next(
-        ((size, unit) for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if value >= size), (1, "")
-    )
-    return f"{value / size:.3g}{unit}"

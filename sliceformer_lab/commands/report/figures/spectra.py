@@ -134,7 +134,7 @@ def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
 def _depth(plotted: PlotTable, found: Probed) -> Figure | None:
     """Collapse measures of each layer, before and after training."""
     table = seed_means(found.depth, [ROW, "measure", MOMENT, "x"])
-    if table.empty:
+    if table.empty or table["x"].nunique() < 2:
         return None
     shown = table[(table["measure"] == ALT_MEASURE) & (table[MOMENT] == AFTER)]
     return Figure(

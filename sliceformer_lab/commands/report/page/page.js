@@ -436,6 +436,14 @@ function pairAnswers(pair) {
   return parts;
 }
 
+/** Two finished runs of one table, of two of its rows if it has them; the first two runs if there are none. */
+function firstPair() {
+  const finished = content.tables.map((table) => table.rows
+    .map((row) => row.runs.filter((number) => runs[number].status === "ok")).filter((row) => row.length));
+  const rows = finished.find((all) => all.length > 1);
+  return rows ? [rows[0][0], rows[1][0]] : finished.flat().find((row) => row.length > 1)?.slice(0, 2) ?? [0, 1];
+}
+
 function differences() {
   if (runs.length < 2) {
     byId("differences").hidden = true;
@@ -444,9 +452,7 @@ function differences() {
   byId("run-names").append(...runs.map((run) => make("option", { value: run.name })));
   const form = byId("pair");
   const { first, second, swap } = form.elements;
-  const other = runs.findIndex((run) => run.attention !== runs[0].attention);
-  first.value = runs[0].name;
-  second.value = runs[other < 0 ? 1 : other].name;
+  [first.value, second.value] = firstPair().map((number) => runs[number].name);
   swap.addEventListener("click", () => {
     [first.value, second.value] = [second.value, first.value];
     compare();
@@ -454,26 +460,6 @@ function differences() {
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("input", debounce(compare));
   compare();
-}
-
-/** The published numbers; the table is built when it is first opened. */
-function coverage() {
-  const { title, counts, columns, rows } = content.coverage;
-  byId("coverage-title").textContent = title;
-  const details = make("details", {}, make("summary", {}, counts));
-  details.addEventListener("toggle", () => {
-    const words = make("input", { type: "search", placeholder: "words, such as csp cifar10", autocomplete: "off", spellcheck: "false" });
-    const form = make("form", { role: "search", "aria-label": "Published numbers", onsubmit: (event) => event.preventDefault() },
-      make("label", { class: "words" }, make("span", {}, "Filter"), words));
-    details.append(form);
-    const sheet = new Sheet(details, { kind: "published numbers", columns,
-      rows: rows.map((cells) => ({ cells, search: cells.join(" "), decorate: (cell, i) => columns[i] === "command" && cell.classList.add("long") })) });
-    form.addEventListener("input", debounce(() => {
-      const wanted = wordsOf(words.value);
-      sheet.filter((row) => wanted.every((word) => row.search.includes(word)));
-    }));
-  }, { once: true });
-  byId("coverage").append(details);
 }
 
 /** Start Vega, whose code is text in the page until then. */
@@ -613,7 +599,6 @@ results();
 figures();
 runList();
 differences();
-coverage();
 header();
 filters();
 performance.mark("report-shown");

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.audit.audit_options import BASE
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.commands.compare.compare_options import BASE
+from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.call_cost import in_turns
 from sliceformer_lab.permute import available_backends
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.choices import choose_options
+from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 
 ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches
@@ -127,15 +127,16 @@ class _Trained:
     """A model that is trained on a few real batches, to measure its steps."""
 
     def __init__(self, config: Mapping[str, Any], device: str) -> None:
-        chosen, _ = choose_options(check_config({**config, "callbacks": {}, "logger": {}}))
-        data = build_data(chosen)
+        plan = check_config({**config, "callbacks": {}, "logger": {}})
+        data = build_data(plan)
+        plan, _ = with_choices(plan, data)
         data.prepare_data()
         data.setup()
-        self._task = build_task(chosen, data.spec).to(device).train()
+        self._task = build_task(plan, data.spec).to(device).train()
         self._optimizer = self._task.optim.build_optimizer(self._task)
         batches: list[Batch] = [one.to(device) for one in itertools.islice(data.train_dataloader(), BATCHES)]
         self._batches = itertools.cycle(batches)
-        self.per_epoch = _steps_per_epoch(chosen, data, self._task)
+        self.per_epoch = _steps_per_epoch(plan, data, self._task)
         self.planned = _planned_steps(self._task, self.per_epoch)
         self._step()
         self.seconds = in_turns({0: self._step}, 1, 1, device)[0][0]
@@ -161,8 +162,8 @@ class _Trained:
         optimizer.step()
 
 
-def _steps_per_epoch(config: Mapping[str, Any], data: DataModule, task: TaskModule) -> int:
-    batches, limit = len(data.train_dataloader()), config["trainer"].get("limit_train_batches")
+def _steps_per_epoch(plan: RunPlan, data: DataModule, task: TaskModule) -> int:
+    batches, limit = len(data.train_dataloader()), plan.trainer.limit_train_batches
     if limit is not None:
         batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
     return max(1, math.ceil(batches / task.optim.accumulate))

@@ -1,4 +1,4 @@
-"""What an audit declares before its first run: the comparisons, their margin, the seeds and the trials."""
+"""What a comparison declares before its first run: the comparisons, their margin, the seeds and the trials."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.audit.audit_options import AuditOptions
-from sliceformer_lab.commands.audit.verdicts import pairs_needed
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
+from sliceformer_lab.measures.statistics import Estimate, seeds_needed, smallest_difference
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.recorded_plan import read_same_plan
 
-PLAN = "audit.json"
+PROTOCOL = 2  # of declarations; folders of another protocol are refused
+WANTED_SPREADS = 2.0  # a true difference of so many spreads over seeds should be found
 PROBE_MARGIN, GENERATED_MARGIN, SCORE_MARGIN = 0.02, 0.01, 0.005  # of accuracies: probes, generated tasks, others
 PRECISION_MARGIN = 0.01  # of average precision, area under the curve and F1
 ERROR_SHARE = 0.02  # of the error of the row compared with
@@ -41,7 +43,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Declaration:
-    """The content of audit.json."""
+    """The content of audit.json or tune.json."""
 
     content: Mapping[str, Any]
 
@@ -56,7 +58,7 @@ class Declaration:
         return str(self.content["time"])
 
 
-def default_margin(options: AuditOptions, task: str, metric: str) -> Margin:
+def default_margin(options: CompareOptions, task: str, metric: str) -> Margin:
     """The margin of the options, in the metric's own unit, or that of the kind of task."""
     if options.margin is not None:
         return Margin(options.margin / factor_of(metric))
@@ -68,34 +70,53 @@ def default_margin(options: AuditOptions, task: str, metric: str) -> Margin:
     return Margin(PRECISION_MARGIN if re.search("precision|auc|f1", metric) else None)
 
 
-def declare(folder: Path, options: AuditOptions, task: str, metric: str, margin: Margin) -> Declaration:
-    """Write audit.json, or find that it declares the same. Raises ConfigError."""
-    chosen = {key: value for key, value in asdict(options).items() if key not in ("folder", "force_time")}
+def declare(
+    folder: Path, word: str, options: CompareOptions, metric: str, margin: Margin, facts_of_rows: Mapping[str, Any]
+) -> Declaration:
+    """Write WORD.json, or find that it declares the same. Raises ConfigError.
+
+    `facts_of_rows` are the task, the recipe's own learning rates and the digests of the data.
+    """
+    chosen = {key: value for key, value in asdict(options).items() if key not in ("folder", "force_time", "retry")}
     chosen["words"] = sorted(word for word in options.words if not word.startswith("paths."))
     facts: dict[str, Any] = {
-        "task": task,
+        "protocol": PROTOCOL,
         "metric": metric,
         "margin": asdict(margin),
-        "comparisons": [[options.subject, other] for other in options.against],
+        "comparisons": [[options.subject, other] for other in options.others],
         "reporting_seeds": list(options.reporting_seeds),
         "options": json.loads(json.dumps(chosen)),
+        **facts_of_rows,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-    file = folder / PLAN
+    file = folder / f"{word}.json"
     if not file.exists():
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         write_json(file, {"digest": digest, "time": now, "commit": git_commit(), **facts})
-    return Declaration(read_same_plan(file, facts, "an audit"))
+    check_protocol(file, word)
+    return Declaration(read_same_plan(file, facts, f"the results of {word}"))
 
 
-def seeds_warning(options: AuditOptions) -> str | None:
-    """A warning that so few seeds cannot decide so many comparisons; None if they can."""
-    count = len(options.against)
-    if options.seeds >= (needed := pairs_needed(count)):
+def check_protocol(file: Path, word: str) -> None:
+    """Raises ConfigError for a plan of an earlier protocol; one that cannot be read is left to the next step."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return
+    if isinstance(content, dict) and content.get("protocol") != PROTOCOL:
+        raise ConfigError(
+            f"{file.parent} holds results of {word} by an earlier protocol, which cannot go on; choose another folder="
+        )
+
+
+def seeds_warning(options: CompareOptions) -> str | None:
+    """A warning that so few seeds only find differences that are large beside their spread; None if they suffice."""
+    count, seeds = len(options.others), len(options.reporting_seeds)
+    needed = seeds_needed(count, WANTED_SPREADS)
+    if seeds >= needed:
         return None
-    most = max((m for m in range(1, count) if pairs_needed(m) <= options.seeds), default=0)
-    enough = f"at most {most} declared" if most > 1 else "only one declared" if most else "no"
+    found = smallest_difference(Estimate(0.0, 1 / seeds, seeds - 1, "seeds"), count)
     return (
-        f"with seeds={options.seeds} {enough} comparison{'s' if most > 1 else ''} can become significant under Holm, "
-        f"and {count} are declared: nothing can be called better or worse; seeds={needed} would do"
+        f"{seeds} seeds and {count} comparisons find a difference of {found:.1f} times its spread over seeds in 4 of 5 "
+        f"audits, no smaller one; seeds={needed} would find {WANTED_SPREADS:g} times"
     )

@@ -1,4 +1,4 @@
-"""The non-neural rows of an audit: simple models on the split of its runs."""
+"""The non-neural rows of a comparison: simple models on the split of its runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import numpy as np
 import torch
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.errors import InterruptedRunError
 from sliceformer_lab.runs.folder import PREDICTIONS, read_config
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.references import references
+
+MIN_SECONDS = 1200.0  # a tenth of these is the time that the references always get
 
 log = logging.getLogger(__name__)
 
 
 def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
-    """The references for a finished run's data, fitted within a tenth of these seconds; the strongest comes last.
+    """The references for a finished run's data, fitted within a tenth of these seconds, at least two minutes.
 
-    Nothing if they cannot be computed: a reference must not end an audit. Raises InterruptedRunError at a signal.
+    The strongest comes last. Nothing if they cannot be computed: a reference must not end a comparison. Raises
+    Interrupted at a signal.
     """
     try:
         with np.load(run / PREDICTIONS) as arrays:
@@ -30,13 +32,11 @@ def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
                 for split in ("val", "test")
                 if f"{split}_ids" in arrays
             }
-        config = check_config(read_config(run))
-        data = build_data(config, run)
+        plan = check_config(read_config(run))
+        data = build_data(plan, run)
         data.prepare_data()
         data.setup()
-        return references(config, data, build_task(config, data.spec), predictions, seconds)
-    except InterruptedRunError:
-        raise
+        return references(plan, data, build_task(plan, data.spec), predictions, max(seconds, MIN_SECONDS))
     except Exception as error:
         log.warning(f"WARNING: there is no reference without a network ({type(error).__name__}: {error})")
         return []

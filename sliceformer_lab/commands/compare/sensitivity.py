@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sliceformer_lab.commands.audit.audit_options import BASE
-from sliceformer_lab.commands.audit.trial_points import Trial, top_trial
+from sliceformer_lab.commands.compare.compare_options import BASE
+from sliceformer_lab.commands.compare.search import Trial
 
 SHARE = 0.05  # of (best - floor): a rate whose score is as near to the best is good enough
 
@@ -19,25 +19,23 @@ class Sensitivity:
     width: float  # decades of learning rate whose scores are near the best
     shared_regret: float | None  # best minus the value at the one rate that is best on average over the rows
     base_regret: float | None  # best minus the value at the best rate of mha; None without that row
-    expected_best: tuple[float, ...]  # of 1, 2, ... random trials
 
 
 def sensitivities(
-    rows: Mapping[str, Sequence[Trial]], sign: float, floor: float | None, base: str = BASE
+    rows: Mapping[str, Sequence[Trial]], chosen: Mapping[str, Trial | None], sign: float, floor: float | None
 ) -> dict[str, Sensitivity]:
     """The figures of each row with a usable trial. All rows have the same points."""
-    tops = {name: top for name, trials in rows.items() if (top := top_trial(trials, sign)) is not None}
+    tops = {name: top for name, top in chosen.items() if top is not None}
     usable = {name: rows[name] for name in tops}
     count = min((len(trials) for trials in usable.values()), default=0)
     totals = [sign * sum(trials[i].mean for trials in usable.values()) for i in range(count)]
     shared = totals.index(max(totals)) if totals else 0
-    at_base = list(rows[base]).index(tops[base]) if base in tops else None
+    at_base = list(rows[BASE]).index(tops[BASE]) if BASE in tops else None
     return {
         name: Sensitivity(
             width=lr_width(trials, sign, floor),
             shared_regret=sign * (tops[name].mean - trials[shared].mean),
             base_regret=None if at_base is None else sign * (tops[name].mean - trials[at_base].mean),
-            expected_best=expected_best([trial.mean for trial in trials], sign),
         )
         for name, trials in usable.items()
     }
@@ -58,13 +56,3 @@ def lr_width(trials: Sequence[Trial], sign: float, floor: float | None) -> float
     while high + 1 < len(near) and near[high + 1]:
         high += 1
     return math.log10(ordered[high].point.rate / ordered[low].point.rate)
-
-
-def expected_best(values: Sequence[float], sign: float) -> tuple[float, ...]:
-    """The mean best of n trials drawn with replacement from these, for n = 1 to all (Dodge et al. 2019)."""
-    ordered = sorted(sign * value for value in values)
-    total = len(ordered)
-    return tuple(
-        sign * sum(value * (((i + 1) / total) ** n - (i / total) ** n) for i, value in enumerate(ordered))
-        for n in range(1, total + 1)
-    )

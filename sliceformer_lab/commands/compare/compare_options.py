@@ -1,0 +1,78 @@
+"""The options of a comparison, which `audit` and `tune` share: the schema of conf/audit.yaml and conf/tune.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sliceformer_lab.config.option_types import Count, Name, Natural, Positive, Seed, check_lists
+
+Axis = Literal["own", "params", "time"]
+Search = Literal["lr", "lr_wd", "recipe"]
+FIRST_SEED = 100  # of the reporting runs
+MIN_SEEDS, MIN_TUNING_SEEDS = 3, 2  # for an interval; for a choice whose uncertainty is known
+BASE = "mha"  # whose parameters and training time the rows get
+AXIS_NAMES = {"own": "the sizes given", "params": "equal parameters", "time": "equal time"}
+COMPULSORY = ("identity", "mean", "depthwise_conv", "random_permutation", BASE, "mha_rope")
+PARTS = {"csp": ("csp_shift_only", "csp_sort_only")}  # without its sort, without its shift
+INSTEAD = {"mean": ("pooling",), "mha_rope": ("mha_sincos2d",)}  # rows that do as well
+VARIANTS = {  # rows that are an attention with options of the model
+    "mha_rope": ("attention=mha", "encoder.position=rope"),
+    "mha_sincos2d": ("attention=mha", "encoder.position=sincos2d"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """One attention against others. Raises ValueError for options that contradict each other."""
+
+    subject: Name
+    against: tuple[Name, ...] | None  # None: all compulsory rows
+    axes: tuple[Axis, ...] = ("own",)
+    seeds: Count = 10
+    splits: Natural = 0
+    tuning_seeds: tuple[Seed, ...] = (0, 1)
+    rates: tuple[Positive, ...] = (1e-3, 3e-3, 1e-2)
+    trials: Natural = 0
+    search: Search = "lr"
+    margin: Positive | None = None
+    force_time: bool = False
+    untuned: bool = False
+    retry: bool = False
+    words: tuple[str, ...] = ()  # overrides of the training runs
+    folder: str
+
+    def __post_init__(self) -> None:
+        lists = {"axes": self.axes, "tuning_seeds": self.tuning_seeds, "rates": self.rates}
+        check_lists(lists | ({"against": self.others} if self.others else {}))
+        if self.subject in self.others:
+            raise ValueError(f"against: names {self.subject}, the attention that is compared; leave it out")
+        if len(self.reporting_seeds) < MIN_SEEDS:
+            name, given = ("splits", self.splits) if self.splits else ("seeds", self.seeds)
+            raise ValueError(f"{name}={given}: an interval needs {MIN_SEEDS}")
+        if len(self.tuning_seeds) < MIN_TUNING_SEEDS:
+            raise ValueError(f"tuning_seeds={list(self.tuning_seeds)}: a choice needs {MIN_TUNING_SEEDS}, as in [0,1]")
+        if used := sorted({*self.tuning_seeds, self.deciding_seed} & set(self.reporting_seeds)):
+            raise ValueError(f"tuning_seeds: {used[0]} is a seed of the reporting runs; take seeds below {FIRST_SEED}")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The rows that the subject is compared with; by default all compulsory ones."""
+        if self.against is not None:
+            return self.against
+        return tuple(name for name in (*COMPULSORY, *PARTS.get(self.subject, ())) if name != self.subject)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All rows: the subject first."""
+        return (self.subject, *self.others)
+
+    @property
+    def deciding_seed(self) -> int:
+        """The further seed for rates that the tuning seeds do not agree on."""
+        return max(self.tuning_seeds) + 1
+
+    @property
+    def reporting_seeds(self) -> range:
+        """The seeds of the reporting runs, one for each split if there are several; no trial has one of them."""
+        return range(FIRST_SEED, FIRST_SEED + (self.splits or self.seeds))

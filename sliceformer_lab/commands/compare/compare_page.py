@@ -1,0 +1,197 @@
+"""Writes the page of a comparison, Markdown, JSON and pictures, and prints its tables and its sentence."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE, CompareOptions
+from sliceformer_lab.commands.compare.compare_tables import (
+    markdown_table,
+    print_tables,
+    rate_table,
+    row_table,
+    verdict_table,
+    way_table,
+)
+from sliceformer_lab.commands.compare.draw import draw_differences, draw_learning_rates
+from sliceformer_lab.commands.compare.results import AxisResult, Comparison
+from sliceformer_lab.commands.compare.sentences import amount, missing_rows, order_note, unit, verdict_sentence
+from sliceformer_lab.commands.compare.verdicts import Outcome
+from sliceformer_lab.runs.files import write_json, write_text
+
+PICTURE, RATES = "differences.png", "learning_rate.png"
+
+
+def write_page(found: Comparison, folder: Path) -> None:
+    """Write WORD.md, results.json and the pictures into `folder`, and print the tables and the sentence last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw_differences(found, folder / PICTURE)
+    draw_learning_rates(found, folder / RATES)
+    write_json(folder / "results.json", as_json(found))
+    page = folder / f"{found.word}.md"
+    write_text(page, markdown(found))
+    tables = {"verdicts": verdict_table(found)}
+    tables |= {f"rows at {AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
+    print_tables(tables, [str(page), *page_notes(found), verdict_sentence(found)])
+
+
+def markdown(found: Comparison) -> str:
+    """The content of the page."""
+    lines = [
+        f"# {found.word.capitalize()}: {found.options.subject} on {found.task}",
+        "",
+        f"> {verdict_sentence(found)}",
+        "",
+        f"![Paired differences]({PICTURE})",
+        "",
+        "```bash",
+        repeat_command(found.word, found.options),
+        "```",
+        "",
+        *protocol(found),
+        "",
+        "## Verdicts",
+        "",
+        *markdown_table(verdict_table(found)),
+        "",
+        "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
+        "interval over seeds and test examples together (their variances add); `over seeds` where examples are not "
+        "known. *p* is of the same Student's test, `p on this test set` of the exact sign-flip test over seeds. `could "
+        "have been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples "
+        "and rows.",
+        "",
+    ]
+    for result in found.results:
+        lines += [f"## Rows at {AXIS_NAMES[result.axis]}", "", *markdown_table(row_table(found, result)), ""]
+    if found.way_scores:
+        lines += [*markdown_table(way_table(found)), ""]
+    lines += [
+        "## Learning rates",
+        "",
+        f"![Validation score over learning rate]({RATES})",
+        "",
+        *markdown_table(rate_table(found)),
+        "",
+        "From the trials alone. `width`: decades of learning rate within 5 % of the best. `regret`: what the row would "
+        f"lose at the rate that is best for all on average, and at the best rate of {BASE}.",
+        "",
+        *(f"- {line}" for line in page_notes(found)),
+        *_failures(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def protocol(found: Comparison) -> Iterator[str]:
+    """What was done, as sentences."""
+    options, declared = found.options, found.declaration
+    seeds, points = options.reporting_seeds, found.tuning.points
+    trials = f"{len(points.points)} {'learning rates' if points.random is None else 'random points'}"
+    yield (
+        f"Declared on {declared.time} (digest {declared.digest}), before the first run: {len(options.others)} "
+        f"comparisons of {options.subject}, margin {_margin(found)}. Every row that learns tried the same {trials}, "
+        f"the recipe's own among them, with the seeds {', '.join(map(str, options.tuning_seeds))}, at "
+        f"{AXIS_NAMES[options.axes[0]]} and scored on validation; where these disagree, seed {options.deciding_seed} "
+        "decides. The best mean wins, and a tie goes to the recipe's own rate. A run that diverged counts as chance; a "
+        "row that is not above the constant predictor at any rate is not compared. No trial scored the test set. The "
+        f"chosen values were trained with the seeds {seeds.start} to {seeds.stop - 1}"
+        f"{', each on a split of its own' if options.splits else ''}. *Better* and *worse* hold on every axis, with "
+        "Holm's correction over the compared rows."
+    )
+    seen = len(found.evaluations)
+    yield f"\nThe ledger counts {seen} evaluations of this test set by any command so far, those of this page included."
+    if found.times is not None:
+        yield (
+            f"\nEqual time: {found.times.machine}; load {found.times.load:.1f} before. Rows have their own sizes and "
+            f"the steps that take as long as the {found.times.steps:,} of {BASE}, fixed before training, at most four "
+            "times and at least a quarter. The budget holds for this machine only."
+        )
+
+
+def _margin(found: Comparison) -> str:
+    margin = found.margin
+    if margin.share is not None:
+        return f"{margin.share:.0%} of the other row's {unit(found.metric)}"
+    return "none" if margin.amount is None else amount(margin.amount, found.metric)
+
+
+def page_notes(found: Comparison) -> list[str]:
+    """Remarks that are no part of the sentence."""
+    notes = [missing] if (missing := missing_rows(found)) else []
+    notes += [order_note(found)] if len(found.rows) > 1 else []
+    commits = sorted({str(run.summary.get("git_commit")) for run in found.runs})
+    if len(commits) > 1:
+        notes.append(f"Runs of different versions of the code: {', '.join(commits)}.")
+    return notes
+
+
+def repeat_command(word: str, options: CompareOptions) -> str:
+    """The command line of this comparison."""
+    words = [
+        f"attention={options.subject}",
+        f"against={','.join(options.others)}",
+        *(word for word in options.words if not word.startswith("paths.")),
+        f"axes={','.join(options.axes)}",
+        f"splits={options.splits}" if options.splits else f"seeds={options.seeds}",
+        f"tuning_seeds=[{','.join(map(str, options.tuning_seeds))}]",
+        f"rates=[{','.join(f'{one:g}' for one in options.rates)}]",
+        *([f"trials={options.trials}", f"search={options.search}"] if options.trials else []),
+        *([] if options.margin is None else [f"margin={options.margin:g}"]),
+        *(["untuned=true"] if options.untuned else []),
+        *(["force_time=true"] if options.force_time else []),
+    ]
+    return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
+
+
+def as_json(found: Comparison) -> dict[str, Any]:
+    """Everything the page is made of."""
+    tuning = found.tuning
+    return {
+        "sentence": verdict_sentence(found),
+        "command": repeat_command(found.word, found.options),
+        "declaration": dict(found.declaration.content),
+        "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
+        "outcomes": [_outcome_as_json(one) for one in found.outcomes],
+        "axes": {result.axis: _axis_as_json(result) for result in found.results},
+        "trials": {name: [asdict(trial) for trial in trials] for name, trials in tuning.trials.items()},
+        "chosen": {name: trial and asdict(trial.point) for name, trial in tuning.chosen.items()},
+        "learned": dict(tuning.learned),
+        "at_edge": dict(tuning.at_edge),
+        "sensitivity": {name: asdict(one) for name, one in tuning.sensitivity.items()},
+        "ways": {name: dict(ways) for name, ways in found.way_scores.items()},
+        "references": found.references,
+        "times": found.times and found.times.as_json(),
+        "refused": dict(found.refused),
+        "evaluations_of_this_test_set": len(found.evaluations),
+    }
+
+
+def _axis_as_json(result: AxisResult) -> dict[str, Any]:
+    return {
+        "scores": {name: {str(seed): value for seed, value in found.items()} for name, found in result.scores.items()},
+        "lost": {name: list(reasons) for name, reasons in result.lost.items() if reasons},
+    }
+
+
+def _outcome_as_json(one: Outcome) -> dict[str, Any]:
+    findings = {
+        axis: {**asdict(finding), "differences": {str(seed): value for seed, value in finding.differences.items()}}
+        for axis, finding in one.findings.items()
+    }
+    return {**asdict(one), "findings": findings, "depends_on_split": one.depends_on_split}
+
+
+def _failures(found: Comparison) -> Iterator[str]:
+    """A line for each row that takes no part and each diverged run."""
+    lines = [f"- {name} takes no part: {reason}" for name, reason in found.refused.items()]
+    for row in found.rows:
+        lines += [f"- {row.name} at {AXIS_NAMES[axis]}: {reason}" for axis, reason in row.refused.items()]
+    for result in found.results:
+        lines += [
+            f"- {name} at {AXIS_NAMES[result.axis]}, {reason}" for name, lost in result.lost.items() for reason in lost
+        ]
+    if lines:
+        yield from ("", "## What did not run", "", *dict.fromkeys(lines))

@@ -1,0 +1,135 @@
+"""The rows of a comparison: each attention with its composed configuration, checked before the first run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, VARIANTS, Axis, CompareOptions
+from sliceformer_lab.commands.compare.search import Point
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.config.plain_checks import missing_files
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.errors import DataError, LabError
+from sliceformer_lab.runs.names import digest
+from sliceformer_lab.runs.sweep import PlannedJob, override_key
+from sliceformer_lab.training.budget import model_cost, within_budget
+from sliceformer_lab.training.build import build_data, build_task
+
+OF_RUNS = ("pictures=false", "reference=null")
+OF_TRIALS = "score_test=false"
+WIDTHS = ("encoder.mlp_dim", "attention.inner_mult", "encoder.dim")  # that `budget_by` may change, in this order
+
+
+@dataclass(eq=False)
+class Row:
+    """One row of a comparison. Its axes are filled in before their runs are planned."""
+
+    name: str
+    options: CompareOptions
+    config: Mapping[str, Any]  # with the recipe's own values
+    axis_words: dict[Axis, tuple[str, ...]] = field(default_factory=dict)  # of the axes that it can meet
+    refused: dict[Axis, str] = field(default_factory=dict)  # why it cannot meet the others
+    ways: tuple[tuple[str, ...], ...] = ()  # to the parameters of the base, the first for the trials of rates
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The overrides of all its runs, without seed, axis and tuned values."""
+        return row_words(self.name, self.options)
+
+    @property
+    def own_rate(self) -> float:
+        """The learning rate of its recipe."""
+        return float(self.config["optim"]["lr"])
+
+    def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
+        """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""
+        sizes = self._sizes(self.options.axes[0]) if sizes is None else sizes
+        words = (*self.words, *sizes, OF_TRIALS, f"seed={seed}", *point.words(self.config["optim"]))
+        return self._job("trial", words, seed)
+
+    def reporting(self, axis: Axis, point: Point | None, seed: int) -> PlannedJob:
+        """A run that scores the chosen point with a reporting seed; None: the recipe's own values."""
+        split = (f"data.split_seed={seed - FIRST_SEED + 1}",) if self.options.splits else ()
+        tuned = () if point is None else point.words(self.config["optim"])
+        return self._job("report", (*self.words, *self._sizes(axis), *split, f"seed={seed}", *tuned), seed)
+
+    def _sizes(self, axis: Axis) -> tuple[str, ...]:
+        """The words of an axis, or of another one where this row cannot meet it."""
+        return self.axis_words.get(axis, next(iter(self.axis_words.values()), ()))
+
+    def _job(self, kind: str, words: Sequence[str], seed: int) -> PlannedJob:
+        """A job whose name depends on its words: equal runs of two axes are one run."""
+        known = digest(" ".join(word for word in words if not word.startswith("paths.")))
+        return PlannedJob(f"{kind}-{self.name}-{known}-seed{seed}", tuple(words))
+
+
+def row_words(name: str, options: CompareOptions) -> tuple[str, ...]:
+    """The overrides of the runs of a row. Options of the attention belong to the subject only."""
+    others = [word for word in options.words if override_key(word).split(".")[0] != "attention"]
+    given = options.words if name == options.subject else others
+    return (*OF_RUNS, *given, *VARIANTS.get(name, (f"attention={name}",)))
+
+
+def checked_rows(options: CompareOptions) -> tuple[list[Row], dict[str, str]]:
+    """The rows that can run, the subject first, and why the others cannot. Raises LabError if the subject cannot."""
+    rows: list[Row] = []
+    refused: dict[str, str] = {}
+    for name in options.names:
+        try:
+            rows.append(Row(name, options, checked_row(row_words(name, options), options.tuning_seeds[0])))
+        except LabError as error:
+            if name == options.subject:
+                raise
+            refused[name] = " ".join(str(error).split())
+    if refused and len(rows) == 1:
+        raise ConfigError(
+            f"no row to compare {options.subject} with, the first because of: {next(iter(refused.values()))}"
+        )
+    if options.splits and "split_seed" not in rows[0].config["data"]:
+        raise ConfigError(f"splits={options.splits}: these data have one split; give seeds=N")
+    return rows, refused
+
+
+def checked_row(words: Sequence[str], seed: int) -> dict[str, Any]:
+    """The composed configuration of a row with the recipe's own values. Raises LabError if it cannot run."""
+    config = job_config([*words, f"seed={seed}"])
+    if config["selection"] == "best_test":
+        raise ConfigError("selection=best_test: a search must not see the test set; use best_val or last")
+    if missing := missing_files(config):
+        raise DataError("; ".join(missing))
+    plan = check_config(config)
+    try:
+        build_task(plan, build_data(plan).spec)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return config
+
+
+def solve_ways(rows: Sequence[Row]) -> int:
+    """Give each row its ways to the parameters of mha, and return these. Raises ConfigError if the subject has none."""
+    plan = check_config(checked_row(row_words(BASE, rows[0].options), rows[0].options.tuning_seeds[0]))
+    spec = build_data(plan).spec
+    for row in rows:
+        ways: dict[tuple[str, ...], None] = {}
+        failure: ConfigError | None = None
+        for width in WIDTHS:
+            try:
+                wanted = check_config({**row.config, "budget": f"params:{BASE}", "budget_by": width})
+                solved = within_budget(wanted, spec).plain
+            except ConfigError as error:
+                failure = error
+                continue
+            node, _, option = width.partition(".")
+            value = solved[node].get(option)
+            ways[() if value == row.config[node].get(option) else (f"{width}={value}",)] = None
+        if ways:
+            row.ways = ((),) if () in ways else tuple(ways)
+            row.axis_words["params"] = row.ways[0]
+        elif row.name == row.options.subject and failure is not None:
+            raise failure
+        else:
+            row.refused["params"] = str(failure)
+    return model_cost(plan, spec, "params")

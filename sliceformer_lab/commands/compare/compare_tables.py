@@ -1,0 +1,138 @@
+"""The tables of a comparison: verdicts, rows, and how much each row depends on its learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from rich.table import Table
+
+from sliceformer_lab.cli.console import table_console
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
+from sliceformer_lab.commands.compare.results import AxisResult, Comparison
+from sliceformer_lab.commands.compare.search import lead_of
+from sliceformer_lab.commands.compare.sentences import difference, number, p_value, unit
+from sliceformer_lab.commands.compare.verdicts import Outcome
+from sliceformer_lab.measures.metric_scale import headed
+
+WIDTH = 160  # characters of printed tables in files and pipes
+
+Rows = list[list[str]]
+
+
+def verdict_table(found: Comparison) -> Rows:
+    """A head, and for each declared comparison a row with its verdict, then one for each axis if there are several."""
+    head = ["against", "verdict", "Holm p", "at", f"test difference, {unit(found.metric)}", "p", "p on this test set"]
+    head += ["could have been found", "margin", f"validation difference, {unit(found.metric)}"]
+    return [head, *(row for one in found.outcomes for row in _verdict_rows(one, found.metric))]
+
+
+def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
+    if one.verdict is None:
+        yield [one.against, "no verdict", "", one.reason or "", "", "", "", "", "", ""]
+    for place, (axis, finding) in enumerate(one.findings.items()):
+        verdict = one.verdict if one.verdict == "undecided" else f"**{one.verdict}**"
+        first = [one.against, str(verdict), p_value(one.holm_p)] if place == 0 else ["", "", ""]
+        seen = finding.on_validation
+        validation = "–"
+        if seen is not None:
+            middle = (seen.high + seen.low) / 2
+            validation = (
+                f"{'+' if middle >= 0 else '-'}{number(abs(middle), metric)} ± {number(seen.high - middle, metric)}"
+            )
+        tests = [p_value(finding.p), p_value(finding.sign_flip_p), number(finding.smallest, metric)]
+        name = AXIS_NAMES[axis]
+        yield [*first, name, difference(finding, metric), *tests, number(finding.margin, metric), validation]
+
+
+def row_table(found: Comparison, result: AxisResult) -> Rows:
+    """A head, a row for each attention, and one for each model without a network."""
+    metric, times = found.metric, found.times if result.axis == "time" else None
+    untuned = found.options.untuned and result.axis == found.options.axes[0]
+    head = ["row", headed(metric), "seeds", "parameters", "chosen"]
+    head += [*(["recipe's own values"] if untuned else []), *(["time of a step", "steps"] if times else [])]
+    rows = []
+    for row in found.rows:
+        name, scores = row.name, result.scores.get(row.name) or {}
+        best = found.tuning.chosen[name]
+        words = " ".join(best.point.words(row.config["optim"])) if best else "every trial diverged"
+        sizes = " ".join(row.axis_words.get("params", ()) if result.axis == "params" else ())
+        entry = [name, number(result.mean(name), metric), str(len(scores)), _parameters(found, result, name)]
+        entry.append(f"{words} {sizes}".strip() if found.tuning.learned[name] else "did not learn")
+        if untuned:
+            own = found.untuned_scores(row)
+            entry.append(number(fmean(own), metric) if own else "–")
+        if times is not None:
+            steps, is_cut = times.steps_of(name)
+            entry += [f"{times.ratio(name):.2f} of {BASE}", f"{steps:,}{' (limit)' if is_cut else ''}"]
+        rows.append(entry)
+    for reference in found.references:
+        score = (reference.get("metrics") or {}).get(metric)
+        remark = reference.get("skipped", "without a network")
+        rows.append([reference["name"], number(score, metric), "", "", remark, *[""] * (len(head) - 5)])
+    return [head, *rows]
+
+
+def _parameters(found: Comparison, result: AxisResult, name: str) -> str:
+    """The parameters of a row, and how far they are from those of the model with mha."""
+    count = next((run.number("parameters") for run in result.runs[name].values()), None)
+    target = found.base_parameters
+    if count is None:
+        return ""
+    return f"{count:,.0f}" + (f" ({100 * (count / target - 1):+.1f} %)" if target else "")
+
+
+def rate_table(found: Comparison) -> Rows:
+    """A head, and for each row its choice with the lead on the next one, and its sensitivity to the learning rate."""
+    metric, tuning = f"val/{found.goal.monitor}", found.tuning
+    head = ["row", headed(f"best {metric}"), "trial runs", "ahead of the next", "at the edge", "width"]
+    head += ["regret, shared rate", f"regret, rate of {BASE}"]
+    rows = []
+    for name, one in tuning.sensitivity.items():
+        best, trials = tuning.chosen[name], tuning.trials[name]
+        if best is None:
+            continue
+        lead = lead_of(best, trials, found.goal.sign)
+        ahead = "–"
+        if lead is not None:
+            half = lead.interval().high - lead.mean
+            ahead = f"{number(lead.mean, metric)} ± {number(half, metric)} over seeds"
+        regrets = [number(one.shared_regret, metric), number(one.base_regret, metric)]
+        runs = str(sum(len(trial.scores) for trial in trials))
+        edge = "yes" if tuning.at_edge[name] else ""
+        rows.append([name, number(best.mean, metric), runs, ahead, edge, f"{one.width:.2f}", *regrets])
+    return [head, *rows]
+
+
+def way_table(found: Comparison) -> Rows:
+    """A head, and the validation score of each way of a row to equal parameters; a head alone if there is no choice."""
+    metric = f"val/{found.goal.monitor}"
+    tried = {
+        name: ", ".join(f"{way}: {number(score, metric)}" for way, score in ways.items())
+        for name, ways in found.way_scores.items()
+    }
+    return [
+        ["row", headed(f"{metric} of each way to equal parameters")],
+        *([name, ways] for name, ways in tried.items()),
+    ]
+
+
+def markdown_table(rows: Rows) -> Iterator[str]:
+    """The lines of a table in Markdown; the first row is its head."""
+    head, *body = rows
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in body:
+        yield f"| {' | '.join(row)} |"
+
+
+def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
+    """Print tables with their titles, then lines."""
+    console = table_console(WIDTH)
+    for title, (head, *body) in tables.items():
+        table = Table(*head, title=title, title_justify="left")
+        for row in body:
+            table.add_row(*(cell.replace("**", "") for cell in row))
+        console.print(table)
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,133 @@
+"""The scores of single examples, from the saved predictions of runs, for variances over examples."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.measures.statistics import Estimate, estimate_crossed, estimate_over_seeds, jackknife_values
+from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.example_scores import example_scores
+from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.interfaces import TaskModule
+
+MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
+
+Values = tuple[np.ndarray, np.ndarray]  # ids (E,), and a value for each (E,) or for each group of them (G,)
+
+
+class ExampleScores:
+    """Scores the saved predictions of the runs of one task."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._known: dict[tuple[str, str], Values | None] = {}
+
+    def of(self, run: RunRecord, metric: str) -> Values | None:
+        """Values whose mean is the metric: scores of single examples, or the jackknife's of groups of examples.
+
+        None without predictions, and if these do not reproduce the recorded metric.
+        """
+        key = str(run.folder), metric
+        if key not in self._known:
+            self._known[key] = example_scores(run, metric) or self._jackknifed(run, metric)
+        return self._known[key]
+
+    def above_constant(self, runs: Sequence[RunRecord], metric: str, sign: float) -> Estimate | None:
+        """By how much the runs are above a constant prediction on a split; None without predictions."""
+        found = []
+        for run in runs:
+            values, arrays = self.of(run, metric), _predictions(run, metric)
+            if values is None or arrays is None:
+                return None
+            ids, targets, _ = arrays
+            targets = targets[ids.argsort(kind="stable")]
+            constant: np.ndarray | float = self._task.chance(torch.from_numpy(targets))
+            if metric.endswith("/accuracy") and targets.ndim == 1 and len(values[1]) == len(targets):
+                constant = targets == np.bincount(targets).argmax()
+            found.append(sign * (values[1] - constant))
+        return estimate_crossed(np.stack(found)) if found and len({len(one) for one in found}) == 1 else None
+
+    @cached_property
+    def _task(self) -> TaskModule:
+        plan = check_config(self._config)
+        return build_task(plan, build_data(plan).spec)
+
+    def _jackknifed(self, run: RunRecord, metric: str) -> Values | None:
+        arrays, recorded = _predictions(run, metric), run.metric(metric)
+        if arrays is None or recorded is None:
+            return None
+        ids, targets, outputs = arrays
+        order = ids.argsort(kind="stable")
+        ids, truth, output = ids[order], torch.from_numpy(targets[order]), torch.from_numpy(outputs[order])
+        name = metric.removesuffix("_best_test_epoch").partition("/")[2]
+        try:
+            whole = self._score(output, truth, name)
+            if not math.isclose(whole, recorded, rel_tol=1e-3, abs_tol=1e-6):
+                return None
+            count = min(MAX_GROUPS, len(ids))
+            groups = torch.from_numpy(np.random.default_rng(0).permutation(len(ids)) % count)
+            without = [self._score(output[groups != group], truth[groups != group], name) for group in range(count)]
+        except (KeyError, ValueError, RuntimeError):  # predictions that the metric does not take as they were saved
+            return None
+        return ids, jackknife_values(whole, without)
+
+    def _score(self, outputs: Tensor, targets: Tensor, name: str) -> float:
+        metrics = self._task.build_metrics()
+        metrics.update(outputs, targets)
+        return float(metrics.compute()[name])
+
+
+def paired_estimate(
+    scores: ExampleScores,
+    ours: Mapping[int, RunRecord],
+    theirs: Mapping[int, RunRecord],
+    differences: Mapping[int, float],
+    metric: str,
+    sign: float,
+) -> Estimate | None:
+    """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both.
+
+    Runs without predictions, or with other examples, have a variance over seeds.
+    """
+    over_seeds = estimate_over_seeds(list(differences.values()))
+    found: list[Values] = []
+    for seed in differences:
+        pair = [scores.of(runs[seed], metric) if seed in runs else None for runs in (ours, theirs)]
+        if pair[0] is None or pair[1] is None or not np.array_equal(pair[0][0], pair[1][0]):
+            return over_seeds
+        found.append((pair[0][0], sign * (pair[0][1] - pair[1][1])))
+    if over_seeds is None or any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
+        return over_seeds
+    crossed = estimate_crossed(np.stack([values for _, values in found]))
+    return replace(crossed, mean=over_seeds.mean)  # the jackknife's own is without its bias
+
+
+def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Estimate | None:
+    """The mean of differences by random split, corrected for training sets that overlap (Nadeau and Bengio 2003)."""
+    found = estimate_over_seeds(list(differences.values()))
+    if found is None:
+        return None
+    train, test = (run.number("protocol", f"num_{part}") for part in ("train", "test"))
+    overlap = 1 + len(differences) * test / train if train and test else 1.0
+    return replace(found, variance=found.variance * overlap, over="splits")
+
+
+def _predictions(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    split = metric.partition("/")[0]
+    try:
+        with np.load(run.folder / PREDICTIONS) as arrays:
+            ids, targets, outputs = (arrays[f"{split}_{part}"] for part in ("ids", "targets", "logits"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    return ids, targets, outputs

@@ -1,0 +1,198 @@
+"""What the run folders of a comparison show: reporting runs, paired differences and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from sliceformer_lab.commands.compare.compare_options import Axis, CompareOptions
+from sliceformer_lab.commands.compare.compare_rows import Row
+from sliceformer_lab.commands.compare.declaration import Declaration, Margin
+from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
+from sliceformer_lab.commands.compare.reference_scores import reference_scores
+from sliceformer_lab.commands.compare.step_times import Times
+from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.ledger import Evaluation, attention_digest, read_ledger
+from sliceformer_lab.training.goal import Goal
+
+Runs = Mapping[str, Mapping[int, RunRecord]]  # by row and seed
+
+
+@dataclass(frozen=True)
+class AxisResult:
+    """The reporting runs of one axis."""
+
+    axis: Axis
+    runs: Runs
+    scores: Mapping[str, Mapping[int, float]]  # test scores; a diverged run has chance where it is known
+    lost: Mapping[str, tuple[str, ...]]  # why runs diverged
+
+    def mean(self, name: str) -> float | None:
+        """The mean test score of a row."""
+        values = self.scores.get(name) or {}
+        return fmean(values.values()) if values else None
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A comparison whose runs have ended."""
+
+    word: str  # the command: audit | tune
+    folder: Path  # of the runs
+    options: CompareOptions
+    declaration: Declaration
+    goal: Goal
+    margin: Margin
+    rows: tuple[Row, ...]
+    refused: Mapping[str, str]  # rows that take no part, with the reason
+    tuning: Tuning
+    times: Times | None
+    base_parameters: int | None  # of the model with mha; None: not compared
+    way_scores: Mapping[str, Mapping[str, float]]  # validation of each way to equal parameters
+    example_scores: ExampleScores = field(repr=False)
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return str(self.rows[0].config["names"]["task"])
+
+    @property
+    def metric(self) -> str:
+        """The metric of the reporting runs."""
+        return f"test/{self.goal.monitor}"
+
+    @cached_property
+    def results(self) -> tuple[AxisResult, ...]:
+        """The result of each axis."""
+        return tuple(self._result(axis) for axis in self.options.axes)
+
+    @cached_property
+    def outcomes(self) -> list[Outcome]:
+        """The verdict of each declared comparison."""
+        family = {other: self._pairs_by_axis(other) for other in self.options.others}
+        edges = [name for name, is_at in self.tuning.at_edge.items() if is_at]
+        return outcomes(family, self.tuning.at_edge[self.options.subject], edges)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why there is no verdict at all; None if some comparison has one."""
+        if any(one.verdict is not None for one in self.outcomes):
+            return None
+        return next((f"{one.against}: {one.reason}" for one in self.outcomes), "nothing was compared")
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """All reporting runs that have a summary, once each."""
+        found = [run for result in self.results for runs in result.runs.values() for run in runs.values()]
+        return list({run.folder: run for run in found}.values())
+
+    @cached_property
+    def references(self) -> list[dict[str, Any]]:
+        """The models without a network on the same split, the strongest last."""
+        seconds = sum(run.number("processor_seconds") or 0.0 for run in self.runs)
+        finished = [run for run in self.runs if run.status == "ok"]
+        return reference_scores(finished[0].folder, seconds) if finished else []
+
+    @cached_property
+    def evaluations(self) -> list[Evaluation]:
+        """All recorded evaluations of this test set, by any command."""
+        prints = {str(run.protocol.get("sha256")) for run in self.runs if run.protocol}
+        data = Path(self.rows[0].config["paths"]["data"])
+        return [one for one in read_ledger(data) if one.fingerprint in prints]
+
+    @property
+    def changed_after_looking(self) -> list[str]:
+        """The rows whose attention was scored on this test set with other options before the declaration."""
+        own = {row.config["names"]["attention"]: attention_digest(row.config) for row in self.rows}
+        return sorted(
+            {
+                one.attention
+                for one in self.evaluations
+                if one.attention in own and one.options != own[one.attention] and one.time < self.declaration.time
+            }
+        )
+
+    def untuned_scores(self, row: Row) -> list[float]:
+        """The test scores of a row with its recipe's own values."""
+        jobs = [row.reporting(self.options.axes[0], None, seed) for seed in self.options.reporting_seeds]
+        runs = [run for job in jobs if (run := record_of(self.folder / job.name)) is not None]
+        return [value for run in runs if (value := run.metric(self.metric)) is not None]
+
+    def _result(self, axis: Axis) -> AxisResult:
+        runs: dict[str, dict[int, RunRecord]] = {row.name: {} for row in self.rows}
+        lost: dict[str, tuple[str, ...]] = {}
+        scores: dict[str, dict[int, float]] = {}
+        for row in self.rows:
+            trial = self.tuning.chosen[row.name] if self.tuning.learned[row.name] else None
+            reasons = []
+            for seed in self.options.reporting_seeds if trial and axis not in row.refused else ():
+                folder = self.folder / row.reporting(axis, trial.point if trial else None, seed).name
+                state, record = state_of(folder), record_of(folder)
+                if record is not None:
+                    runs[row.name][seed] = record
+                if state.status != "ok":
+                    reasons.append(f"seed {seed} {state.status}: {state.error}")
+            lost[row.name] = tuple(reasons)
+            scores[row.name] = self._scores(runs[row.name], reasons)
+        return AxisResult(axis, runs, scores, lost)
+
+    def _scores(self, runs: Mapping[int, RunRecord], lost: Sequence[str]) -> dict[int, float]:
+        """Test scores by seed. A row without any finished run has none; its diverged runs count as chance otherwise."""
+        known = {seed: value for seed, run in runs.items() if (value := run.metric(self.metric)) is not None}
+        chances = [value for run in runs.values() if (value := run.number("chance")) is not None]
+        if known and lost and chances:
+            known |= {seed: chances[0] for seed in self.options.reporting_seeds if seed not in known}
+        return dict(sorted(known.items()))
+
+    def _pairs_by_axis(self, other: str) -> dict[str, Pairs]:
+        """The pairs of a row on each axis; an obstacle that all axes share is one entry."""
+        if reason := self.refused.get(other) or self._unlearned(other):
+            return {"all": Pairs({}, None, obstacle=reason)}
+        return {result.axis: self._pairs(result, other) for result in self.results}
+
+    def _unlearned(self, other: str) -> str | None:
+        """Why no operators are compared where one of the two has not learned the task; None if both have."""
+        subject, learned = self.options.subject, self.tuning.learned
+        count = len(self.tuning.points.points)
+        nothing = [name for name in (subject, other) if not learned[name]]
+        if len(nothing) == 2:
+            return f"{subject} and {other} did not learn at any of {count} rates"
+        if nothing:
+            return f"{nothing[0]} did not learn at any of {count} rates"
+        return None
+
+    def _pairs(self, result: AxisResult, other: str) -> Pairs:
+        subject, sign = self.options.subject, self.goal.sign
+        ours, theirs = result.scores[subject], result.scores[other]
+        prints = {run.protocol.get("sha256") for runs in result.runs.values() for run in runs.values() if run.protocol}
+        for row in self.rows:
+            if row.name in (subject, other) and not result.scores[row.name]:
+                return Pairs({}, None, obstacle=row.refused.get(result.axis) or f"every run of {row.name} diverged")
+        if len(prints) > 1 and not self.options.splits:
+            return Pairs({}, None, obstacle=f"the runs have {len(prints)} data fingerprints")
+        differences = {seed: sign * (ours[seed] - theirs[seed]) for seed in ours if seed in theirs}
+        runs = result.runs[subject], result.runs[other]
+        validation = f"val/{self.goal.monitor}"
+        values = [{seed: run.metric(validation) for seed, run in each.items()} for each in runs]
+        on_validation = {
+            seed: sign * (a - b)
+            for seed in differences
+            if (a := values[0].get(seed)) is not None and (b := values[1].get(seed)) is not None
+        }
+        margin = self.margin.of(fmean(theirs.values()))
+        if self.options.splits:
+            some = next(iter(runs[0].values()))
+            return Pairs(differences, estimate_over_splits(differences, some), margin)
+        return Pairs(
+            differences,
+            paired_estimate(self.example_scores, *runs, differences, self.metric, sign),
+            margin,
+            on_validation=paired_estimate(self.example_scores, *runs, on_validation, validation, sign),
+        )

@@ -1,0 +1,216 @@
+"""What a comparison says in sentences: its verdicts with intervals, and what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS
+from sliceformer_lab.commands.compare.results import Comparison
+from sliceformer_lab.commands.compare.verdicts import Finding, Outcome
+from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
+
+PUBLIC = ("lra_", "peptides_")  # tasks with one public test set
+VERBS = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}
+
+
+def verdict_sentence(found: Comparison) -> str:
+    """The last sentence of a comparison: its verdicts, which hold on every axis, then what limits them."""
+    if not found.outcomes:
+        return f"{found.task}: {found.options.subject} was tuned and compared with nothing."
+    axes = [AXIS_NAMES[result.axis] for result in found.results]
+    where = axes[0] if len(axes) == 1 else f"{' and '.join(axes)} (numbers at {axes[0]})"
+    looked = " (after looking)" if found.changed_after_looking else ""
+    limits = "; ".join(limits_of(found))
+    return f"{found.task}{looked}, {where}: {'; '.join(_parts(found))}{f'; {limits}' if limits else ''}."
+
+
+def _parts(found: Comparison) -> list[str]:
+    """The verdicts, the decided ones first."""
+    subject, parts = found.options.subject, []
+    for verdict, verb in VERBS.items():
+        if decided := [one for one in found.outcomes if one.verdict == verdict]:
+            parts.append(f"{verb} {list_names([_decided(found, one) for one in decided])}")
+    if undecided := [one for one in found.outcomes if one.verdict == "undecided"]:
+        parts.append(f"is not distinguishable from {list_names([_undecided(found, one) for one in undecided])}")
+    said = [f"{subject} {'; it '.join(parts)}"] if parts else []
+    return [*said, *_not_compared(found)]
+
+
+def _not_compared(found: Comparison) -> Iterator[str]:
+    """The rows without a verdict: those that have not learned together, each other one with its reason."""
+    subject, tuning = found.options.subject, found.tuning
+    learned, count = tuning.learned, len(tuning.points.points)
+    unlearned = [row.name for row in found.rows[1:] if not learned[row.name]]
+    if not learned[subject]:
+        yield f"{subject} did not learn at any of {count} rates: no comparison of operators"
+    elif unlearned:
+        best = tuning.chosen[subject]
+        score = f" ({number(best.mean, found.metric)} on validation)" if best else ""
+        yield (
+            f"{subject} learns this task{score}, {list_names(unlearned)} in this form did not at any of {count} rates: "
+            "no comparison of operators"
+        )
+    for one in found.outcomes:
+        if one.verdict is None and learned[subject] and one.against not in unlearned:
+            yield f"no verdict against {one.against}: {one.reason}"
+
+
+def _decided(found: Comparison, one: Outcome) -> str:
+    finding = first_finding(one)
+    seeds, metric = f"{len(finding.differences)} {_units(found)}", found.metric
+    if one.verdict == "equivalent":
+        return f"{one.against} within {amount(finding.margin, metric)} ({difference(finding, metric)}, {seeds})"
+    size = f"{number(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)} {unit(metric)}"
+    return f"{one.against} by {size} ({seeds}, Holm p = {p_value(one.holm_p)})"
+
+
+def _undecided(found: Comparison, one: Outcome) -> str:
+    finding, metric = first_finding(one), found.metric
+    if one.withheld:
+        verdict, loser = ("worse", found.options.subject) if finding.estimate.mean < 0 else ("better", one.against)
+        seen = f"'{verdict}' is withheld, because the best learning rate of {loser} is at the edge of the trials"
+    elif one.only_on:
+        alone = [f"{one.findings[axis].alone} only at {AXIS_NAMES[axis]}" for axis in one.only_on]
+        seen = " and ".join(alone)
+    else:
+        seen = f"a difference of {number(finding.smallest, metric)} could have been found"
+    reason = f"; {one.reason}" if one.reason else ""
+    return f"{one.against} ({difference(finding, metric)}, {len(finding.differences)} {_units(found)}; {seen}{reason})"
+
+
+def limits_of(found: Comparison) -> list[str]:
+    """What limits the verdicts, for the sentence."""
+    limits = []
+    if found.changed_after_looking:
+        limits.append(
+            f"test scores of {list_names(found.changed_after_looking)} with other options had been seen before"
+        )
+    if any(one.against == "identity" and one.verdict in ("undecided", "equivalent") for one in found.outcomes):
+        limits.append("not better than no mixing, so this task at this size does not test an operator")
+    if reference := unreached_reference(found):
+        limits.append(reference)
+    if split := [one.against for one in found.outcomes if one.depends_on_split]:
+        limits.append(
+            f"the verdict against {list_names(split)} depends on the split: the intervals of the validation and the "
+            "test difference do not overlap"
+        )
+    if edge := [name for name, is_at in found.tuning.at_edge.items() if is_at and found.tuning.learned[name]]:
+        limits.append(f"at the edge of the learning rates after two extensions: {list_names(edge)}")
+    if len(found.tuning.points.points) == 1:
+        limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")
+    limits += order_changes(found)
+    for name in found.options.names:
+        if count := max((len(one.lost.get(name, ())) for one in found.results if one.scores.get(name)), default=0):
+            limits.append(f"{count} runs of {name} diverged and count as chance")
+    if found.times is not None and found.times.noise is not None:
+        limits.append(f"times were measured on a noisy machine ({found.times.noise})")
+    if found.task.startswith(PUBLIC):
+        limits.append("public test set, reused")
+    return limits
+
+
+def unreached_reference(found: Comparison) -> str | None:
+    """A remark if no row reaches the best model without a network."""
+    scores = {
+        row["name"]: row["metrics"][found.metric]
+        for row in found.references
+        if found.metric in (row.get("metrics") or {})
+    }
+    means = [mean for result in found.results for name in result.scores if (mean := result.mean(name)) is not None]
+    if not scores or not means:
+        return None
+    sign = found.goal.sign
+    name = max(scores, key=lambda one: sign * scores[one])
+    if sign * scores[name] <= max(sign * mean for mean in means):
+        return None
+    return f"no row reaches {name} without a network ({number(scores[name], found.metric)})"
+
+
+def order_changes(found: Comparison) -> list[str]:
+    """The rows that change places with the subject on validation if all share one learning rate."""
+    tuning, sign, subject = found.tuning, found.goal.sign, found.options.subject
+    best = {name: sign * one.mean for name, one in tuning.chosen.items() if one is not None and tuning.learned[name]}
+    shared = {name: value - (tuning.sensitivity[name].shared_regret or 0.0) for name, value in best.items()}
+    changed = [
+        name
+        for name in found.options.others
+        if name in best and subject in best and (best[subject] - best[name]) * (shared[subject] - shared[name]) < 0
+    ]
+    if not changed:
+        return []
+    return [f"on validation one shared learning rate would reverse its order with {list_names(changed)}"]
+
+
+def order_note(found: Comparison) -> str:
+    """Whether tuning changes the order of the rows on validation."""
+    tuning, sign = found.tuning, found.goal.sign
+    own = {
+        row.name: next(one.mean for one in tuning.trials[row.name] if one.point.rate == row.own_rate)
+        for row in found.rows
+    }
+    best = {name: one.mean for name, one in tuning.chosen.items() if one is not None}
+    orders = [" > ".join(sorted(each, key=lambda name: -sign * each[name])) for each in (own, best)]
+    if orders[0] == orders[1]:
+        return f"On validation tuning does not change the order: {orders[0]}."
+    return f"On validation tuning changes the order: at the recipe's own rates {orders[0]}, tuned {orders[1]}."
+
+
+def missing_rows(found: Comparison) -> str | None:
+    """A sentence about compulsory rows that this comparison does not have."""
+    has = {row.name for row in found.rows}
+    if found.word == "tune":
+        return None
+    wanted = [*COMPULSORY, *PARTS.get(found.options.subject, ())]
+    absent = [name for name in wanted if name not in has and not has & {*INSTEAD.get(name, ())}]
+    if not absent:
+        return None
+    return f"Not compared with {list_names(absent)}, so no claim that the task needs {found.options.subject}."
+
+
+def first_finding(one: Outcome) -> Finding:
+    """The numbers of the first axis."""
+    return next(iter(one.findings.values()))
+
+
+def number(value: float | None, metric: str) -> str:
+    """A score or difference in the unit of its metric; – for None."""
+    if value is None:
+        return "–"
+    scaled = factor_of(metric) * value
+    return f"{scaled:.2f}" if factor_of(metric) == PERCENT else f"{scaled:.3g}"
+
+
+def unit(metric: str) -> str:
+    """The unit of a difference."""
+    return "points" if factor_of(metric) == PERCENT else metric.rpartition("/")[2]
+
+
+def amount(value: float | None, metric: str) -> str:
+    """A size with its unit."""
+    return f"{number(value, metric)} {unit(metric)}"
+
+
+def difference(finding: Finding, metric: str) -> str:
+    """A mean difference in favour of the subject, with its interval; an interval over seeds alone says so."""
+    mean = finding.estimate.mean
+    over = "" if finding.estimate.over == "seeds and examples" else f" over {finding.estimate.over}"
+    return f"{'+' if mean >= 0 else '-'}{number(abs(mean), metric)} ± {half_width(finding, metric)}{over}"
+
+
+def half_width(finding: Finding, metric: str) -> str:
+    """Half of the interval."""
+    return number(finding.interval.high - finding.estimate.mean, metric)
+
+
+def p_value(p: float | None) -> str:
+    """A p value with three decimals."""
+    return "–" if p is None else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Names as part of a sentence: a, b and c."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _units(found: Comparison) -> str:
+    return "splits" if found.options.splits else "seeds"

@@ -1,0 +1,209 @@
+"""Runs a comparison: declares it, tunes all rows alike, scores them with new seeds, and writes the page."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from sliceformer_lab.cli.run_jobs import JobsInSteps
+from sliceformer_lab.commands.compare.compare_options import BASE, CompareOptions
+from sliceformer_lab.commands.compare.compare_page import write_page
+from sliceformer_lab.commands.compare.compare_rows import Row, checked_row, checked_rows, row_words, solve_ways
+from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
+from sliceformer_lab.commands.compare.examples import ExampleScores
+from sliceformer_lab.commands.compare.results import Comparison
+from sliceformer_lab.commands.compare.search import (
+    MAX_GROWTHS,
+    Point,
+    Points,
+    contested_points,
+    first_points,
+    sides_to_grow,
+)
+from sliceformer_lab.commands.compare.step_times import Times, measure, time_words
+from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.errors import NoVerdictError
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import lock_folder
+from sliceformer_lab.runs.sources import digests_of, sources_of
+from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.sweeps.plan import named_modules
+from sliceformer_lab.sweeps.queue import Launcher
+from sliceformer_lab.training.goal import Goal, goal
+
+RUNS, REPORT, TIMES = "runs", "report", "times.json"
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    word: str,
+    options: CompareOptions,
+    launcher: Launcher,
+    after_trials: Callable[[Tuning, Sequence[Row]], None] = lambda _tuning, _rows: None,
+) -> None:
+    """Run or continue a comparison and write its page; `word` is its command.
+
+    Raises LabError; NoVerdictError if it ends without a verdict.
+    """
+    folder = Path(options.folder).expanduser().resolve()
+    rows, refused = checked_rows(options)
+    wanted, task = goal(check_config(rows[0].config)), str(rows[0].config["names"]["task"])
+    data = sources_of(rows[0].config)
+    with lock_folder(folder):
+        metric = f"test/{wanted.monitor}"
+        margin = default_margin(options, task, metric)
+        own = {row.name: row.own_rate for row in rows}
+        facts = {"task": task, "own_rates": own, "data": digests_of(data)}
+        declaration = declare(folder, word, options, metric, margin, facts)
+        log.info(
+            f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration.digest} at "
+            f"{declaration.time}\n  in {folder}\n  if it is stopped, the same command goes on"
+        )
+        for warning in (seeds_warning(options), *(f"{name} takes no part: {why}" for name, why in refused.items())):
+            if warning:
+                log.warning(f"WARNING: {warning}")
+        parameters = solve_ways(rows) if "params" in options.axes else None
+        times = _equal_times(rows, folder, options) if "time" in options.axes else None
+        scores = ExampleScores(rows[0].config)
+        jobs = JobsInSteps(folder / RUNS, launcher, modules_of(rows), data, options.retry)
+        runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
+        tuning = runs.tune()
+        ways = runs.choose_ways(tuning)
+        after_trials(tuning, rows)
+        runs.report_seeds(tuning)
+        found = Comparison(
+            *(word, folder / RUNS, options, declaration, wanted, margin, tuple(rows), refused),
+            *(tuning, times, parameters, ways, scores),
+        )
+        write_page(found, folder / REPORT)
+    if options.others and found.obstacle is not None:
+        raise NoVerdictError(f"no verdict: {found.obstacle}")
+
+
+class Rounds:
+    """The order of the runs: trials of all rows, growth, the deciding seed, ways to equal size, reporting seeds."""
+
+    def __init__(
+        self,
+        word: str,
+        folder: Path,
+        rows: Sequence[Row],
+        wanted: Goal,
+        options: CompareOptions,
+        jobs: JobsInSteps,
+        scores: ExampleScores,
+    ) -> None:
+        self._word, self._folder, self._rows, self._goal, self._options = word, folder, rows, wanted, options
+        self._scores, self._jobs = scores, jobs
+
+    def tune(self) -> Tuning:
+        """Run all trials. Each growth brings the same new points to every row that learns."""
+        own = [row.own_rate for row in self._rows]
+        points = first_points(self._options.rates, own, self._options.trials, self._options.search)
+        self._run_trials(points.points, self._rows)
+        for _ in range(MAX_GROWTHS):
+            tuning = self._tuning(points)
+            learning = [row for row in self._rows if tuning.learned[row.name]]
+            sides = sides_to_grow(points, [tuning.chosen[row.name] for row in learning])
+            if not sides:
+                break
+            known, points = points.points, points.grown(sides)
+            log.info(
+                f"{self._word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials"
+            )
+            self._run_trials([point for point in points.points if point not in known], self._rows)
+        self._decide(self._tuning(points))
+        return self._tuning(points)
+
+    def choose_ways(self, tuning: Tuning) -> dict[str, dict[str, float]]:
+        """Try each row's ways to equal parameters at its chosen values, and give it the best one on validation."""
+        rows = {row: trial.point for row in self._reported(tuning) if (trial := tuning.chosen[row.name])}
+        several = {row: point for row, point in rows.items() if len(row.ways) > 1}
+        seeds = self._options.tuning_seeds
+        self._run(row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds)
+        found = {}
+        for row, point in several.items():
+            row.axis_words["params"], found[row.name] = best_way(self._folder, row, point, self._goal)
+        return found
+
+    def report_seeds(self, tuning: Tuning) -> None:
+        """Run the reporting seeds of each row and axis with the row's chosen values."""
+        options = self._options
+        rows = {row: trial.point for row in self._reported(tuning) if (trial := tuning.chosen[row.name])}
+        planned = [
+            row.reporting(axis, point, seed)
+            for axis in options.axes
+            for seed in options.reporting_seeds
+            for row, point in rows.items()
+            if axis not in row.refused
+        ]
+        if options.untuned:
+            planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
+        self._run(planned)
+
+    def _reported(self, tuning: Tuning) -> list[Row]:
+        """The rows that score the test set: those that learn, if the subject is one of them."""
+        subject, *others = self._rows
+        learning = [row for row in others if tuning.learned[row.name]]
+        return [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []
+
+    def _decide(self, tuning: Tuning) -> None:
+        """Try the rates that the seeds of a row disagree on with a further seed."""
+        jobs = [
+            row.trial(point, self._options.deciding_seed)
+            for row in self._rows
+            if tuning.learned[row.name]
+            for point in contested_points(tuning.trials[row.name], self._goal.sign, row.own_rate)
+        ]
+        self._run(jobs)
+
+    def _tuning(self, points: Points) -> Tuning:
+        return tuning_of(self._folder, self._rows, points, self._goal, self._scores)
+
+    def _run_trials(self, points: Iterable[Point], rows: Sequence[Row]) -> None:
+        seeds = self._options.tuning_seeds
+        self._run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
+
+    def _run(self, jobs: Iterable[PlannedJob]) -> None:
+        """Run a step's jobs. Raises LabError if some have failed: a failed run is neither a score nor chance."""
+        self._jobs.run(jobs)
+        self._jobs.check_failures(self._word)
+
+
+def modules_of(rows: Sequence[Row]) -> list[str]:
+    """The modules that the runs of the rows import."""
+    return sorted({module for row in rows for module in named_modules(row.config)})
+
+
+def _equal_times(rows: Sequence[Row], folder: Path, options: CompareOptions) -> Times:
+    """Measure the rows once, and give each the steps of its axis. Raises ConfigError on a noisy machine."""
+    file = folder / TIMES
+    times = _read_times(file)
+    if times is None or any(row.name not in times.rows for row in rows):
+        log.info("measuring the training steps of all rows in turns")
+        base = checked_row(row_words(BASE, options), options.tuning_seeds[0])
+        times = measure({BASE: base, **{row.name: row.config for row in rows}})
+    if times.noise is not None and not options.force_time:
+        raise ConfigError(
+            f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
+            "with axes=params"
+        )
+    write_json(file, times.as_json())
+    for row in rows:
+        steps, _ = times.steps_of(row.name)
+        optim = row.config["optim"]
+        as_planned = row.name == BASE and optim["interval"] == "step"
+        row.axis_words["time"] = () if as_planned else time_words(optim, steps, times.steps, times.steps_per_epoch)
+    return times
+
+
+def _read_times(file: Path) -> Times | None:
+    try:
+        return Times.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

@@ -1,0 +1,132 @@
+"""What the trials of a comparison show: their scores, the values that each row reports, and what has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.commands.compare.compare_rows import Row
+from sliceformer_lab.commands.compare.examples import ExampleScores
+from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial
+from sliceformer_lab.commands.compare.sensitivity import Sensitivity, sensitivities
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.measures.statistics import LEVEL, estimate_over_seeds
+from sliceformer_lab.runs.collect import RunRecord
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.training.build import build_data
+from sliceformer_lab.training.goal import Goal
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The trials of every row, and the one that each row reports."""
+
+    points: Points
+    trials: Mapping[str, tuple[Trial, ...]]
+    chosen: Mapping[str, Trial | None]
+    learned: Mapping[str, bool]  # whether some trial of a row is above the constant predictor
+    at_edge: Mapping[str, bool]
+    floor: float | None
+    sensitivity: Mapping[str, Sensitivity]
+
+
+def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
+    """The trials as their folders show them. A run that diverged or ended below chance counts as chance.
+
+    Where chance is unknown, the worst finished run of all rows takes its place.
+    """
+    values = {
+        row.name: [
+            [_validation(folder, row.trial(point, seed)) for seed in tried_seeds(folder, row, point)]
+            for point in points.points
+        ]
+        for row in rows
+    }
+    finished = [value for found in values.values() for point in found for value in point if value is not None]
+    chance = _chance(rows[0].config, wanted)
+    worst = chance if chance is not None else min(finished, key=lambda value: wanted.sign * value, default=0.0)
+
+    def trial(point: Point, found: Sequence[float | None]) -> Trial:
+        known = [worst if value is None or wanted.sign * (value - worst) < 0 else value for value in found]
+        return Trial(point, tuple(known), lost=sum(value is None for value in found))
+
+    trials = {
+        name: tuple(trial(point, found) for point, found in zip(points.points, each, strict=True))
+        for name, each in values.items()
+    }
+    chosen = {row.name: chosen_trial(trials[row.name], wanted.sign, row.own_rate) for row in rows}
+    return Tuning(
+        points,
+        trials,
+        chosen,
+        {row.name: _has_learned(folder, row, trials[row.name], chance, wanted, scores) for row in rows},
+        {name: one is not None and points.side_of(one.point) is not None for name, one in chosen.items()},
+        chance,
+        sensitivities(trials, chosen, wanted.sign, chance),
+    )
+
+
+def tried_seeds(folder: Path, row: Row, point: Point) -> list[int]:
+    """The seeds of a trial: the tuning seeds, and the deciding one where its run has ended."""
+    decided = state_of(folder / row.trial(point, row.options.deciding_seed).name).is_final
+    return [*row.options.tuning_seeds, *([row.options.deciding_seed] if decided else [])]
+
+
+def record_of(folder: Path) -> RunRecord | None:
+    """The run in a folder; None if it was refused before it began."""
+    try:
+        summary = read_summary(folder)
+    except RunFolderError:
+        return None
+    return RunRecord(folder, folder.name, summary, str(summary["status"]))
+
+
+def best_way(folder: Path, row: Row, point: Point, wanted: Goal) -> tuple[tuple[str, ...], dict[str, float]]:
+    """The way to equal parameters with the best mean on validation, and the mean of each; a tie goes to the first."""
+    means: dict[tuple[str, ...], float] = {}
+    for way in row.ways:
+        found = [_validation(folder, row.trial(point, seed, way)) for seed in row.options.tuning_seeds]
+        known = [value for value in found if value is not None]
+        if known and len(known) == len(found):
+            means[way] = sum(known) / len(known)
+    best = max(means, key=lambda way: wanted.sign * means[way], default=row.ways[0])
+    return best, {" ".join(way) or "as configured": mean for way, mean in means.items()}
+
+
+def _has_learned(
+    folder: Path, row: Row, trials: Sequence[Trial], chance: float | None, wanted: Goal, scores: ExampleScores
+) -> bool:
+    """Whether some trial is above the constant predictor on validation, by one-sided intervals over examples and seeds.
+
+    Together they cover 95 %, so each of k trials has a level of 5 % / k. Without predictions they are over seeds.
+    """
+    for one in trials:
+        if not one.usable:
+            continue
+        jobs = [row.trial(one.point, seed) for seed in tried_seeds(folder, row, one.point)]
+        runs = [run for job in jobs if (run := record_of(folder / job.name)) is not None and run.status == "ok"]
+        estimate = scores.above_constant(runs, f"val/{wanted.monitor}", wanted.sign)
+        if estimate is None and chance is None:
+            return True
+        estimate = estimate or estimate_over_seeds([wanted.sign * (value - (chance or 0.0)) for value in one.scores])
+        if estimate is not None and estimate.lower_limit(LEVEL / len(trials)) > 0:
+            return True
+    return False
+
+
+def _validation(folder: Path, job: PlannedJob) -> float | None:
+    state = state_of(folder / job.name)
+    return state.value if state.status == "ok" else None
+
+
+def _chance(config: Mapping[str, Any], wanted: Goal) -> float | None:
+    """The accuracy of a model that has learned nothing; None for other metrics."""
+    spec = build_data(check_config(config)).spec
+    if spec.chance is not None:
+        return float(spec.chance)
+    return 1 / spec.num_classes if wanted.monitor == "accuracy" and spec.num_classes else None

@@ -1,0 +1,139 @@
+"""The verdict of each compared row: better, worse, equivalent or undecided, on every axis or on none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test, smallest_difference
+
+Verdict = Literal["better", "worse", "equivalent", "undecided"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is known of one comparison on one axis. Positive differences are in favour of the subject."""
+
+    differences: Mapping[int, float]  # by seed
+    estimate: Estimate | None  # of their mean; None: no verdict
+    margin: float | None = None  # None: no default for this metric
+    obstacle: str | None = None  # why there can be no verdict
+    on_validation: Estimate | None = None  # the same difference on the validation split
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The numbers of one comparison on one axis."""
+
+    differences: Mapping[int, float]
+    estimate: Estimate
+    interval: Interval
+    p: float  # of Student's test, the same as the interval
+    sign_flip_p: float  # of the exact test over seeds, on this test set
+    p_equivalent: float | None  # of two one-sided tests; None without a margin
+    smallest: float  # the true difference that could have been found among these comparisons
+    margin: float | None
+    alone: Verdict  # from this axis alone, with Holm's correction over the rows
+    on_validation: Interval | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict of one compared row, from all axes."""
+
+    against: str
+    verdict: Verdict | None  # None: no verdict, for the reason
+    reason: str | None
+    findings: Mapping[str, Finding]  # by axis
+    holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows
+    only_on: tuple[str, ...] = ()  # the axes with a verdict that not every axis has
+    withheld: bool = False  # a verdict that a row at the edge of its trials does not get
+
+    @property
+    def depends_on_split(self) -> bool:
+        """Whether the intervals of the validation and the test difference of some axis do not overlap."""
+        return any(
+            one.on_validation is not None
+            and (one.on_validation.low > one.interval.high or one.on_validation.high < one.interval.low)
+            for one in self.findings.values()
+        )
+
+
+def outcomes(
+    family: Mapping[str, Mapping[str, Pairs]], subject_at_edge: bool = False, at_edge: Sequence[str] = ()
+) -> list[Outcome]:
+    """The outcomes of a family, given as the pairs of each row by axis. Holm counts the compared rows.
+
+    A row is `better` or `worse` if the sign is the same on every axis and the adjusted p of the largest p of all axes
+    is below 5 %; such an intersection of tests needs no correction over the axes. It is `equivalent` if the 90 %
+    interval of every axis lies within the margin, else `undecided`.
+    """
+    compared = {name: pairs for name, pairs in family.items() if any(one.estimate for one in pairs.values())}
+    joint = dict(zip(compared, holm([_joint_p(pairs) for pairs in compared.values()]), strict=True))
+    alone: dict[tuple[str, str], float] = {}
+    for axis in dict.fromkeys(axis for pairs in compared.values() for axis in pairs):
+        tests = {n: e.p() for n, pairs in compared.items() if axis in pairs and (e := pairs[axis].estimate)}
+        alone |= {(n, axis): p for n, p in zip(tests, holm([*tests.values()]), strict=True)}
+    found = []
+    for name, pairs in family.items():
+        if name not in compared:
+            reason = next((one.obstacle for one in pairs.values() if one.obstacle), "no seed has a score of both")
+            found.append(Outcome(name, None, reason, {}))
+            continue
+        findings = {
+            axis: _finding(one, one.estimate, alone[name, axis], len(compared))
+            for axis, one in pairs.items()
+            if one.estimate is not None
+        }
+        edges = subject_at_edge, name in at_edge
+        found.append(_outcome(name, pairs, findings, joint[name], edges))
+    return found
+
+
+def _joint_p(pairs: Mapping[str, Pairs]) -> float:
+    """The p value of a difference with one sign on every axis: the largest one."""
+    estimates = [one.estimate for one in pairs.values()]
+    known = [estimate for estimate in estimates if estimate is not None]
+    if len(known) < len(estimates) or len({estimate.mean > 0 for estimate in known}) > 1:
+        return 1.0
+    return max(estimate.p() for estimate in known)
+
+
+def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int) -> Finding:
+    p_equivalent = None if pairs.margin is None else estimate.equivalence_p(pairs.margin)
+    alone: Verdict = "undecided"
+    if adjusted < LEVEL:
+        alone = "better" if estimate.mean > 0 else "worse"
+    elif p_equivalent is not None and p_equivalent < LEVEL:
+        alone = "equivalent"
+    return Finding(
+        pairs.differences,
+        estimate,
+        estimate.interval(),
+        estimate.p(),
+        sign_flip_test(list(pairs.differences.values())),
+        p_equivalent,
+        smallest_difference(estimate, count),
+        pairs.margin,
+        alone,
+        None if pairs.on_validation is None else pairs.on_validation.interval(),
+    )
+
+
+def _outcome(
+    name: str, pairs: Mapping[str, Pairs], findings: Mapping[str, Finding], holm_p: float, edges: tuple[bool, bool]
+) -> Outcome:
+    mean = next(iter(findings.values())).estimate.mean
+    subject_at_edge, other_at_edge = edges
+    reason = next((one.obstacle for one in pairs.values() if one.obstacle), None)
+    is_everywhere = len(findings) == len(pairs)
+    equivalent = [one.p_equivalent is not None and one.p_equivalent < LEVEL for one in findings.values()]
+    if holm_p < LEVEL:
+        if other_at_edge if mean > 0 else subject_at_edge:
+            return Outcome(name, "undecided", reason, findings, holm_p, withheld=True)
+        return Outcome(name, "better" if mean > 0 else "worse", reason, findings, holm_p)
+    if is_everywhere and all(equivalent):
+        return Outcome(name, "equivalent", reason, findings, holm_p)
+    only_on = tuple(axis for axis, one in findings.items() if one.alone != "undecided") if len(pairs) > 1 else ()
+    return Outcome(name, "undecided", reason, findings, holm_p, only_on)

@@ -1,0 +1,81 @@
+"""Values of examples that give a metric its variance, from saved predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
+from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.measures.statistics import estimate_crossed
+from sliceformer_lab.runs.collect import RunRecord
+
+CLASSES, EXAMPLES = 10, 400
+
+
+@pytest.fixture(scope="module")
+def scores() -> ExampleScores:
+    return ExampleScores(job_config(["task=digits", "attention=identity"]))
+
+
+def run(
+    folder: Path, scores: ExampleScores, skill: float, seed: int, classes: int = CLASSES, count: int = EXAMPLES
+) -> RunRecord:
+    """A run whose logits favour the true class by `skill`; the same examples are hard for all seeds."""
+    folder.mkdir()
+    shared, own = np.random.default_rng(99), np.random.default_rng(seed)
+    targets = shared.integers(0, classes, count)
+    logits = shared.normal(size=(count, CLASSES)) + 0.5 * own.normal(size=(count, CLASSES))
+    logits[np.arange(count), targets] += skill
+    parts = {"ids": np.arange(count), "targets": targets, "logits": logits.astype(np.float32)}
+    np.savez(folder / "predictions.npz", **{f"{split}_{k}": v for split in ("val", "test") for k, v in parts.items()})
+    metrics = scores._task.build_metrics()
+    metrics.update(torch.from_numpy(parts["logits"]), torch.from_numpy(targets))
+    values = {f"{split}/{k}": float(v) for split in ("val", "test") for k, v in metrics.compute().items()}
+    return RunRecord(folder, folder.name, {"metrics": values, "protocol": {"num_train": 800, "num_test": 400}}, "ok")
+
+
+def test_a_metric_that_is_no_mean_gets_the_variance_of_its_resampled_examples(
+    tmp_path: Path, scores: ExampleScores
+) -> None:
+    one = run(tmp_path / "a", scores, 1.5, 0)
+    values = scores.of(one, "test/auc")
+    assert values is not None
+    recorded = one.metric("test/auc")
+    assert recorded is not None and values[1].mean() == pytest.approx(recorded, abs=0.01)
+    with np.load(one.folder / "predictions.npz") as arrays:
+        targets, logits = torch.from_numpy(arrays["test_targets"]), torch.from_numpy(arrays["test_logits"])
+    generator = np.random.default_rng(0)
+    drawn = [torch.from_numpy(generator.integers(EXAMPLES, size=EXAMPLES)) for _ in range(200)]
+    spread = np.std([scores._score(logits[rows], targets[rows], "auc") for rows in drawn])
+    assert estimate_crossed(values[1][None]).variance ** 0.5 == pytest.approx(spread, rel=0.3)
+
+
+def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_they_have_not(
+    tmp_path: Path, scores: ExampleScores
+) -> None:
+    ours = {seed: run(tmp_path / f"a{seed}", scores, 1.5, seed) for seed in range(3)}
+    theirs = {seed: run(tmp_path / f"b{seed}", scores, 1.0, 10 + seed) for seed in range(3)}
+    for metric in ("test/accuracy", "test/auc"):
+        pairs = {seed: float(ours[seed].metric(metric) or 0) - float(theirs[seed].metric(metric) or 0) for seed in ours}
+        estimate = paired_estimate(scores, ours, theirs, pairs, metric, 1.0)
+        assert estimate is not None and estimate.over == "seeds and examples"
+        assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
+    (theirs[1].folder / "predictions.npz").unlink()
+    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc", 1.0)
+    assert alone is not None and alone.over == "seeds"
+    splits = estimate_over_splits(pairs, ours[0])
+    assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
+
+
+def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: Path, scores: ExampleScores) -> None:
+    commonest, skilled = (
+        [run(tmp_path / f"{name}{seed}", scores, skill, seed, classes=2, count=100) for seed in range(2)]
+        for name, skill in (("c", 1.7), ("s", 4.0))
+    )
+    for runs, has_learned in ((commonest, False), (skilled, True)):
+        estimate = scores.above_constant(runs, "val/accuracy", 1.0)
+        assert estimate is not None and (estimate.lower_limit() > 0) == has_learned, estimate

@@ -1,0 +1,202 @@
+"""The verdicts of a comparison, its trials and its step budgets, against brute force and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sliceformer_lab.commands.compare.search import (
+    Point,
+    Trial,
+    chosen_trial,
+    contested_points,
+    first_points,
+    lead_of,
+    sides_to_grow,
+)
+from sliceformer_lab.commands.compare.sensitivity import lr_width, sensitivities
+from sliceformer_lab.commands.compare.step_times import StepTime, Times, time_words
+from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
+
+RATES = (1e-3, 3e-3, 1e-2)
+CLEAR = [0.03, 0.031, 0.029, 0.032, 0.028, 0.03]
+SMALL = [0.001, -0.001, 0.0005, -0.0005, 0.001, -0.001]
+WIDE = [0.03, -0.02, 0.01, -0.03, 0.02, 0.0]
+
+
+def pairs(values: Sequence[float], margin: float | None = 0.005, validation: Sequence[float] = ()) -> Pairs:
+    on_validation = estimate_over_seeds(validation)
+    return Pairs(dict(enumerate(values, 100)), estimate_over_seeds(values), margin, on_validation=on_validation)
+
+
+def single(*values: Sequence[float]) -> list[Outcome]:
+    """The outcomes of rows with one axis."""
+    return outcomes({f"row{place}": {"params": pairs(one)} for place, one in enumerate(values)})
+
+
+def negative(values: Sequence[float]) -> list[float]:
+    return [-value for value in values]
+
+
+def trials(*means: float, rates: Sequence[float] = RATES) -> list[Trial]:
+    return [Trial(Point(rate), (mean,)) for rate, mean in zip(rates, means, strict=True)]
+
+
+def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
+    generator = np.random.default_rng(0)
+    rows = {name: generator.normal(shift, 0.01, 8) for name, shift in zip("abc", (0.03, 0.01, 0), strict=True)}
+    family = {name: {"params": pairs(values.tolist())} for name, values in rows.items()}
+    found = outcomes({**family, "d": {"all": Pairs({}, None, obstacle="it did not learn")}})
+    raw = [stats.ttest_1samp(values, 0).pvalue for values in rows.values()]
+    assert [one.findings["params"].p for one in found[:3]] == pytest.approx(raw)
+    assert [one.holm_p for one in found[:3]] == pytest.approx(holm(raw))  # three tests: the fourth row is not compared
+    assert (found[3].verdict, found[3].reason, found[3].holm_p) == (None, "it did not learn", None)
+
+
+def test_only_four_verdicts_are_given_and_a_row_at_the_edge_is_never_called_worse() -> None:
+    assert [single(one)[0].verdict for one in (CLEAR, SMALL, WIDE, negative(CLEAR))] == [
+        "better",
+        "equivalent",
+        "undecided",
+        "worse",
+    ]
+    clear, lost = {"c": {"params": pairs(CLEAR)}}, {"l": {"params": pairs(negative(CLEAR))}}
+    (held,) = outcomes(clear, at_edge=["c"])
+    assert (held.verdict, held.withheld) == ("undecided", True)
+    assert outcomes(clear, subject_at_edge=True)[0].verdict == "better"
+    assert outcomes(lost, subject_at_edge=True)[0].withheld
+    assert outcomes({"s": {"params": pairs(SMALL, margin=None)}})[0].verdict == "undecided"
+
+
+def test_a_verdict_holds_on_every_axis_or_names_the_axis_that_it_holds_on() -> None:
+    both, one, opposed = outcomes(
+        {
+            "both": {"params": pairs(CLEAR), "time": pairs(CLEAR)},
+            "one": {"params": pairs(WIDE), "time": pairs(CLEAR)},
+            "opposed": {"params": pairs(CLEAR), "time": pairs(negative(CLEAR))},
+        }
+    )
+    assert both.verdict == "better" and both.holm_p == pytest.approx(3 * stats.ttest_1samp(CLEAR, 0).pvalue)
+    assert (one.verdict, one.only_on) == ("undecided", ("time",))
+    assert opposed.verdict == "undecided" and opposed.holm_p == 1.0
+    cannot = {"params": Pairs({}, None, obstacle="no width fits"), "time": pairs(CLEAR)}
+    (found,) = outcomes({"cannot": cannot})
+    assert (found.verdict, found.only_on, found.reason) == ("undecided", ("time",), "no width fits")
+
+
+def test_a_difference_on_validation_that_excludes_the_one_on_the_test_set_is_named() -> None:
+    near, far = (outcomes({"c": {"params": pairs(WIDE, validation=other)}})[0] for other in (SMALL, [0.3, 0.31, 0.32]))
+    assert not near.depends_on_split and far.depends_on_split
+
+
+@pytest.mark.slow
+def test_a_family_without_differences_is_called_wrongly_in_at_most_one_of_twenty_and_power_is_as_promised() -> None:
+    draw, seeds, examples, rows, cases = np.random.default_rng(7).normal, 6, 100, 5, 600
+    wrong, found, promised = 0, 0, []
+    for _ in range(cases):
+        tables = 0.02 * draw(size=(rows, seeds, 1)) + 0.3 * draw(size=(rows, 1, examples))
+        tables = tables + draw(size=(rows, seeds, examples))
+        estimates = [estimate_crossed(one) for one in tables]
+        family = outcomes({str(n): {"own": Pairs({0: 0.0}, e)} for n, e in enumerate(estimates)})
+        wrong += any(one.verdict in ("better", "worse") for one in family)
+        promised.append(family[0].findings["own"].smallest)
+    shift = float(np.mean(promised))
+    for _ in range(cases):
+        table = shift + 0.02 * draw(size=(seeds, 1)) + 0.3 * draw(size=(1, examples)) + draw(size=(seeds, examples))
+        found += estimate_crossed(table).p() < 0.05 / rows
+    assert wrong / cases <= 0.05 + 0.015  # three standard errors of the simulation would be 0.027
+    assert 0.74 <= found / cases <= 0.92
+
+
+def test_all_rows_try_the_same_points_and_grow_at_the_edge_of_any_row() -> None:
+    points = first_points(RATES, [2e-3, 2e-3, 1e-3], 0, "lr")
+    assert [point.rate for point in points.points] == [*RATES, 2e-3]  # the recipe's own rates are candidates
+    inside, high = Trial(Point(3e-3), (0.3,)), Trial(Point(1e-2), (0.3,))
+    assert sides_to_grow(points, [inside, inside, None]) == []
+    assert sides_to_grow(points, [inside, high]) == ["high"]
+    grown = points.grown(["low", "high"])
+    assert sorted(point.rate for point in grown.points) == pytest.approx(
+        [1e-4, 3.33333e-4, 1e-3, 2e-3, 3e-3, 1e-2, 3e-2, 1e-1]
+    )
+    assert grown.side_of(grown.points[-1]) == "high" and grown.side_of(Point(0.01)) is None
+    assert first_points([1e-3], [1e-3], 0, "lr").side_of(Point(1e-3)) is None  # one rate: nothing is tuned
+
+
+def test_random_points_are_one_fixed_list_around_the_recipe_s_own_rate_and_grow_beyond_it() -> None:
+    points = first_points(RATES, [1e-3], 12, "recipe")
+    assert points == first_points((0.5,), [1e-3], 12, "recipe") and len({point.rate for point in points.points}) == 12
+    assert points.points[0] == Point(1e-3) and all(1e-4 <= point.rate <= 1e-2 for point in points.points)
+    assert {point.others["encoder.dropout"] for point in points.points[1:]} == {0.0, 0.1, 0.2, 0.3}
+    assert all(not point.others for point in first_points(RATES, [1e-3], 12, "lr").points)
+    grown = points.grown(["high"])
+    assert len(grown.points) == 15 and all(points.high <= one.rate <= 5 * points.high for one in grown.points[12:])
+
+
+def test_the_best_mean_wins_a_tie_goes_to_the_recipe_s_rate_and_lost_trials_are_never_chosen() -> None:
+    near = [Trial(Point(1e-3), (0.78, 0.82)), Trial(Point(3e-3), (0.79, 0.85)), Trial(Point(1e-2), (0.85, 0.79))]
+    assert chosen_trial(near, 1.0, 1e-2) is near[2] and chosen_trial(near, 1.0, 3e-3) is near[1]
+    assert chosen_trial(near, 1.0, 5e-2) is near[1] and chosen_trial(near, -1.0, 5e-2) is near[0]
+    assert chosen_trial([Trial(Point(1e-3), (0.9,), lost=1)], 1.0, 1e-3) is None
+    assert chosen_trial([Trial(Point(1e-3), (0.1,), lost=1), near[2]], 1.0, 1e-3) is near[2]
+
+
+def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() -> None:
+    agreed = [Trial(Point(1e-3), (0.7, 0.8)), Trial(Point(3e-3), (0.9, 0.85))]
+    assert contested_points(agreed, 1.0, 1e-3) == []
+    split = [Trial(Point(1e-3), (0.7, 0.88)), Trial(Point(3e-3), (0.9, 0.85)), Trial(Point(1e-2), (0.5, 0.5))]
+    assert contested_points(split, 1.0, 1e-3) == [Point(3e-3), Point(1e-3)]
+    decided = [Trial(Point(1e-3), (0.7, 0.88, 0.99)), Trial(Point(3e-3), (0.9, 0.85, 0.5)), split[2]]
+    chosen = chosen_trial(decided, 1.0, 1e-3)
+    assert chosen is decided[0]
+    lead = lead_of(decided[0], decided, 1.0)
+    assert lead is not None and lead.mean == pytest.approx((-0.2 + 0.03 + 0.49) / 3) and lead.interval().low < 0
+
+
+def test_a_point_keeps_the_shape_of_the_schedule() -> None:
+    optim = {"lr": 1e-3, "warmup_lr": 1e-5, "min_lr": 0.0}
+    assert Point(1e-2).words(optim) == ["optim.lr=0.01", "optim.warmup_lr=0.0001"]
+    assert "optim.warmup_steps=0" in Point(1e-2, {"optim.warmup_share": 0.1}).words(optim)
+
+
+def test_sensitivity_is_measured_at_the_same_points_for_all_rows() -> None:
+    rows = {"csp": trials(0.2, 0.9, 0.88), "mha": trials(0.1, 0.5, 0.8), "identity": trials(0.3, 0.31, 0.2)}
+    chosen = {name: chosen_trial(found, 1.0, 1e-3) for name, found in rows.items()}
+    found = sensitivities(rows, chosen, 1.0, 0.1)
+    assert found["csp"].shared_regret == pytest.approx(0.02)  # the last rate has the best sum
+    assert found["identity"].shared_regret == pytest.approx(0.11) and found["mha"].shared_regret == 0
+    assert found["identity"].base_regret == pytest.approx(0.11)
+    assert lr_width(rows["csp"], 1.0, 0.1) == pytest.approx(np.log10(10 / 3))
+    assert lr_width(rows["mha"], 1.0, 0.1) == 0
+    errors = trials(2.0, 1.0, 1.01)
+    assert lr_width(errors, -1.0, None) == pytest.approx(np.log10(10 / 3))
+
+
+def test_equal_time_gives_fast_rows_more_steps_up_to_four_times() -> None:
+    rows = {"mha": StepTime(0.2, 0.01), "csp": StepTime(0.1, 0.01), "identity": StepTime(0.01, 0.01)}
+    times = Times(rows, 100, 20, 0.5, "a machine", None)
+    assert times.steps_of("mha") == (100, False) and times.steps_of("csp") == (200, False)
+    assert times.steps_of("identity") == (400, True)
+    assert Times.from_json(times.as_json()) == times
+    optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None}
+    words = time_words(optim, 200, 100, 20)
+    assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)
+    with pytest.raises(ConfigError, match="milestones"):
+        time_words(optim | {"schedule": "multistep"}, 200, 100, 20)
+
+
+@pytest.mark.slow
+def test_two_names_of_one_operator_differ_in_at_most_one_of_twenty_audits() -> None:
+    rng, seeds, examples, audits = np.random.default_rng(11), 10, 300, 600
+    found = 0
+    for _ in range(audits):
+        ease = rng.normal(1.0, 1.5, (1, examples))  # the same texts are hard for both
+        right = [rng.random((seeds, examples)) < 1 / (1 + np.exp(-ease - rng.normal(0, 0.3, (seeds, 1)))) for _ in "ab"]
+        estimate = estimate_crossed(right[0].astype(float) - right[1].astype(float))
+        (one,) = outcomes({"the same": {"own": Pairs({0: estimate.mean}, estimate, margin=0.005)}})
+        found += one.verdict in ("better", "worse")
+    assert found / audits <= 0.05 + 0.018  # two standard errors of this simulation
