@@ -43,24 +43,25 @@ class NoVerdictError(LabError):
     exit_code = 3
 
 
-class PrunedError(LabError):
-    """A trial of a search that was ended because it did worse than earlier ones."""
-
-    status = "pruned"
-
-
 class MachineError(LabError):
     """A limit of the machine or of its network: a full disk, a refused permission, too little memory."""
 
 
-class InterruptedRunError(LabError):
-    """A run stopped by a signal. The exit code is 128 + the signal's number, as in a shell."""
+class Interrupted(BaseException):
+    """A stop by a signal. No `except Exception` of ours or of a library can take it for a failure.
+
+    Whoever works on a job records it and raises it again; the command line alone ends it, with 128 + the signal's
+    number as its exit code, as in a shell.
+    """
 
     status = "interrupted"
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+Ending = LabError | Interrupted  # what ends a job early: both have a sentence, an exit code and a status
 
 
 ADVICE = {  # of errors of the operating system

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sliceformer_lab.attention.base import Attention
 from sliceformer_lab.attention.csp import CSP
-from sliceformer_lab.permute.schedule import distances_reached
+from sliceformer_lab.permute.schedule import distances_reached, shift_steps
 
 
 def reach_of_shifts(layers: Sequence[Attention]) -> str | None:
@@ -27,4 +27,9 @@ def reach_of_shifts(layers: Sequence[Attention]) -> str | None:
     if window == 1:
         return f"{sentence}: no value can bridge the others; attention.shift=linear_coprime reaches all"
     further = "any number of" if window is None else f"at most {window - 1}"
-    return f"{sentence}; only the sort, which moves a value by {further} places in a layer, can bridge the others"
+    found = f"{sentence}; only the sort, which moves a value by {further} places in a layer, can bridge the others"
+    coprime = [
+        shift_steps("linear_coprime", len(own), max_len, index=i, depth=len(layers)) for i, own in enumerate(steps)
+    ]
+    more = distances_reached(coprime, max_len)[-1]
+    return found if more <= reached[-1] else f"{found}; attention.shift=linear_coprime shifts by {more} of them"

@@ -22,16 +22,18 @@ def build_attention(
     max_len: int | None = None,
     head_dim: int | None = None,
     grid: tuple[int, int] | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    **options: object,
 ) -> Attention:
-    """The attention of conf/attention/<name>.yaml with `overrides` in place of its defaults.
+    """The attention of conf/attention/<name>.yaml with `options` in place of its defaults.
 
-    Some attentions need `max_len`, the longest sequence, or `grid`, the rows and columns of an image's patches, which
-    are the last tokens. Raises ConfigError for an unknown name and for options that do not fit.
+    An option that has the name of an argument above goes into `overrides`. Some attentions need `max_len`, the longest
+    sequence, or `grid`, the rows and columns of an image's patches, which are the last tokens. Raises ConfigError for
+    an unknown name and for options that do not fit.
     """
     num_prefix = max_len - grid[0] * grid[1] if max_len and grid else 0
     spec = LayerSpec(dim=dim, num_heads=num_heads, max_len=max_len, head_dim=head_dim, num_prefix=num_prefix, grid=grid)
-    return build_layer(load_option("attention", name) | dict(overrides or {}), spec)
+    return build_layer(load_option("attention", name) | dict(overrides or {}) | options, spec)
 
 
 class TimmAttention(nn.Module):

@@ -12,8 +12,8 @@ from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.old_options import without_gone
 from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, is_held, read_config, read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.papers import FULL
@@ -27,7 +27,7 @@ Unit = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The content of one run folder. Facts that an older version did not write are None or empty."""
+    """The content of one run folder. Facts that only a finished run has are None or empty."""
 
     folder: Path
     name: str  # path of the folder, relative to the collected folder
@@ -46,7 +46,7 @@ class RunRecord:
 
     @property
     def scale(self) -> str:
-        """The scale it was run at; older versions had `full` only."""
+        """The scale it was run at."""
         return str(self.summary.get("scale") or FULL)
 
     @property
@@ -62,7 +62,7 @@ class RunRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
-        return dict(flat_options(without_gone(_mapping(self.summary.get("options")))))
+        return dict(flat_options(_mapping(self.summary.get("options"))))
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
@@ -79,6 +79,15 @@ class RunRecord:
             except (RunFolderError, OmegaConfBaseException, OSError):
                 return None
         return None if known is None else str(known)
+
+    @property
+    def data(self) -> str:
+        """The name of its data: as recorded, or of the user's file or folder; '' if neither is known."""
+        known = self.protocol.get("data") or self.options.get("data.name")
+        path = self.options.get("data.file") or self.options.get("data.root")
+        if not known and path and "data.name" in self.options:
+            return name_of(str(path))
+        return str(known or "")
 
     @property
     def monitored(self) -> str | None:

@@ -4,24 +4,71 @@ from __future__ import annotations
 
 import math
 import zipfile
+from pathlib import Path
 
 import numpy as np
 
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.runs.plain_text import one_line
+
+Arrays = dict[str, np.ndarray]
+WORDS = ("test_places", "class_names", "target_names")  # arrays of texts
+MAX_HEADER_SIZE = 1_000  # characters
+MAX_PREDICTIONS_SIZE = 4 * 2**30  # bytes of the unpacked file
+
+
+def read_predictions(folder: Path, split: str) -> Arrays | None:
+    """The `ids`, `targets` and `logits` of a split, and the arrays of texts; None for a run without predictions.
+
+    Raises RunFolderError for a file that is damaged, or whose arrays do not fit each other.
+    """
+    file = folder / PREDICTIONS
+    if not file.is_file():
+        return None
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_PREDICTIONS_SIZE:
+                raise ValueError("it unpacks to more than 4 GB")
+            if f"{split}_ids.npy" not in names:
+                return None
+            found = {part: _read_array(archive, f"{split}_{part}.npy") for part in ("ids", "targets", "logits")}
+            words = {name: _read_array(archive, f"{name}.npy") for name in WORDS if f"{name}.npy" in names}
+    except Exception as error:  # of zipfile, zlib, numpy and its parser of headers
+        raise RunFolderError(f"{file} cannot be read ({type(error).__name__}: {one_line(error)[:200]})") from error
+    numbers = all(part.dtype.kind in "biuf" and part.ndim for part in found.values())
+    if not numbers or found["ids"].ndim != 1 or len({len(part) for part in found.values()}) != 1:
+        raise RunFolderError(f"{file} cannot be read: its ids, targets and logits do not fit each other")
+    if "test_places" in words and split == "test" and words["test_places"].shape != found["ids"].shape:
+        raise RunFolderError(f"{file} cannot be read: its places do not fit its ids")
+    return found | words
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """An array of an archive, whose size is compared with its header's before memory is taken. Raises ValueError."""
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file, max_header_size=MAX_HEADER_SIZE)
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > archive.getinfo(name).file_size:
+        raise ValueError(f"{name} holds fewer numbers than it says")
+    with archive.open(name) as file:
+        array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_SIZE)
+    return array
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Ids and scores (E,) of single examples whose mean is the metric: accuracy, mean absolute error or mean IoU.
 
-    None for any other metric, without predictions, and if the predictions do not reproduce the recorded value.
+    None for any other metric, without predictions, and if the predictions do not reproduce the recorded value. Raises
+    RunFolderError as `read_predictions`.
     """
     split, _, name = metric.removesuffix("_best_test_epoch").partition("/")
-    try:
-        with np.load(run.folder / PREDICTIONS) as arrays:
-            ids, targets, outputs = (arrays[f"{split}_{part}"] for part in ("ids", "targets", "logits"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+    if (found := read_predictions(run.folder, split)) is None:
         return None
+    ids, targets, outputs = (found[part] for part in ("ids", "targets", "logits"))
     if name == "accuracy" and targets.ndim == 1 and outputs.ndim == 2:
         scores = (outputs.argmax(axis=1) == targets).astype(np.float64)
     elif name == "mae" and targets.shape == outputs.shape and not np.isnan(targets).any():

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
 import os
+import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.errors import LabError
+
+if sys.platform != "win32":
+    import fcntl
+
+WAIT = 2.0  # seconds for another process that writes the same file
+LOOK = 0.05  # seconds between two looks at its lock
 SPARE = 64 * 1024  # bytes: more than a summary and the last lines of a log
+MAX_HASHED = 10 * 10**9  # bytes of a folder that are read for its digest
 
 
 @contextmanager
@@ -19,19 +31,98 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`; on success its file is flushed to disk and renamed to `path`.
 
     On an error the temporary file is removed and `path` does not change; an OSError without a file gets its name.
+    Raises LabError if another live process writes `path`.
     """
     unfinished = path.with_name(path.name + ".unfinished")
     try:
-        yield unfinished
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        with _locked(unfinished, path):
+            try:
+                yield unfinished
+                with unfinished.open("rb+") as file:
+                    os.fsync(file.fileno())
+                unfinished.replace(path)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)
+                raise
     except OSError as error:
         if error.filename is None:  # as in every failed write
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def _locked(unfinished: Path, path: Path) -> Iterator[None]:
+    """Holds an empty temporary file of `path`; one that a killed process left is taken. Raises LabError."""
+    deadline = time.monotonic() + WAIT
+    while (held := _lock(unfinished)) is None:
+        if time.monotonic() > deadline:
+            raise LabError(f"{path} is being written by another live process; wait for it, or choose another name")
+        time.sleep(LOOK)
+    try:
+        os.truncate(held, 0)
+        yield
     finally:
-        unfinished.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _lock(file: Path) -> int | None:
+    """A descriptor that locks a file, which is made if it is missing; None while another process holds it."""
+    if file.is_symlink():  # it would be written through
+        file.unlink()
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        _flock(descriptor, exclusive=True)
+        if os.path.samestat(os.fstat(descriptor), file.stat()):  # else another process has finished and renamed it
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _flock(descriptor: int, *, exclusive: bool) -> None:
+    """Locks an open file; does nothing where there are no such locks. Raises BlockingIOError if it is locked."""
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # of a disk without locks
+        return
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a live process has locked a file. False for a link, and for what cannot be read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return False
+    try:
+        _flock(descriptor, exclusive=False)
+        if sys.platform == "win32":
+            os.read(descriptor, 1)  # Windows refuses to read what is locked
+    except (BlockingIOError, PermissionError):
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yields an empty folder beside `path`; on success it is renamed to `path`, on an error it is removed.
+
+    Raises OSError if `path` exists by then.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process with the same number
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 @contextmanager
@@ -63,6 +154,21 @@ def name_of(path: str | Path) -> str:
     """The name of a file without its endings, or the name of a folder: `table` of table.csv.gz."""
     path = Path(path).expanduser()
     return path.resolve().name if path.is_dir() else path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+
+
+def digest_of(path: Path) -> str:
+    """sha256 of the bytes of a file; of a folder, of the names and contents of all files in it, hidden ones aside.
+
+    A folder with more than MAX_HASHED bytes has the digest of names and sizes, as reading it would take minutes.
+    """
+    if not path.is_dir():
+        with path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    names = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
+    sizes = {n: (path / n).stat().st_size for n in sorted(names) if not any(part.startswith(".") for part in n.parts)}
+    is_read = sum(sizes.values()) <= MAX_HASHED
+    parts = {name.as_posix(): digest_of(path / name) if is_read else size for name, size in sizes.items()}
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
-from sliceformer_lab.config.moved import with_current_targets
-from sliceformer_lab.config.old_options import current_config
 from sliceformer_lab.errors import RunFolderError, machine_error
-from sliceformer_lab.runs.files import whole_bytes, write_text
+from sliceformer_lab.runs.files import is_locked, whole_bytes, write_text
 from sliceformer_lab.runs.saved_yaml import read_yaml, refuse_interpolations
 from sliceformer_lab.runs.summary_shape import malformed
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:  # the command line uses this module before it imports torch
 log = logging.getLogger(__name__)
 
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
+HYDRA = ".hydra"  # a folder, which the other processes of a run read
+FORMAT = 1  # of a run folder: its configuration, summary and checkpoints; a change that old readers miss raises it
+LOCK = ".lock"
 LOOK = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 
@@ -39,7 +41,10 @@ def lock_folder(folder: Path) -> Iterator[Path]:
     Raises RunFolderError if another live process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.resolve() / ".lock", is_singleton=True)
+    file = folder.resolve() / LOCK
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise RunFolderError(f"{file} is no lock of a run, but a link, a folder or a device; delete it")
+    lock = FileLock(file, is_singleton=True)
     try:
         lock.acquire(timeout=LOOK)
     except Timeout:
@@ -52,16 +57,20 @@ def lock_folder(folder: Path) -> Iterator[Path]:
         lock.release()
 
 
+def remove_unstarted(folder: Path) -> None:
+    """Removes the files of a run that never trained a step; leaves a folder in which there is anything else."""
+    try:
+        starts = read_summary(folder).get("starts", [])
+    except RunFolderError:
+        starts = []
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names <= {CONFIG, SUMMARY, HYDRA, LOCK, "sliceformer_lab.log"} and not any("from_step" in s for s in starts):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def is_held(folder: Path) -> bool:
     """Whether a live process holds the run folder. The answer may be late on a disk that several machines share."""
-    file = folder / ".lock"
-    if not file.is_file():
-        return False
-    try:
-        with FileLock(file, timeout=0):
-            return False
-    except (Timeout, OSError):
-        return True
+    return is_locked(folder / LOCK)
 
 
 def write_predictions(
@@ -75,27 +84,49 @@ def write_predictions(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a run, in today's names and options; every saved configuration is read here.
+    """The configuration of a run; every saved configuration is read here.
 
-    It is data: no interpolation is resolved in it. Raises RunFolderError if the folder holds none.
+    It is data: no interpolation is resolved in it. Raises RunFolderError if the folder holds none, or another format.
     """
     file = folder / CONFIG
     if not file.is_file():
         raise RunFolderError(f"{folder} is not a run folder: it has no {CONFIG}")
     config = read_yaml(file)
     refuse_interpolations(config, file)
-    return current_config(with_current_targets(config))
+    refuse_other_format(config, folder)
+    return {key: value for key, value in config.items() if key != "format"}
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """The content of summary.json. Raises RunFolderError if the file is missing, damaged or malformed."""
+    """The content of summary.json. Raises RunFolderError if the file is missing, malformed or of another format."""
     try:
         content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
     if fault := malformed(content):
         raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: {fault}")
+    refuse_other_format(content, folder)
     return content
+
+
+def refuse_other_format(content: Mapping[str, Any], place: Path) -> None:
+    """Raises RunFolderError if what is saved at a place has another format than what this version writes."""
+    if content.get("format") != FORMAT:
+        raise RunFolderError(
+            f"{place} was saved in format {content.get('format')}, and this version reads format {FORMAT}; use the "
+            "version that wrote it, or train again"
+        )
+
+
+def recorded_digests(folder: Path) -> dict[str, str]:
+    """The digests of the data of a run by split, from its summary or else its last checkpoint; {} before the first."""
+    with suppress(RunFolderError):
+        found = read_summary(folder).get("digests")
+        if found and isinstance(found, dict):
+            return found
+    last = checkpoint_file(folder, "last")
+    states = read_checkpoint(last).values() if last is not None else ()
+    return next((dict(state["digests"]) for state in states if isinstance(state, dict) and "digests" in state), {})
 
 
 def recorded_choices(folder: Path) -> list[str]:
@@ -107,11 +138,15 @@ def recorded_choices(folder: Path) -> list[str]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Writes config.yaml, and the copy that the child processes of a distributed run read."""
-    content = OmegaConf.create(dict(config))
-    for file in (folder / CONFIG, folder / ".hydra" / CONFIG):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, OmegaConf.to_yaml(content))
+    """Writes config.yaml, and the copy that the other processes of a run read."""
+    write_child_config(folder, config)
+    write_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create({"format": FORMAT, **config})))
+
+
+def write_child_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Writes the configuration that the other processes of a run compose."""
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    write_text(folder / ".hydra" / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
@@ -171,9 +206,9 @@ def _check_finite(file: Path) -> None:
         raise RunFolderError(f"{file} holds NaN or infinite weights")
 
 
-def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
+def scored_checkpoint(selection: str, folder: Path) -> Path:
     """The checkpoint that the selection rule picks. Raises RunFolderError if the run has none."""
-    name = "last" if config["selection"] == "last" else "best"
+    name = "last" if selection == "last" else "best"
     file = checkpoint_file(folder, name)
     if file is None:
         raise RunFolderError(f"{folder} has no checkpoints/{name}.ckpt: the run has not finished an epoch")
@@ -181,7 +216,10 @@ def scored_checkpoint(config: Mapping[str, Any], folder: Path) -> Path:
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """The content of a checkpoint. Raises RunFolderError if it is damaged or holds more than plain values."""
+    """The content of a checkpoint.
+
+    Raises RunFolderError if it is damaged, of another format, or holds more than plain values.
+    """
     import torch
 
     try:
@@ -193,6 +231,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(content, dict) or "state_dict" not in content:
         raise RunFolderError(f"{file} holds no model (no state_dict)")
+    refuse_other_format(content, file)
     return content
 
 

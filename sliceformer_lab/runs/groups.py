@@ -5,23 +5,34 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
 from sliceformer_lab.runs.defaults import default_options
 from sliceformer_lab.runs.papers import FULL
+from sliceformer_lab.runs.sources import digests_of
 
 # options that change where and how fast a run computes, but not its result
 MACHINE_OPTIONS = {
-    *("data.root", "data.name", "data.download", "data.verify", "data.num_workers", "data.eval_batch_size"),
+    *(
+        "data.file",
+        "data.val_file",
+        "data.test_file",
+        "data.root",
+        "data.name",
+        "data.download",
+        "data.verify",
+        "data.num_workers",
+        "data.eval_batch_size",
+    ),
     *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val", "score_test")
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
-ABSENT = "absent"  # the value of an option that an older version did not have
+ABSENT = "absent"  # the value of an option that a run does not have
 
 Options = dict[str, Any]
 
@@ -58,6 +69,11 @@ class Table:
     by: tuple[str, ...]
     usual: Options  # the baseline value of each option that some row shows
     rows: tuple[Row, ...]
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a run of it has finished."""
+        return any(run.protocol for row in self.rows for run in (*row.runs, *row.repeated))
 
     def reference_for(self, row: Row, reference: str) -> Row | None:
         """The row of the reference attention that shares most options with `row`; `row` itself if it is one."""
@@ -104,7 +120,15 @@ def tables(found: Collection, by: Sequence[str], metric: str | None) -> list[Tab
         wanted = _data_options(run)
         likely = ended[wanted].most_common(1)[0][0] if wanted in ended else wanted
         groups[keys.get(run.folder, likely)].append(run)
-    return [_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
+    made = [_table(group, found.missing, tuple(by), metric) for _, group in sorted(groups.items())]
+    titles = Counter(table.title for table in made)
+    return [replace(table, title=_distinct_title(table)) if titles[table.title] > 1 else table for table in made]
+
+
+def _distinct_title(table: Table) -> str:
+    """The title with the digest of the data, for tables of data with one name."""
+    digest = next((run.protocol["sha256"] for row in table.rows for run in row.runs if "sha256" in run.protocol), "")
+    return f"{table.title}, data {str(digest)[:8]}" if digest else table.title
 
 
 def _key(run: RunRecord) -> str | None:
@@ -122,7 +146,9 @@ def _data_options(run: RunRecord) -> str:
     apart = {*MACHINE_OPTIONS, *REPLICATES, "data.batch_size", "data.token_order"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in TRIAL_OPTIONS}
-    return _text([run.task, run.scale, run.selection, data, cut])
+    sources = run.summary.get("sources")
+    own = [run.data if "data.name" in run.options else "", digests_of(sources if isinstance(sources, dict) else {})]
+    return _text([run.task, run.scale, run.selection, own, data, cut])
 
 
 def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
@@ -224,7 +250,8 @@ def _metric(runs: Iterable[RunRecord], metric: str | None) -> str:
 def _title(runs: Sequence[RunRecord]) -> str:
     finished = next((run for run in runs if run.protocol), None)
     if finished is None:
-        return f"{runs[0].task}{at_scale(runs)}: no run has finished"
+        data = f"{runs[0].data}, " if runs[0].data else ""
+        return f"{runs[0].task}{at_scale(runs)}: {data}no run has finished"
     facts = finished.protocol
     sizes = ", ".join(
         f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")

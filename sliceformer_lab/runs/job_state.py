@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.errors import Ending, Interrupted, LabError, RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, is_held, lock_folder, read_summary
+from sliceformer_lab.runs.plain_text import one_line
+from sliceformer_lab.runs.processes import has_open, process_start
 
 JOB, OUTPUT = "job.json", "job.log"  # in a run folder; the second holds what the job prints
 
-Status = Literal["planned", "running", "ok", "failed", "diverged", "pruned", "interrupted", "killed"]
-FINAL = ("ok", "failed", "diverged", "pruned")  # the same command again leaves such jobs as they are
+Status = Literal["planned", "running", "ok", "failed", "diverged", "interrupted", "killed"]
+FINAL = ("ok", "failed", "diverged")  # the same command again leaves such jobs as they are
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,10 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
         return JobState("running", seconds=summary.get("wall_seconds"), record=record)
     again = record.get("again") is True
     if "error" in record and not again:  # newer than the summary of an earlier start
-        return JobState(_status(record.get("status")), error=record["error"], record=record)
+        return JobState(_status(record.get("status")), error=one_line(record["error"]), record=record)
     if summary and not again:
         status = "killed" if summary["status"] == "running" else _status(summary["status"])
-        value, error = (summary.get("best") or {}).get("value"), summary.get("error")
+        value, error = (summary.get("best") or {}).get("value"), one_line(summary.get("error") or "") or None
         return JobState(status, value, error, summary.get("wall_seconds"), record)
     started = not again and ("pid" in record or (folder / CONFIG).is_file())
     return JobState("killed" if started else "planned", record=record)
@@ -74,23 +76,32 @@ def claim(folder: Path, launcher: str) -> Iterator[bool]:
             if name not in ("again", "error", "kind", "status", "ended")
         }
         record |= {"launcher": launcher, "host": socket.gethostname(), "pid": os.getpid(), "started": time.time()}
+        record["process_start"] = process_start(os.getpid())
         record["attempts"] = record.get("attempts", 0) + 1
         write_json(folder / JOB, record)
         try:
             yield True
-        except LabError as error:
+        except (LabError, Interrupted) as error:
             write_json(folder / JOB, record | _ending(error))
             raise
         write_json(folder / JOB, record | {"ended": time.time()})
 
 
-def refuse(folder: Path, error: LabError) -> None:
+def working_process(folder: Path, record: Mapping[str, Any]) -> int | None:
+    """The process of this machine that holds a job's folder, if it is the one that its record names; else None."""
+    process, start = record.get("pid"), record.get("process_start")
+    if type(process) is not int or process <= 1 or start is None or process_start(process) != start:
+        return None
+    return process if has_open(process, folder.resolve() / ".lock") else None
+
+
+def refuse(folder: Path, error: Ending) -> None:
     """Records that a job is not run, and why."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / JOB, read_record(folder) | _ending(error))
 
 
-def _ending(error: LabError) -> dict[str, Any]:
+def _ending(error: Ending) -> dict[str, Any]:
     return {"status": error.status, "kind": type(error).__name__, "error": str(error), "ended": time.time()}
 
 

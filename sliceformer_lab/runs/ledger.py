@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
+from sliceformer_lab.runs.commit import git_commit
+
 LEDGER = "test_ledger.jsonl"  # in paths.data
+SOLVED = "inner_mult"  # an option that a budget sets, so that its value is no choice
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -18,13 +28,18 @@ class Evaluation:
 
     task: str
     fingerprint: str  # of the data
-    row: str  # its attention
-    options: str  # digest of its options, without seed and tuned values
+    attention: str
+    options: str  # digest of its own options
     seed: int
-    run: str  # digest of all words of the run, which identifies the evaluation
+    run: str  # folder of the run
     commit: str | None
     time: str
-    purpose: str = "report"
+
+
+def attention_digest(config: Mapping[str, Any]) -> str:
+    """A hash of the options of a configuration's attention that a user chooses."""
+    chosen = {key: value for key, value in config["attention"].items() if key != SOLVED}
+    return hashlib.sha256(json.dumps(chosen, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def read_ledger(folder: Path) -> list[Evaluation]:
@@ -41,11 +56,15 @@ def read_ledger(folder: Path) -> list[Evaluation]:
     return found
 
 
-def append_ledger(folder: Path, evaluations: Iterable[Evaluation]) -> None:
-    """Append the evaluations that the ledger does not have yet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f".{LEDGER}.lock"):
-        known = {(one.fingerprint, one.run) for one in read_ledger(folder)}
-        new = [one for one in evaluations if (one.fingerprint, one.run) not in known]
-        with (folder / LEDGER).open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(one)) + "\n" for one in new)
+def record_evaluation(config: Mapping[str, Any], run: Path, fingerprint: str) -> None:
+    """Append that a run has scored the test set of its data. A folder that cannot be written gets a warning."""
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    names = config["names"]
+    facts = (names["task"], fingerprint, names["attention"], attention_digest(config), config["seed"], str(run))
+    folder = Path(config["paths"]["data"]).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{LEDGER}.lock"), (folder / LEDGER).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(Evaluation(*facts, git_commit(), now))) + "\n")
+    except OSError as error:
+        log.warning(f"WARNING: this evaluation of the test set is not in {folder / LEDGER} ({error})")

@@ -16,6 +16,7 @@ from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CONFIG
+from sliceformer_lab.runs.sources import digests_of, sources_of_words
 
 
 def register_resolvers() -> None:
@@ -26,20 +27,23 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("existing_folder", existing_folder, replace=True)
     OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
     OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("tune_folder", tune_folder, replace=True)
-    OmegaConf.register_new_resolver("audit_folder", audit_folder, replace=True)
+    OmegaConf.register_new_resolver("tune_folder", tune_folder, replace=True, use_cache=True)
+    OmegaConf.register_new_resolver("audit_folder", audit_folder, replace=True, use_cache=True)
     OmegaConf.register_new_resolver("map_folder", map_folder, replace=True)
     OmegaConf.register_new_resolver("digest", digest, replace=True)
     OmegaConf.register_new_resolver("task_folder", _task_folder, replace=True)
     register_choices()
 
 
-def run_folder(resume: str | None, outputs: str, task: str, attention: str, options: str) -> str:
+def run_folder(resume: str | None, outputs: str, task: str | None, attention: str | None, options: str) -> str:
     """The folder to resume, else <outputs>/<task>/<attention>/<time or Slurm job>-<digest of the options>.
 
     Raises ConfigError if `resume` is not a run folder, before anything is written to it.
     """
     if resume is None:
+        if task is None or attention is None:
+            group = "task" if task is None else "attention"
+            raise ConfigError(f"{group}: a value is needed; name one option of {group}")
         return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + digest(options))
     folder = Path(resume).expanduser()
     if not (folder / CONFIG).is_file():
@@ -47,16 +51,15 @@ def run_folder(resume: str | None, outputs: str, task: str, attention: str, opti
     return str(folder)
 
 
-def task_folder(config: Mapping[str, Any]) -> str:
+def task_folder(task: str, data: Mapping[str, Any]) -> str:
     """The task's folder name. That of a user's own data contains their name: text_csv-reviews."""
-    task, data = str(config["names"]["task"]), config.get("data") or {}
     if "name" not in data:
         return task
     return f"{task}-{data['name'] or name_of(data['file'] if 'file' in data else data['root'])}"
 
 
 def _task_folder(*, _root_: DictConfig) -> str:
-    return task_folder(_root_)
+    return task_folder(str(_root_.names.task), _root_.get("data") or {})
 
 
 def benchmark_folder(outputs: str, suite: str) -> str:
@@ -98,12 +101,12 @@ def sweep_folder(outputs: str, study: str | None = None) -> str:
 
 
 def tune_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
-    """<outputs>/tune/<task or recipe>-<digest>: the same folder for the same options, so that a search goes on."""
+    """<outputs>/tune/<task or recipe>-<digest>: one folder for the same options and data, so that a search goes on."""
     return _named_by_task(outputs, "tune", words, options)
 
 
 def audit_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
-    """<outputs>/audit/<task or recipe>-<digest>: the same folder for the same options, so that an audit goes on."""
+    """<outputs>/audit/<task or recipe>-<digest>: one folder for the same options and data, so that an audit goes on."""
     return _named_by_task(outputs, "audit", words, options)
 
 
@@ -111,7 +114,8 @@ def _named_by_task(outputs: str, command: str, words: Sequence[str], options: Se
     chosen = dict(word.split("=", 1) for word in words if "=" in word)
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
-    return str(Path(outputs).expanduser() / command / f"{name}-{digest(repr([sorted(apart), *map(str, options)]))}")
+    decisive = [sorted(apart), *map(str, options), *digests_of(sources_of_words(words))]
+    return str(Path(outputs).expanduser() / command / f"{name}-{digest(repr(decisive))}")
 
 
 def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 # The stop signals. Windows has only the first two. Slurm sends SIGTERM, or the one that --signal names.
 STOP_SIGNALS = tuple(
@@ -44,6 +46,29 @@ def num_cores() -> int:
     """Number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux; a job on a cluster has only some cores of the machine
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def process_start(process: int) -> str | None:
+    """When a process of this machine started, as a text to compare; None if there is no such process."""
+    if sys.platform == "linux":
+        try:
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]  # clock ticks since boot
+        except (OSError, IndexError):
+            return None
+    else:
+        asked = subprocess.run(["ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True, check=False)
+        return asked.stdout.strip() or None
+
+
+def has_open(process: int, file: Path) -> bool:
+    """Whether a process has a file open; only Linux says that, elsewhere True."""
+    if sys.platform == "linux":
+        try:
+            return any(str(link.readlink()) == str(file) for link in Path(f"/proc/{process}/fd").iterdir())
+        except OSError:
+            return False
+    else:
+        return True
 
 
 def ignore_stop_signals() -> None:

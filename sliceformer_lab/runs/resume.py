@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sliceformer_lab.config.checked import with_values
 from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import RunFolderError
@@ -15,9 +15,8 @@ from sliceformer_lab.runs.sweep import override_key
 
 NODES = ("trainer", "logger", "callbacks", "paths")
 DATA_FILES = ("data.root", "data.download", "data.verify")
-NEWER: Mapping[str, Any] = {"score_test": True, "pretrain": {}}  # options that older runs lack, with what they did
 OBSERVERS = ("reference", "pictures")  # read a run's result and cannot change it
-COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe")
+COMMAND_KEYS = ("mode", "resume", "allow_targets", "oversubscribe", "changed_data")
 
 
 def saved_task(overrides: Sequence[str]) -> list[str]:
@@ -68,28 +67,10 @@ def what_differs(saved: Mapping[str, Any], config: Mapping[str, Any]) -> list[st
 
     def relevant(config: Mapping[str, Any], key: str) -> Any:
         files = [name.removeprefix("data.") for name in DATA_FILES]
-        return (
-            {k: v for k, v in config["data"].items() if k not in files}
-            if key == "data"
-            else config.get(key, NEWER.get(key))
-        )
+        return {k: v for k, v in config["data"].items() if k not in files} if key == "data" else config.get(key)
 
     keys = {*saved, *config} - {*NODES, *OBSERVERS, *COMMAND_KEYS}
     return sorted(key for key in keys if relevant(saved, key) != relevant(config, key))
-
-
-def with_values(config: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, Any]:
-    """The configuration with other values at some places, such as {"data.batch_size": 32}."""
-    changed = copy.deepcopy(dict(config))
-    for place, value in values.items():
-        *nodes, key = place.split(".")
-        node = changed
-        for name in nodes:
-            if not isinstance(node.get(name), dict):
-                node[name] = {}
-            node = node[name]
-        node[key] = value
-    return changed
 
 
 def may_change(override: str) -> bool:

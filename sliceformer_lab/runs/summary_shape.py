@@ -38,7 +38,6 @@ class _Facts(BaseModel, strict=True):
     task: str = ""
     attention: str = ""
     recipe: str | None = None
-    experiment: str | None = None
     study: str | None = None
     scale: str | None = None
     status: str = ""
@@ -67,6 +66,7 @@ class _Facts(BaseModel, strict=True):
     samples_per_second: Number = None
     peak_memory_gb: Number = None
     references: list[dict[str, Any]] = []
+    data_remarks: list[str] = []
 
 
 def malformed(content: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
-from sliceformer_lab.errors import RunFolderError
+from sliceformer_lab.config.sweep_size import check_sweep_size
+from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.saved_yaml import read_yaml
 
 SWEEP = "sweep.json"
-HYDRA_SWEEP = "multirun.yaml"  # Hydra's record of a sweep that one of its own launchers ran, or an older version
+HYDRA_SWEEP = "multirun.yaml"  # Hydra's record of a sweep that one of its own launchers ran
+FOLDER_NAME = re.compile(r"[^./\\][^/\\]*")
 SELECTS_ROWS = ("recipe", "attention")  # on the command line of a study with rows, these keys select among them
 
 
@@ -37,6 +40,7 @@ class Sweep:
     flags: tuple[str, ...] = ()  # of the command line, for every job: --config-dir=FOLDER
     command: tuple[str, ...] = ()  # that planned it, without the program's name
     study: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)  # the user's own: path -> digest, as in `runs.sources`
     facts: Mapping[str, Any] = field(default_factory=dict)  # commit and time
 
     def place(self, job: PlannedJob) -> Path:
@@ -48,7 +52,7 @@ def write_sweep(sweep: Sweep) -> None:
     """Writes sweep.json and creates the folder."""
     sweep.folder.mkdir(parents=True, exist_ok=True)
     jobs = [{"name": job.name, "words": list(job.words)} for job in sweep.jobs]
-    named = {"command": list(sweep.command), "flags": list(sweep.flags), "study": sweep.study}
+    named = {"command": list(sweep.command), "flags": list(sweep.flags), "study": sweep.study, "data": dict(sweep.data)}
     write_json(sweep.folder / SWEEP, {**named, **sweep.facts, "jobs": jobs})
 
 
@@ -61,12 +65,12 @@ def read_sweep(folder: Path) -> Sweep:
         content = json.loads(file.read_text(encoding="utf-8"))
         jobs = tuple(PlannedJob(str(job["name"]), tuple(map(str, job["words"]))) for job in content.pop("jobs"))
         command, flags = (tuple(map(str, content.pop(name))) for name in ("command", "flags"))
-        study = content.pop("study")
+        study, data = content.pop("study"), {str(path): str(one) for path, one in content.pop("data", {}).items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(f"{file} cannot be read as the plan of a sweep ({type(error).__name__})") from error
-    if names := [job.name for job in jobs if Path(job.name).name != job.name]:
-        raise RunFolderError(f"{file}: {names[0]} is not the name of a folder")
-    return Sweep(folder, jobs, flags, command, None if study is None else str(study), content)
+    if names := [job.name for job in jobs if not FOLDER_NAME.fullmatch(job.name) or not job.name.isprintable()]:
+        raise RunFolderError(f"{file}: {names[0]!r} is not the name of a folder of a job")
+    return Sweep(folder, jobs, flags, command, None if study is None else str(study), data, content)
 
 
 def planned_folders(sweep: Path) -> list[tuple[tuple[str, ...], Path | None]]:
@@ -78,12 +82,13 @@ def planned_folders(sweep: Path) -> list[tuple[tuple[str, ...], Path | None]]:
         plan = read_sweep(sweep)
         return [(job.words, plan.place(job)) for job in plan.jobs]
     try:
-        content: Any = OmegaConf.to_container(OmegaConf.load(sweep / HYDRA_SWEEP))
+        content: Any = read_yaml(sweep / HYDRA_SWEEP)
         if content["hydra"]["job"]["config_name"] != "config":
             return []
         jobs = hydra_jobs(content["hydra"])
-    except Exception as error:  # of Hydra, OmegaConf or YAML
-        reason = f"the jobs of this sweep cannot be read ({type(error).__name__})"
+    except Exception as error:  # of Hydra, or of content in another shape
+        reason = str(error) if isinstance(error, LabError) else type(error).__name__
+        reason = f"the jobs of this sweep cannot be read ({reason})"
         raise RunFolderError(reason) from error
     return [(words, next(iter(sorted(sweep.glob(f"{number}-*"))), None)) for number, words in enumerate(jobs)]
 
@@ -91,18 +96,13 @@ def planned_folders(sweep: Path) -> list[tuple[tuple[str, ...], Path | None]]:
 def hydra_jobs(hydra: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The overrides of each job of a sweep that Hydra ran, from its node.
 
-    Studies of older versions have rows in the node of a callback, and each row is combined with everything else that
-    is swept. Raises KeyError or Hydra's errors where the node is not that of a sweep.
+    Raises KeyError or Hydra's errors where the node is not that of a sweep.
     """
     swept = (hydra.get("sweeper") or {}).get("params") or {}
-    rows = ((hydra.get("callbacks") or {}).get("plan") or {}).get("rows")
-    given = [word for word in hydra["overrides"]["task"] if rows is None or override_key(word) not in SELECTS_ROWS]
-    parser = OverridesParser.create()
-    jobs: list[tuple[str, ...]] = []
-    for row in [""] if rows is None else rows:
-        words = [*row.split(), *(f"{key}={value}" for key, value in swept.items()), *given]
-        jobs += map(tuple, BasicSweeper.split_arguments(parser.parse_overrides(words), None)[0])
-    return jobs
+    words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]
+    parsed = OverridesParser.create().parse_overrides(words)
+    check_sweep_size(parsed)
+    return list(map(tuple, BasicSweeper.split_arguments(parsed, None)[0]))
 
 
 def override_key(override: str) -> str:

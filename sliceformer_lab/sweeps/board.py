@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from sliceformer_lab.runs.job_state import OUTPUT, state_of
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 
 PLACE = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
@@ -26,7 +27,7 @@ class Board:
 
     def __init__(self, sweep: Sweep, places: int) -> None:
         self._sweep, self._places = sweep, places
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = PlainConsole(highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._running: dict[PlannedJob, float] = {}  # when it began
         self._took: list[float] = []  # seconds, of jobs that ran to their end here
@@ -53,11 +54,11 @@ class Board:
         seconds = time.monotonic() - self._running.pop(job)
         state = state_of(self._sweep.place(job))
         self._left -= state.is_final
-        if state.status in ("ok", "pruned"):
+        if state.status == "ok":
             self._took.append(seconds)
-        said = f"{state.value:.4f}" if state.value is not None else " ".join(str(state.error or "").split())
+        said = f"{state.value:.4f}" if state.value is not None else state.error or ""
         line = f"{job.name}  {state.status}  {said}  {seconds:.0f} s"
-        self._console.print(line if self._live is not None else f"{line}; {self._summary()}", markup=False)
+        self._console.print(line if self._live is not None else f"{line}; {self._summary()}")
 
     def refresh(self) -> None:
         """Draws the table again."""

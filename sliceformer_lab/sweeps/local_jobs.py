@@ -18,7 +18,7 @@ from typing import Literal
 from hydra.core.utils import env_override
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.errors import ConfigError, InterruptedRunError, LabError
+from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.job_state import OUTPUT
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
@@ -74,7 +74,7 @@ class Local(Launcher):
                         board.end(ended.job)
                     board.refresh()
                     if queue.is_cancelled():
-                        raise InterruptedRunError("stopped by `sweep cancel`", signal.SIGTERM)
+                        raise Interrupted("stopped by `sweep cancel`", signal.SIGTERM)
             finally:
                 _stop([one.process for one in running.values()])
 
@@ -132,7 +132,7 @@ def _work(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, st
     try:
         with signals_as_errors():
             Queue(sweep, run, launcher=LOCAL).work(job)
-    except LabError as error:
+    except (LabError, Interrupted) as error:
         print(f"this job {error.status}: {error}", flush=True)  # noqa: T201
         sys.exit(error.exit_code)
 

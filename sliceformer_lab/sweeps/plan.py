@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from omegaconf import OmegaConf
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.hydra_node import check_hydra_node
+from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.sweep_size import check_sweep_size
 from sliceformer_lab.runs.names import digest, task_folder
 from sliceformer_lab.runs.papers import recipe_rows
 from sliceformer_lab.runs.resume import may_change
+from sliceformer_lab.runs.sources import Sources, data_words, digests_of, sources_of_words
 from sliceformer_lab.runs.sweep import SELECTS_ROWS, PlannedJob, override_key
 
 ZIP, SKIP = "zip(", "skip("  # begin words of the command line that are no overrides
@@ -42,6 +46,7 @@ class SweepPlan:
     study: str | None
     scale: str
     outputs: Path
+    data: Mapping[str, str]  # the user's own: path -> digest
     modules: tuple[str, ...]  # of our package, that the jobs' nodes name
     by_hydra: bool  # one of Hydra's own launchers or sweepers runs the jobs
 
@@ -79,11 +84,11 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     kept, skipped = _without_skipped(products, skips)
     shapes = _Shapes()
     jobs = tuple(PlannedJob(shapes.folder_name(number, words), words) for number, words in enumerate(kept))
-    folder, outputs = _folder(words, root, jobs)
+    folder, outputs = _folder(words, root, jobs, shapes.data)
     launcher = {key: value for key, value in root["launcher"].items() if value is not None}
     modules = tuple(sorted(shapes.modules))
     study, scale = choices["study"], choices["scale"]
-    return SweepPlan(folder, jobs, skipped, launcher, study, scale, outputs, modules, by_hydra)
+    return SweepPlan(folder, jobs, skipped, launcher, study, scale, outputs, shapes.data, modules, by_hydra)
 
 
 def study_rows(rows: Sequence[str] | None, recipes: Sequence[str] | None) -> list[str]:
@@ -117,7 +122,7 @@ def _composed(words: Sequence[str]) -> dict[str, Any]:
     """The composed configuration, whose node of Hydra names no foreign code. Raises ConfigError."""
     try:
         root = compose_root(words)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:  # ValueError: a group without a choice, such as study=null
         raise ConfigError(explain(error, words)) from error
     check_hydra_node(root["hydra"])
     return root
@@ -175,8 +180,12 @@ def _products(
     elif twice := sorted(in_zips & keys):
         raise ConfigError(f"{twice[0]}: given inside and outside zip(...); leave one out")
     of_study = [_parsed(f"{key}={value}") for key, value in swept.items() if key not in keys | in_zips]
+    check_sweep_size([*of_study, *given], math.prod(map(len, factors)))
     factors += [[[word] for word in _alternatives(override)] for override in [*of_study, *given]]
-    return [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
+    jobs = [tuple(word for words in job for word in words) for job in itertools.product(*factors)]
+    if repeated := [job for job, number in Counter(jobs).items() if number > 1]:
+        raise ConfigError(f"two jobs have the same words: {' '.join(repeated[0])}; leave one out")
+    return jobs
 
 
 def _zipped(content: str) -> list[list[str]]:
@@ -197,6 +206,7 @@ def _alternatives(override: Override) -> list[str]:
     """The words that an override gives to jobs: one for each of its values. Raises ConfigError for an interval."""
     if not override.is_sweep_override():
         return [str(override.input_line)]
+    check_sweep_size([override])
     return [f"{override.get_key_element()}={value}" for value in _values(override)]
 
 
@@ -265,7 +275,9 @@ class _Shapes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], str] = {}
+        self._read: set[tuple[str, ...]] = set()  # words of data that `data` has
         self.modules: set[str] = set()
+        self.data: dict[str, str] = {}
 
     def folder_name(self, number: int, words: tuple[str, ...]) -> str:
         """NUMBER-TASK-ATTENTION-DIGEST. Raises ConfigError for words that cannot be composed."""
@@ -274,9 +286,12 @@ class _Shapes:
             root = _composed(words)
             choices, data = root["hydra"]["runtime"]["choices"], root.get("data") or {}
             named = {key: value for key, value in data.items() if key in ("name", "file", "root") and value != "???"}
-            task = task_folder({"names": {"task": choices["task"]}, "data": named if "name" in data else {}})
+            task = task_folder(choices["task"], named if "name" in data else {})
             self._known[shape] = f"{task}-{choices['attention']}"
             self.modules |= set(named_modules(root))
+            if own_paths(root) and (of_data := data_words(words)) not in self._read:
+                self._read.add(of_data)
+                self.data |= sources_of_words(of_data)
         return f"{number}-{self._known[shape]}-{digest(' '.join(word for word in words if not may_change(word)))}"
 
 
@@ -297,16 +312,17 @@ def named_modules(node: Any) -> Iterator[str]:
             yield from named_modules(value)
 
 
-def _folder(words: Sequence[str], root: dict[str, Any], jobs: Sequence[PlannedJob]) -> tuple[Path, Path]:
+def _folder(words: Sequence[str], root: dict[str, Any], jobs: Sequence[PlannedJob], data: Sources) -> tuple[Path, Path]:
     """The folder of the sweep, and the folder of all outputs.
 
-    hydra.sweep.dir if it is given, else OUTPUTS/sweeps/STUDY-DIGEST, so that the same command finds its folder again.
+    hydra.sweep.dir if it is given, else OUTPUTS/sweeps/STUDY-DIGEST, so that the same command finds its folder again;
+    with other data it has another one.
     """
     paths = {key: value for key, value in root["paths"].items() if key != "data"}
     config: Any = OmegaConf.create({"paths": paths, "hydra": {"runtime": root["hydra"]["runtime"]}})
     outputs = Path(str(config.paths.outputs)).expanduser().resolve()
     if any(override_key(word) == "hydra.sweep.dir" for word in words):
         return Path(str(root["hydra"]["sweep"]["dir"])).expanduser().resolve(), outputs
-    text = "\n".join(" ".join(job.words) for job in jobs)
+    text = "\n".join([*(" ".join(job.words) for job in jobs), *digests_of(data)])
     study = root["hydra"]["runtime"]["choices"]["study"]
     return outputs / "sweeps" / f"{study or 'sweep'}-{hashlib.sha256(text.encode()).hexdigest()[:10]}", outputs

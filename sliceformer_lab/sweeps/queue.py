@@ -13,10 +13,10 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import CONFIG
 from sliceformer_lab.runs.job_state import FINAL, JobState, claim, refuse, state_of
 from sliceformer_lab.runs.resume import may_change
-from sliceformer_lab.runs.sweep import PlannedJob, Sweep, override_key, quoted
+from sliceformer_lab.runs.sources import check_sources, data_words
+from sliceformer_lab.runs.sweep import PlannedJob, Sweep, quoted
 
 RunJob = Callable[[Sequence[str]], None]  # trains with these words of a command line; raises LabError
-OF_DATA = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a job reads
 SERIAL, LOCAL, SLURM = "serial", "local", "slurm"  # a job runs in the process of the sweep, in its child, in Slurm
 CANCELLED = ".cancelled"  # in the folder of a sweep: a time; starts from before stop
 
@@ -32,7 +32,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def run(self, queue: Queue) -> bool:
-        """Runs every job that is left. False: the jobs go on after this process. Raises InterruptedRunError."""
+        """Runs every job that is left. False: the jobs go on after this process. Raises Interrupted."""
 
 
 class Queue:
@@ -77,7 +77,7 @@ class Queue:
             self._elsewhere.append(job)
         record = state.record or {}
         if record.get("kind") == DataError.__name__ and "error" in record:
-            self._unreadable.setdefault(data_words(job), record["error"])
+            self._unreadable.setdefault(data_words(job.words), record["error"])
 
     def wait_for_others(self) -> bool:
         """Waits a moment for jobs that other processes run, and takes back those they left; False if none is left."""
@@ -96,6 +96,7 @@ class Queue:
         folder = self.sweep.place(job)
         with claim(folder, self._launcher) as needed:
             if needed:
+                check_sources(self.sweep.data)
                 self.run([*self.sweep.flags, *_words_to_run(job, folder)])
 
     def is_cancelled(self) -> bool:
@@ -106,7 +107,7 @@ class Queue:
             return False
 
     def _has_bad_data(self, job: PlannedJob) -> bool:
-        fault = self._unreadable.get(data_words(job))
+        fault = self._unreadable.get(data_words(job.words))
         if fault is not None:
             refuse(self.sweep.place(job), DataError(f"not tried again after an earlier job of this sweep: {fault}"))
         return fault is not None
@@ -117,11 +118,6 @@ def _words_to_run(job: PlannedJob, folder: Path) -> list[str]:
     if (folder / CONFIG).is_file():
         return [f"resume={quoted(folder)}", *filter(may_change, job.words)]
     return [*job.words, "hydra.mode=RUN", f"hydra.run.dir={quoted(folder)}"]
-
-
-def data_words(job: PlannedJob) -> tuple[str, ...]:
-    """The words that decide which data a job reads."""
-    return tuple(sorted(word for word in job.words if override_key(word).split(".")[0] in OF_DATA))
 
 
 def print_to(file: Path) -> None:

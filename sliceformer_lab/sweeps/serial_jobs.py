@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from sliceformer_lab.errors import InterruptedRunError, LabError
+from sliceformer_lab.errors import LabError
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
 log = logging.getLogger(__name__)
@@ -20,8 +20,6 @@ class Serial(Launcher):
                 print(f"\n{job.name}: {' '.join(job.words)}", flush=True)  # noqa: T201
                 try:
                     queue.work(job)
-                except InterruptedRunError:
-                    raise
                 except LabError as error:
                     status = queue.state(job).status
                     print(f"this job {error.status if status != 'running' else 'runs elsewhere'}: {error}", flush=True)  # noqa: T201

@@ -23,16 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from rich.console import Console
 
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.errors import ConfigError, DataError, InterruptedRunError, LabError
+from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.job_state import OUTPUT, refuse
+from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.runs.processes import is_first_process
+from sliceformer_lab.runs.sources import data_words
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
-from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, data_words, print_to
+from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, print_to
 from sliceformer_lab.training.signals import caught, signals_as_errors
 from sliceformer_lab.training.slurm_tasks import joined_step
 
@@ -88,9 +90,9 @@ class Slurm(Launcher):
             while (job := queue.take()) is not None:
                 if in_slurm.get(job.name) in known:
                     continue
-                if data_words(job) not in prepared and not _prepare(queue, job):
+                if data_words(job.words) not in prepared and not _prepare(queue, job):
                     continue
-                prepared.add(data_words(job))
+                prepared.add(data_words(job.words))
                 jobs.append(job)
             if jobs:
                 in_slurm |= self._submit(queue, jobs)
@@ -101,7 +103,7 @@ class Slurm(Launcher):
             return False
         try:
             _wait_for(queue, numbers)
-        except InterruptedRunError:
+        except Interrupted:
             print(f"the jobs go on in Slurm; `sweep cancel {folder}` stops them", flush=True)  # noqa: T201
             raise
         return True
@@ -143,7 +145,7 @@ class Task:
                     queue.work(job)
                 else:
                     self.run([*self.sweep.flags, *job.words])
-        except InterruptedRunError as error:
+        except Interrupted as error:
             print(f"this job was stopped: {error}", flush=True)  # noqa: T201
             if caught() == TIME_IS_UP or error.exit_code == 128 + TIME_IS_UP:
                 _queue_again()
@@ -197,8 +199,9 @@ def _prepare(queue: Queue, job: PlannedJob) -> bool:
     """
     from sliceformer_lab.training.build import build_data
 
+    words = [*job.words, "hydra.mode=RUN", "hydra.run.dir=unused"]
     try:
-        build_data(compose_job([*job.words, "hydra.mode=RUN", "hydra.run.dir=unused"])).prepare_data()
+        build_data(check_config(compose_job(words))).prepare_data()
     except DataError as error:
         refuse(queue.sweep.place(job), error)
         queue.note_end(job)
@@ -210,7 +213,7 @@ def _prepare(queue: Queue, job: PlannedJob) -> bool:
 
 def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
     """Prints the states of jobs whenever they change, until none of them is left in Slurm."""
-    console, shown, heard = Console(highlight=False, soft_wrap=True), "", time.monotonic()
+    console, shown, heard = PlainConsole(highlight=False, soft_wrap=True), "", time.monotonic()
     left = dict(numbers)
     while left:
         states = slurm_states()
@@ -223,11 +226,11 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
                 state = queue.state(job)
                 if state.status != "running":  # its process may end a moment after Slurm forgets it
                     del left[job]
-                    console.print(f"{job.name}  {state.status}  {state.error or ''}", markup=False)
+                    console.print(f"{job.name}  {state.status}  {state.error or ''}")
             running = sum(states.get(number) == "RUNNING" for number in left.values())
             line = f"{len(numbers) - len(left)} of {len(numbers)} jobs have ended, {running} run"
             if line != shown:
-                console.print(line, markup=False)
+                console.print(line)
                 shown = line
         if queue.is_cancelled():
             return

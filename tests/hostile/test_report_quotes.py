@@ -10,8 +10,7 @@ import pytest
 from support.run_folders import write_run, write_runs
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.report.quoted import in_latex, in_markdown
-from sliceformer_lab.runs.csv_cells import csv_cell
+from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown
 
 TEXTS = {
     "a formula": '=HYPERLINK("http://evil","click")',

@@ -105,7 +105,7 @@ def honest() -> dict[str, Any]:
     composed = compose_root([*SMALL, "paths.outputs=outputs", "paths.data=data"])
     names = {"task": "digits", "attention": "mha", "recipe": None, "study": None, "scale": "full"}
     plain = {key: value for key, value in composed.items() if key not in NOT_OF_A_RUN}
-    return plain | {"names": names, "logger": {}, "published": None}
+    return plain | {"format": 1, "names": names, "logger": {}, "published": None}
 
 
 DOORS: Mapping[str, Callable[[Path], int]] = {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.runs import assert_equal_runs
 
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.job_state import JobState, read_record, state_of
@@ -36,12 +37,17 @@ def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
 def end_of(process: subprocess.Popen[str]) -> str:
     """What a process prints until its end. Jobs that Slurm queues again start at once, not minutes later."""
     while process.poll() is None:
-        for number, state in (slurm_states() or {}).items():
-            if state == "PENDING":
-                subprocess.run(["scontrol", "update", f"JobId={number}", "StartTime=now"], capture_output=True)
+        start_now()
         time.sleep(2)
     assert process.stdout is not None
     return process.stdout.read()
+
+
+def start_now() -> None:
+    """Lets Slurm start what it has queued again, without its delay."""
+    for number, state in (slurm_states() or {}).items():
+        if state == "PENDING":
+            subprocess.run(["scontrol", "update", f"JobId={number}", "StartTime=now"], capture_output=True)
 
 
 def jobs_that_train(sweep: Sweep) -> list[PlannedJob]:
@@ -134,6 +140,50 @@ def test_a_job_whose_time_is_up_is_queued_again_and_ends(tmp_path: Path, monkeyp
     assert process.returncode == 0, said
     starts = json.loads((sweep.place(sweep.jobs[0]) / "summary.json").read_text())["starts"]
     assert [start["status"] for start in starts] == ["interrupted", "ok"] and starts[1]["from_step"] > 0
+
+
+@pytest.mark.timeout(1200)
+def test_a_drained_node_a_preemption_and_a_time_limit_change_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["-m", *SMALL, "optim.epochs=200", "callbacks.checkpoints.every_minutes=0.01", "attention=csp", "seed=0,1"]
+    array = ["launcher=slurm", "launcher.time=3", "launcher.max_parallel=1", "hydra.sweep.dir=array"]
+    process = subprocess.Popen([*PROGRAM, *words, *array], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: (Path("array") / ".slurm" / "jobs.json").is_file())
+    sweep, numbers = read_sweep(Path("array")), slurm_numbers(Path("array"))
+    node = subprocess.run(["sinfo", "-h", "-o", "%n"], capture_output=True, text=True, check=True).stdout.split()[0]
+
+    def set_node(*facts: str) -> None:
+        subprocess.run(["scontrol", "update", f"NodeName={node}", *facts], check=True)
+
+    def stopped() -> bool:
+        return any(state.status in ("interrupted", "killed") for state in states(sweep).values())
+
+    wait_for(lambda: jobs_that_train(sweep))
+    drained = jobs_that_train(sweep)[0]
+    set_node("State=DRAIN", "Reason=test")
+    try:
+        subprocess.run(["scontrol", "requeue", numbers[drained.name]], check=True)
+        wait_for(stopped)
+        time.sleep(5)
+        assert not jobs_that_train(sweep), "nothing starts on a drained node"
+    finally:
+        set_node("State=RESUME")
+    wait_for(lambda: start_now() or jobs_that_train(sweep), 300)
+    subprocess.run(["sbatch", "-p", "urgent", "-c", str(os.cpu_count()), "-o", "/dev/null", "--wrap", "sleep 2"])
+    wait_for(stopped)
+    said = end_of(process)  # and each start has 90 seconds or less until its time is up
+    assert process.returncode == 0, said
+
+    local = subprocess.run([*PROGRAM, *words, "launcher=serial", "hydra.sweep.dir=local"], capture_output=True)
+    assert local.returncode == 0
+    reasons: list[str] = []
+    for job in sweep.jobs:
+        starts = json.loads((sweep.place(job) / "summary.json").read_text())["starts"]
+        reasons += [start["status"] for start in starts]
+        assert_equal_runs(sweep.place(job), Path("local") / job.name, history="killed" not in reasons)
+    assert len(reasons) >= 5, "two jobs, a drained node, a preemption and a time limit"
 
 
 @pytest.mark.timeout(600)

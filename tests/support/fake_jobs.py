@@ -22,8 +22,8 @@ def run_fake(words: Sequence[str]) -> None:
     with (folder / "starts").open("a") as file:
         file.write(f"{os.getpid()} {'resumed' if 'resume' in given else 'new'} {os.environ.get('PLACE', '')}\n")
     first = not (folder / "config.yaml").exists()
-    (folder / "config.yaml").write_text("names: {}\n")
-    summary = {"task": "t", "attention": "a", "status": "running", "best": {"value": 0.5}}
+    (folder / "config.yaml").write_text("format: 1\nnames: {}\n")
+    summary = {"format": 1, "task": "t", "attention": "a", "status": "running", "best": {"value": 0.5}}
     write_json(folder / "summary.json", summary)
     time.sleep(float(given.get("seconds", 0)))
     end = given.get("end", "ok") if first else "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 from omegaconf import OmegaConf
 
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import CONFIG, PREDICTIONS, SUMMARY, read_summary
+from sliceformer_lab.runs.folder import CONFIG, FORMAT, PREDICTIONS, SUMMARY, read_summary
 from sliceformer_lab.training.summary import Summary
 
 NODES: dict[str, dict[str, Any]] = {
@@ -54,13 +57,9 @@ CONTENT: dict[str, Any] = {  # the facts that a summary gains when its run finis
 @cache
 def written_at_the_start() -> dict[str, Any]:
     """The summary.json of a run that has just started, as `Summary` writes it."""
-    config = {
-        **NODES,
-        **{"seed": 0, "tags": [], "published": None},
-        "names": {"task": "digits", "attention": "csp", "recipe": None},
-    }
+    plan = replace(check_config(compose_job([])), plain=NODES)
     with TemporaryDirectory() as folder:
-        Summary(config, Path(folder)).update()
+        Summary(plan, Path(folder)).update()
         return read_summary(Path(folder))
 
 
@@ -84,7 +83,7 @@ def write_run(
     content.get("protocol", {}).update(changes.pop("protocol", {}))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SUMMARY, content | changes)
-    OmegaConf.save(OmegaConf.create({"selection": "best_val"}), folder / CONFIG)
+    OmegaConf.save(OmegaConf.create({"format": FORMAT, "selection": "best_val"}), folder / CONFIG)
     return folder
 
 

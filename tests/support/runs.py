@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from support.plans import run
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
-from sliceformer_lab.training.run import run
 from sliceformer_lab.training.saved_run import load_run
 
 SMALL = (
@@ -20,9 +21,15 @@ SMALL = (
     "attention=mha",
     "callbacks=minimal",
     "pictures=false",
+    "reference=null",
     "data.limit_train=128",
     "optim.epochs=2",
 )
+
+
+def last_of_each(words: Iterable[str]) -> list[str]:
+    """The words of a command line; a later word replaces an earlier one with the same key."""
+    return list({word.partition("=")[0]: word for word in words}.values())
 
 
 def small_config(*overrides: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from support.run_folders import write_run
 
-from sliceformer_lab.errors import DivergedError, InterruptedRunError
+from sliceformer_lab.errors import DivergedError, Interrupted
 from sliceformer_lab.runs.folder import CONFIG
-from sliceformer_lab.runs.job_state import refuse
+from sliceformer_lab.runs.job_state import JOB, refuse
 from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
@@ -29,7 +29,7 @@ class WrittenRuns(Launcher):
         """Writes the folder of every job that is left."""
         while (job := queue.take()) is not None:
             if len(self.done) == self._killed_at:
-                raise InterruptedRunError("killed", 9)
+                raise Interrupted("killed", 9)
             self.done.append(job.name)
             words = {override_key(word): word.partition("=")[2] for word in job.words}
             value = self._accuracy(words)
@@ -45,5 +45,6 @@ class WrittenRuns(Launcher):
                 metrics["test/accuracy"] = value - 0.01
             best = {"epoch": 0, "step": 1, "metric": "val/accuracy", "value": value}
             place = queue.sweep.place(job)
+            (place / JOB).unlink(missing_ok=True)  # of an attempt that failed
             write_run(place, words["attention"], int(words["seed"]), value, metrics=metrics, best=best)
         return True

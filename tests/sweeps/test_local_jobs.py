@@ -16,7 +16,7 @@ import pytest
 from support.fake_jobs import run_fake, starts_of, sweep_of
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.errors import ConfigError, InterruptedRunError
+from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.runs.job_state import OUTPUT, read_record, state_of
 from sliceformer_lab.runs.sweep import Sweep
 from sliceformer_lab.sweeps.board import last_progress
@@ -72,7 +72,7 @@ def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> N
 
     threading.Thread(target=cancel).start()
     began = time.monotonic()
-    with signals_as_errors(), pytest.raises(InterruptedRunError, match="sweep cancel"):
+    with signals_as_errors(), pytest.raises(Interrupted, match="sweep cancel"):
         Local(jobs=2).run(queue)
     assert time.monotonic() - began < 30
     assert statuses(sweep) == ["interrupted", "interrupted", "planned"]

@@ -136,3 +136,19 @@ def test_one_run_is_no_sweep_unless_a_launcher_starts_it(tmp_path: Path, monkeyp
     assert plan_sweep(["launcher=serial", "seed=1"], multirun=False) is None
     one = plan_sweep(["launcher=slurm", "seed=1"], multirun=False)
     assert one is not None and words_of(one) == ["seed=1"]
+
+
+def test_the_same_words_with_another_table_are_another_sweep_and_with_its_copy_elsewhere_the_same(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("task=text_csv", "data.file=table.csv", "seed=0,1", f"paths.outputs={tmp_path / 'outputs'}")
+    table = "text,label\ngood,pos\nbad,neg\n"
+    folders = {}
+    for name, content in {"here": table, "copy": table, "permuted": table[:11] + "good,neg\nbad,pos\n"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.csv").write_text(content)
+        monkeypatch.chdir(tmp_path / name)
+        found = plan(*words)
+        assert list(found.data) == [str(tmp_path / name / "table.csv")]
+        folders[name] = found.folder
+    assert folders["here"] == folders["copy"] != folders["permuted"]

@@ -6,15 +6,17 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.fake_jobs import run_fake, starts_of, sweep_of
 
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import JOB, claim, state_of, try_again
-from sliceformer_lab.runs.sweep import Sweep, read_sweep
+from sliceformer_lab.runs.sweep import Sweep, read_sweep, write_sweep
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
@@ -155,3 +157,16 @@ def test_a_damaged_plan_is_one_sentence(content: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(RunFolderError, match=r"sweep\.json"):
         read_sweep(tmp_path)
+
+
+def test_no_job_starts_on_a_table_that_changed_after_it_was_planned(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("text,label\n")
+    planned = replace(sweep_of(tmp_path / "sweep", "end=ok", "end=ok"), data={str(table): digest_of(table)})
+    write_sweep(planned)
+    sweep = read_sweep(planned.folder)
+    Queue(sweep, run_fake).work(sweep.jobs[0])
+    table.write_text("label,text\n")
+    with pytest.raises(DataError, match=r"table\.csv has changed since its runs were planned"):
+        Queue(sweep, run_fake).work(sweep.jobs[1])
+    assert statuses(sweep) == ["ok", "failed"]

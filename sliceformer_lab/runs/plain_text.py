@@ -1,0 +1,56 @@
+"""Texts from files, escaped for terminals, CSV, Markdown and LaTeX: whoever wrote a file chooses only its words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "≠": r"$\neq$"}
+LATEX |= {"×": r"$\times$", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # begin a cell that a spreadsheet executes
+
+
+def visible(text: str) -> str:
+    r"""A text whose control characters can be read, such as \x1b; tabs and line breaks stay."""
+    return "".join(c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: object) -> str:
+    """A text as one line without control characters."""
+    return visible(re.sub(r"\s*[^\S ]\s*", " ", str(text).strip()))
+
+
+def in_markdown(text: str) -> str:
+    """A text as one line of Markdown without code, links, HTML and further cells."""
+    return re.sub(r"[\\`<|]|(?<=\])(?=[(\[])|^(?=[#>])", lambda found: f"\\{found[0]}", one_line(text))
+
+
+def in_latex(text: str) -> str:
+    """A text as one line of LaTeX without commands."""
+    return "".join(LATEX.get(letter, letter) for letter in one_line(text))
+
+
+def csv_cell(value: object) -> object:
+    """A value of a CSV file; a text that a spreadsheet would execute as a formula begins with an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    return visible(f"'{value}" if value.startswith(FORMULA) and not _is_number(value) else value)
+
+
+class PlainConsole(Console):
+    """A console that prints texts as they are: brackets are no markup, control characters are visible."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text, as rich asks for the texts of tables and of `print`."""
+        return super().render_str(visible(text), **options | {"markup": False, "emoji": False})
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""Runs and their parts from plain configurations, which the tests change before they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.config.checked import RunPlan, check_config, check_model
+from sliceformer_lab.config.compose import NOT_OF_A_RUN
+from sliceformer_lab.config.schema import check_node
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.training import build
+from sliceformer_lab.training.run import run as run_plan
+
+
+def plan_of(config: Mapping[str, Any] | RunPlan) -> RunPlan:
+    """The plan of a composed configuration, or a plan as it is."""
+    if isinstance(config, RunPlan):
+        return config
+    return check_config({key: value for key, value in config.items() if key not in NOT_OF_A_RUN})
+
+
+def run(config: Mapping[str, Any] | RunPlan, folder: Path) -> float | None:
+    """Train, or score again, what a configuration says."""
+    plan = plan_of(config)
+    return run_plan(plan, build.build_data(plan), folder)
+
+
+def build_data(config: Mapping[str, Any] | RunPlan) -> DataModule:
+    """The data module of a configuration."""
+    return build.build_data(plan_of(config))
+
+
+def build_task(config: Mapping[str, Any], data: DataSpec) -> Any:
+    """The task of a configuration; reads its nodes of task and model alone."""
+    return build.build_model(check_node(config["task"], "task"), check_model(config), data)
