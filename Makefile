@@ -33,7 +33,7 @@ test-all: $(STAMP) ## all tests, before a release (25 minutes)
 test-arm64: $(STAMP) ## the C++ kernel for 64-bit ARM under qemu (apt-get install g++-aarch64-linux-gnu qemu-user; 1 minute)
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/permute/test_permute_arm64.py $(ARGS)
 
-test-slurm: $(STAMP) ## an array of jobs on a real Slurm of this machine (root on Debian or Ubuntu; 3 minutes)
+test-slurm: $(STAMP) ## an array of jobs on a real Slurm of this machine (root on Debian or Ubuntu; 10 minutes)
 	SLURM_CONF=$$(tests/slurm/start.sh) LAB_SLURM=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm $(ARGS)
 
 # The backends of shift_sort on this machine; fails if there is a C++ compiler but no CPU kernel.
@@ -68,6 +68,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/gpu_kernels.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
+	$(BIN)/python studies/fused_softmax.py
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

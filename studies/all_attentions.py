@@ -25,7 +25,8 @@ import torch
 from results import RESULTS
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.build import build_data, build_task
@@ -115,15 +116,15 @@ def measure(table: Path) -> None:
 
 
 def _speeds(task: str, table: Path) -> dict[str, float]:
-    config = compose_root([*WORDS[task].split(), *_data(task, table)])
-    data = build_data(config)
+    data = build_data(check_config(job_config([*WORDS[task].split(), *_data(task, table)])))
     data.prepare_data()
     data.setup("fit")
     batch: Batch = next(iter(data.train_dataloader()))
     calls = {}
     for name in (*CONTROLS, *OTHERS):
         torch.manual_seed(0)
-        model = build_task(compose_root([*WORDS[task].split(), *_data(task, table), f"attention={name}"]), data.spec)
+        plan = check_config(job_config([*WORDS[task].split(), *_data(task, table), f"attention={name}"]))
+        model = build_task(plan, data.spec)
         calls[name] = _step(model.train(), batch)
     for call in calls.values():
         call()  # warms up

@@ -21,10 +21,11 @@ import torch
 from PIL import Image
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
-from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.schema import ConfigError, check_node, construct
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.build import build_model
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attentions.md"
 ALSO_MEASURED = ("csp_complete", "mega_chunk")  # presets with another cost than their class
@@ -92,10 +93,11 @@ CAPABILITIES: Mapping[str, Callable[[Attention], bool]] = {
     "q, k": lambda layer: layer.needs_qk,
 }
 LEGEND = """
-*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *causal*: can be built so
-that no token sees a later one, as `task=text_lm` needs ([causal.md](causal.md)). *order-sensitive*: permuting the input
-tokens does more than permute the output. *mixable*: can be placed in a block that does the projections itself. *q, k*:
-has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of these, one for each layer.
+*bias*: adds a pairwise bias to its weights. *padding*: accepts samples of different lengths. *causal*: can be built
+so that no token sees a later one, as `task=text_lm` needs ([causal.md](../studies/causal.md)). *order-sensitive*:
+permuting the input tokens does more than permute the output. *mixable*: can be placed in a block that does the
+projections itself. *q, k*: has queries and keys, as `encoder.position=rope` needs. `attention=hybrid` uses several of
+these, one for each layer.
 """
 
 
@@ -198,12 +200,12 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
         if "file" in composed["data"]:
             composed["data"]["file"] = f"{empty}/table.csv"
             (Path(empty) / "table.csv").write_text("text,label,smiles,target\n" + "a,0,C,1\nb,1,CC,2\n" * 10)
-        data = build_data(composed).spec
-    refused = {}
+        data = construct(composed["data"], where="data").spec
+    refused, task = {}, check_node(composed["task"], "task")
     for name in presets():
         try:
             with torch.device("meta"):
-                build_task(composed | {"attention": node(name)}, data)
+                build_model(task, check_model(composed | {"attention": node(name)}), data)
         except ConfigError as error:
             refused[name] = re.sub(r", which \w+ cannot take; .*", "", str(error)).removeprefix("attention: ")
     return refused

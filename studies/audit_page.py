@@ -1,4 +1,4 @@
-"""An audit on a user's table: the table of README.md and docs/audit.md, from the results that `audit` wrote.
+"""An audit on a user's table: the table of README.md and studies/audit.md, from the results that `audit` wrote.
 
 usage: python studies/audit_page.py    write the table (`make docs`)
 """
@@ -6,6 +6,7 @@ usage: python studies/audit_page.py    write the table (`make docs`)
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from marked_sections import with_section
 from results import README, RESULTS
 
+from sliceformer_lab.measures.statistics import Estimate, estimate_over_seeds, holm
 from sliceformer_lab.runs.files import write_text
 
 FILE = RESULTS / "audit_agnews_csp.json"
-PAGES = (README, README.parent / "docs" / "audit.md")
+PAGES = (README, README.parent / "studies" / "audit.md")
 ROWS = {
     "csp": "shifts every channel, sorts pairs",
     "mha": "softmax attention",
@@ -27,6 +29,8 @@ ROWS = {
     "pooling": "control: the mean of three tokens less the token itself",
     "identity": "control: mixes nothing",
 }
+NUM_TEXTS = 800  # of the test set
+NORMAL_95 = 1.96  # half-widths of the stored intervals over texts, in standard errors
 Found = Mapping[str, Any]
 
 
@@ -44,24 +48,52 @@ def table(found: Found) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     steps = {name: times["median"] for name, times in found["times"]["rows"].items()}
+    separated = separated_rows(found)
     for name, description in ROWS.items():
-        cells = [cell for axis in ("params", "time") for cell in _cells(found["axes"][axis], name)]
+        cells = [cell for axis in ("params", "time") for cell in _cells(found["axes"][axis], name, name in separated)]
         lines.append(f"| `{name}` | {description} | {' | '.join(cells)} | {steps[name] / steps['mha']:.2f} |")
     best = max(found["references"], key=lambda one: one["metrics"]["test/accuracy"])
     score = f"{100 * best['metrics']['test/accuracy']:.2f}"
     return "\n".join([*lines, f"| {best['name']} | without a network | {score} | | {score} | | |"])
 
 
-def _cells(axis: Found, name: str) -> tuple[str, str]:
-    """The mean over seeds and, but for `csp` itself, the paired difference; bold where the verdict separates them."""
+def estimates(axis: Found) -> dict[str, Estimate]:
+    """What the audited row has more than each other row, over seeds and test texts.
+
+    The scores of single texts were not kept. The two variances are added, which is never less than the crossed one.
+    """
+    found = {}
+    for outcome in axis["outcomes"]:
+        over_seeds = estimate_over_seeds(list(outcome["differences"].values()))
+        if over_seeds is None:
+            raise ValueError(f"{outcome['against']} has fewer than two pairs of seeds")
+        texts = outcome["over_examples"]
+        of_texts = ((texts["high"] - texts["low"]) / 2 / NORMAL_95) ** 2
+        variance = over_seeds.variance + of_texts
+        df = variance**2 / (over_seeds.variance**2 / over_seeds.df + of_texts**2 / (NUM_TEXTS - 1))
+        found[outcome["against"]] = Estimate(over_seeds.mean, variance, df, "seeds and examples")
+    return found
+
+
+def separated_rows(found: Found) -> list[str]:
+    """The rows that differ from the audited one on every axis after Holm's correction, with one sign."""
+    signs: dict[str, set[float]] = {}
+    for axis in found["axes"].values():
+        known = estimates(axis)
+        for name, p in zip(known, holm([one.p() for one in known.values()]), strict=True):
+            signs.setdefault(name, set()).add(math.copysign(1, known[name].mean) if p < 0.05 else 0.0)
+    return [name for name, seen in signs.items() if seen in ({1.0}, {-1.0})]
+
+
+def _cells(axis: Found, name: str, bold: bool) -> tuple[str, str]:
+    """The mean over seeds and, but for `csp` itself, the difference; bold where the verdict separates them."""
     mean = f"{100 * fmean(axis['scores'][name].values()):.2f}"
-    outcome = next((one for one in axis["outcomes"] if one["against"] == name), None)
-    if outcome is None:
+    estimate = estimates(axis).get(name)
+    if estimate is None:
         return mean, ""
-    interval, center = outcome["interval"], outcome["mean"]
-    half = max(interval["high"] - center, center - interval["low"])
-    difference = f"{100 * center:+.2f} ± {100 * half:.2f}"
-    return mean, f"**{difference}**" if outcome["verdict"] in ("better", "worse") else difference
+    half = estimate.interval().high - estimate.mean
+    difference = f"{100 * estimate.mean:+.2f} ± {100 * half:.2f}"
+    return mean, f"**{difference}**" if bold else difference
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the results of docs/causal.md from studies/results/text_lm.jsonl and text_lm_ngrams.json (`make docs`).
+"""Write the results of studies/causal.md from studies/results/text_lm.jsonl and text_lm_ngrams.json (`make docs`).
 
 Add finished runs first: python studies/results.py collect text_lm RUN_FOLDER...
 """
@@ -14,7 +14,7 @@ from results import RESULTS, interval, read
 
 from sliceformer_lab.runs.files import write_text
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "causal.md"
+PAGE = Path(__file__).resolve().parent / "causal.md"
 ROWS = {
     "mha": "softmax attention",
     "csp_causal": "shift, then sorted pairs",

@@ -1,4 +1,4 @@
-"""Claims of the papers that small runs can test: the tables of docs/claims.md, and how fast each attention learns.
+"""Claims of the papers that small runs can test: the tables of studies/claims.md, and how fast each attention learns.
 
 usage: python studies/claims.py                              write the tables and figures/convergence.png (`make docs`)
        python studies/claims.py collect STUDY RUN_FOLDER...  write results/STUDY.jsonl first, from finished runs
@@ -26,7 +26,7 @@ from sliceformer_lab.runs.files import whole_file, write_text
 from sliceformer_lab.runs.folder import read_metrics, read_summary
 
 METRIC = "test/accuracy"
-PAGE = RESULTS.parents[1] / "docs" / "claims.md"
+PAGE = RESULTS.parent / "claims.md"
 PICTURE = RESULTS.parent / "figures" / "convergence.png"
 Pairs = list[tuple[str, str]]
 CLAIMS: dict[str, dict[str, Pairs]] = {  # study -> claim -> its comparisons: an attention, and what it is compared with
@@ -133,7 +133,7 @@ def samsa_table() -> str:
 
 
 def write_page() -> None:
-    """Replace the tables between the markers of docs/claims.md."""
+    """Replace the tables between the markers of studies/claims.md."""
     page = PAGE.read_text(encoding="utf-8")
     for study in (*CLAIMS, "claims_samsa"):
         page = with_section(page, study, samsa_table() if study == "claims_samsa" else table(study))

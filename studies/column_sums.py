@@ -84,7 +84,7 @@ def main() -> None:
         facts = {"task": run.summary["task"], "attention": run.summary["attention"], "seed": seed}
         trained = measured(run.model, batch, seed)
         torch.manual_seed(seed)
-        untrained = measured(build_task(run.config, run.data.spec), batch, seed)
+        untrained = measured(build_task(run.plan, run.data.spec), batch, seed)
         rows.append({**facts, "untrained": untrained, "trained": trained})
     Console(width=110).print(as_table(rows))
     if options.output:

@@ -1,4 +1,4 @@
-"""Six attentions on street scenes: the figure, the verdict and the table of docs/dense.md.
+"""Six attentions on street scenes: the figure, the verdict and the table of studies/dense.md.
 
 python studies/dense_page.py collect FOLDER    collect the runs and the verdict of the finished audit in FOLDER
 python studies/dense_page.py                   draw the figure, write verdict and table (`make docs`)
@@ -15,12 +15,12 @@ from typing import Any
 from marked_sections import with_section
 from matplotlib.figure import Figure
 
-from sliceformer_lab.commands.audit.reference_scores import reference_scores
+from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.runs.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "dense.md"
+PAGE = HERE / "dense.md"
 RESULTS, FIGURE = HERE / "results" / "dense_camvid.json", HERE / "figures" / "dense_camvid.png"
 ORDER = ("depthwise_conv", "csp_shift_only", "csp", "mha", "random_permutation", "identity")
 WITHOUT = {"constant": "commonest class at each pixel", "forest": "colour, position + forest"}

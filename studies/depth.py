@@ -1,4 +1,4 @@
-"""A figure of docs/study.md: collapse over depth and accuracy on digits, of two operators, softmax and two controls.
+"""A figure of studies/study.md: collapse over depth and accuracy on digits, of two operators, softmax and two controls.
 
 usage: python studies/depth.py                       draw figures/depth.png from the committed results
        python studies/depth.py collect RUN_FOLDER... write results/depth_digits.jsonl first, from finished runs

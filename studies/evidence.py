@@ -1,6 +1,6 @@
 """Does every task learn? One small run each, next to a constant, a model without a network, and no mixing.
 
-usage: python studies/evidence.py                     write the tables of docs/evidence.md and README.md (`make docs`)
+usage: python studies/evidence.py                     write the tables of studies/evidence.md (`make docs`)
        python studies/evidence.py run SOURCE [NAME...] train what is not finished, then write results/evidence.jsonl
 
 SOURCE is the folder that `stand_ins.py` describes; it also holds aclImdb, own/ag.csv and own/esol.csv. The runs are
@@ -15,7 +15,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ import torch
 from evidence_baselines import OWN_BASELINES
 from evidence_runs import REASONS, ROWS, Row, named
 from marked_sections import with_section
-from results import README, RESULTS, read
+from results import RESULTS, read
 from scipy import stats
 from stand_ins import STAND_INS
 
+from sliceformer_lab.config.checked import Paths
 from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import is_finished
@@ -36,7 +38,7 @@ from sliceformer_lab.training.saved_run import Run, load_run
 
 STUDY = "evidence"
 OUTPUT = Path("outputs", "studies", STUDY)
-PAGE = README.parent / "docs" / "evidence.md"
+PAGE = RESULTS.parent / "evidence.md"
 FIXED = ("callbacks=minimal", "pictures=false", "reference=null")  # save time and change no score
 RESAMPLES = 300
 UNLIMITED = 1e5  # seconds of a run whose tenth is enough for any simple model
@@ -132,8 +134,8 @@ def common_references(run: Run, split: str) -> tuple[Result, Result | None]:
         for stage in ("val", "test")
         if f"{stage}_ids" in run.predictions
     }
-    config = run.config | {"paths": {"data": str(OUTPUT / "cache")}}
-    rows = references(config, run.data, run.model, predictions, UNLIMITED)
+    plan = replace(run.plan, paths=Paths(data=str(OUTPUT / "cache"), outputs=run.plan.paths.outputs))
+    rows = references(plan, run.data, run.model, predictions, UNLIMITED)
     found = [
         {"name": row["name"], "score": row["metrics"][f"{split}/{run.model.monitor}"]}
         for row in rows
@@ -152,7 +154,7 @@ def record(result: Result) -> None:
 
 
 def full_table(results: Sequence[Result]) -> str:
-    """The Markdown table of docs/evidence.md: a row for each run, and the reasons of tasks without one."""
+    """The Markdown table of studies/evidence.md: a row for each run, and the reasons of tasks without one."""
     lines = [
         "| run | data | score on the test set | constant | without a network | no mixing | epochs, seconds |",
         "|---|---|---|---|---|---|---|",
@@ -191,21 +193,6 @@ def commands(results: Sequence[Result]) -> str:
     return "\n".join(["```bash", *lines, "```"])
 
 
-def short_table(results: Sequence[Result]) -> str:
-    """The Markdown table of the README: the first run of each task."""
-    lines = ["| task | attention | score | constant | without a network |", "|---|---|---|---|---|"]
-    for task in tasks():
-        found = next((r for r in results if r["task"] == task), None)
-        if found is None:
-            lines.append(f"| `{task}` | – | {REASONS[task].replace('](', '](docs/')} | – | – |")
-            continue
-        simple = number(found["baseline"]["score"]) if found["baseline"] else "–"
-        lines.append(
-            f"| `{task}` | {found['attention']} | {shown(found)} | {number(found['trivial']['score'])} | {simple} |"
-        )
-    return "\n".join(lines)
-
-
 def shown(result: Result) -> str:
     """A score with its metric and half the width of its interval."""
     split, _, metric = result["metric"].partition("/")
@@ -220,17 +207,13 @@ def number(value: float) -> str:
 
 
 def page_text(results: Sequence[Result]) -> str:
-    """The table and the commands of docs/evidence.md."""
+    """The table and the commands of studies/evidence.md."""
     return f"{full_table(results)}\n\n{commands(results)}"
 
 
-TABLES: Mapping[Path, Callable[[Sequence[Result]], str]] = {PAGE: page_text, README: short_table}
-
-
 def write_tables() -> None:
-    """Replace what is between the markers of each page."""
-    for page, text in TABLES.items():
-        write_text(page, with_section(page.read_text(encoding="utf-8"), "evidence", text(read(STUDY))))
+    """Replace what is between the markers of the page."""
+    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "evidence", page_text(read(STUDY))))
 
 
 def _finished(folder: Path) -> bool:

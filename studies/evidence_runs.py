@@ -175,7 +175,7 @@ ROWS: dict[str, Row] = {
 """From the name of a run to the run; the first one of a task is the one that other tables show."""
 
 REASONS: dict[str, str] = {
-    "lra_pathfinder": "No attention has learned it here, a CNN has: [tasks.md](tasks.md)",
+    "lra_pathfinder": "No attention has learned it here, a CNN has: [tasks.md](../docs/tasks.md)",
     "lra_pathx": "Not trained: at the 55,000 tokens a second of these runs 10 epochs of 20,000 pictures take 17 h",
     "mask_folder": "Six attentions on CamVid: [dense.md](dense.md)",
     "text_lm": "Softmax, `csp_causal` and n-grams on reviews of IMDB: [causal.md](causal.md)",

@@ -80,7 +80,8 @@ def _row(goal: Goal, columns: Sequence[Column], measured: Mapping[tuple[str, str
 
 def _machine(found: Results | None) -> str:
     if found is None:
-        return "No GPU has run this yet; the limits are estimates for an H200. [gpu.md](gpu.md) says how to measure."
+        how = "[gpu.md](../studies/gpu.md) says how to measure"
+        return f"No GPU has run this yet; the limits are estimates for an H200. {how}."
     facts, options = found["machine"], found["options"]
     met = sum(one["met"] for one in found["goals"])
     kernels = {row["softmax_kernel"] for row in found["rows"]} - {""}

@@ -1,6 +1,6 @@
 """Registers, local and shared memory, and occupancy of every Triton kernel, compiled without a GPU.
 
-python studies/gpu_kernels.py            write the table of docs/gpu.md (`make docs`)
+python studies/gpu_kernels.py            write the table of studies/gpu.md (`make docs`)
 python studies/gpu_kernels.py measure    compile all kernels first, for sm_80, sm_90 and sm_100: 3 to 10 minutes
 
 A kernel is compiled with all its options (padding, shift, directions), that is, at its largest. `measure` needs
@@ -27,7 +27,7 @@ from marked_sections import with_section
 from sliceformer_lab.runs.files import write_json, write_text
 
 STUDIES = Path(__file__).resolve().parent
-MEASURED, PAGE = STUDIES / "results" / "gpu_kernels.json", STUDIES.parent / "docs" / "gpu.md"
+MEASURED, PAGE = STUDIES / "results" / "gpu_kernels.json", STUDIES / "gpu.md"
 CHANNELS = 512
 WINDOWS = (4, 32, 64, 256, 1024, 4096, 8192, 16384)  # of sort_windows, in tokens
 BYTES = {"bfloat16": 2, "float32": 4}  # float16 has the code of bfloat16
@@ -191,7 +191,7 @@ def _cell(row: Resources) -> str:
 
 
 def write_page() -> None:
-    """Replace the table between the markers of docs/gpu.md."""
+    """Replace the table between the markers of studies/gpu.md."""
     write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "kernels", table()))
 
 

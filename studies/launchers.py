@@ -23,6 +23,7 @@ from hydra.core.utils import env_override
 
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import FORMAT
 from sliceformer_lab.runs.job_state import read_record, state_of
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, override_key, read_sweep, write_sweep
 from sliceformer_lab.sweeps.local_jobs import Local
@@ -50,7 +51,7 @@ def sleep_as_a_job(words: Sequence[str]) -> None:
     """A job that takes two seconds and leaves the summary of a finished run."""
     folder = next(word.partition("=")[2].strip("'") for word in words if override_key(word) == "hydra.run.dir")
     time.sleep(SECONDS)
-    write_json(Path(folder) / "summary.json", {"task": "t", "attention": "a", "status": "ok"})
+    write_json(Path(folder) / "summary.json", {"format": FORMAT, "task": "t", "attention": "a", "status": "ok"})
 
 
 def overhead_of_a_job(folder: Path) -> dict[str, float]:

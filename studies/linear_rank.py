@@ -1,4 +1,4 @@
-"""Do RALA and PolaFormer restore the rank of linear attention, and does accuracy follow? Tables of docs/study.md.
+"""Do RALA and PolaFormer restore the rank of linear attention, and does accuracy follow? Tables of studies/study.md.
 
 usage: python studies/linear_rank.py                          write the tables (`make docs`)
        python studies/linear_rank.py collect SWEEP_FOLDER...  write results/linear_rank.json first, from finished runs
@@ -23,7 +23,7 @@ from results import RESULTS, interval
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
-FILE, PAGE = RESULTS / "linear_rank.json", RESULTS.parents[1] / "docs" / "study.md"
+FILE, PAGE = RESULTS / "linear_rank.json", RESULTS.parent / "study.md"
 ROWS = ("mha", "linear", "rala", "polaformer", "depthwise_conv", "random_permutation", "identity")
 TASKS = ("digits", "text_csv")
 COLUMNS = {

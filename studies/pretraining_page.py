@@ -1,4 +1,4 @@
-"""Does pretraining help operators with queries and keys only? The tables of docs/pretraining.md.
+"""Does pretraining help operators with queries and keys only? The tables of studies/pretraining.md.
 
 usage: python studies/pretraining_page.py                        write the tables (`make docs`)
        python studies/pretraining_page.py collect RUN_FOLDER...  add finished runs to results/pretraining.jsonl first
@@ -24,7 +24,7 @@ from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
 STUDY = "pretraining"
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "pretraining.md"
+PAGE = Path(__file__).resolve().parent / "pretraining.md"
 ARMS = ("scratch", "equal", "pretrained")  # as many steps as the training, as both stages, and both stages
 CONTROLS = {"shuffled": "on shuffled tokens", "new attentions": "attentions drawn again"}  # other arms with pretraining
 ROWS = {

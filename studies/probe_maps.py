@@ -1,4 +1,4 @@
-"""Which mixing can each attention do, and what is the sort for? Tables and picture of docs/probes.md, from maps.
+"""Which mixing can each attention do, and what is the sort for? Tables and picture of studies/probes.md, from maps.
 
 usage: python studies/probe_maps.py                            write tables and picture (`make docs`)
        python studies/probe_maps.py collect MAP_FOLDER         add the cells of a map to results/capability_map.json
@@ -25,7 +25,7 @@ from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, Result, Run
 from sliceformer_lab.runs.files import write_text
 
-FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parents[1] / "docs" / "probes.md"
+FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parent / "probes.md"
 PICTURE, SHORT_PICTURE = (RESULTS.parent / "figures" / f"{name}.png" for name in ("capability_map", "probes"))
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 SORT_PROBES = ("recall", "rank", "select", "hist", "words")

@@ -1,4 +1,4 @@
-"""Does a shift schedule that reaches every token help? The tables of docs/reach.md.
+"""Does a shift schedule that reaches every token help? The tables of studies/reach.md.
 
 usage: python studies/reach_page.py                          write the tables (`make docs`)
        python studies/reach_page.py collect SWEEP_FOLDER...  add finished runs to results/reach.json first
@@ -20,7 +20,7 @@ from results import MACHINE_OPTIONS, RESULTS, interval
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
-FILE, PAGE = RESULTS / "reach.json", RESULTS.parents[1] / "docs" / "reach.md"
+FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "reach.md"
 DISTANCES = {128: 37, 256: 101, 512: 201, 1024: 397}  # tokens -> distance of the symbol that is asked for
 Key = tuple[str, str | None, int | None]  # attention, schedule of its shifts, group size
 ROWS: dict[Key, str] = {

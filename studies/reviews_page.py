@@ -1,4 +1,4 @@
-"""What the presets of the reviewers' questions found: the tables of docs/reviews.md.
+"""What the presets of the reviewers' questions found: the tables of studies/reviews.md.
 
 usage: python studies/reviews_page.py                          write the tables (`make docs`)
        python studies/reviews_page.py collect SWEEP_FOLDER...  add finished runs to results/reviews.json first
@@ -22,7 +22,7 @@ from sliceformer_lab.measures.statistics import student_half_width
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
-FILE, PAGE = RESULTS / "reviews.json", RESULTS.parents[1] / "docs" / "reviews.md"
+FILE, PAGE = RESULTS / "reviews.json", RESULTS.parent / "reviews.md"
 CONTRASTS = {  # rows whose difference is shown, paired by seed
     "q02_length": (),
     "q02_recall": (),

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sliceformer_lab.cli.jobs import as_lab_error
-from sliceformer_lab.errors import DataError, InterruptedRunError, LabError, MachineError, machine_error
+from sliceformer_lab.errors import DataError, Interrupted, LabError, MachineError, machine_error
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_a_limit_is_found_behind_the_errors_that_followed_from_it() -> None:
 def test_other_errors_keep_their_own_words() -> None:
     damaged = DataError("the file is damaged")
     damaged.__cause__ = ConnectionError()
-    stopped = InterruptedRunError("stopped by SIGTERM", 15)
+    stopped = Interrupted("stopped by SIGTERM", 15)
     stopped.__context__ = OSError(errno.ENOSPC, "full")
-    assert as_lab_error(damaged) is damaged and as_lab_error(stopped) is stopped
+    assert as_lab_error(damaged) is damaged and machine_error(stopped) is None
     for error in (ValueError("can't allocate memory"), BrokenPipeError(32, "gone"), FileNotFoundError(2, "no", "x")):
         assert machine_error(error) is None
         assert type(as_lab_error(error)) is LabError

@@ -293,7 +293,7 @@ def test_grid_needs_rows_and_columns() -> None:
     ("options", "sentence"),
     [
         ({"group_size": 1}, "layer reach 8 of 16 .* 2 layers 8: no value can bridge .*shift=linear_coprime"),
-        ({}, "layer reach 8 of 16 .* 2 layers 8; only the sort, which moves a value by at most 1 places"),
+        ({}, "layer reach 8 of 16 .* 2 layers 8; only the sort, .* by at most 1 .*; attention.shift=linear_coprime"),
         ({"shift": "linear_coprime"}, "layer reach 9 of 16 distances between tokens, those of all 2 layers 16$"),
         ({"shift": "none"}, None),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import build_data, build_task
 from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -20,7 +21,6 @@ from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError, check_node
-from sliceformer_lab.training.build import build_data, build_task
 
 N, K = 11, 3
 SAMPLERS = [{"mode": mode, "proxy": proxy} for mode in ("hard", "soft") for proxy in ("pairwise", "softmax")]

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 from support import task_modules
+from support.plans import build_data, build_task
 from support.run_folders import write_runs
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.config.compose import compose_root, load_option
+from sliceformer_lab.config.compose import compose_job, load_option
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pretrained import _resampled
 from sliceformer_lab.order import TokenOrder, token_order
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
-from sliceformer_lab.training.build import build_data, build_task
 
 ORDERS: tuple[TokenOrder, ...] = ("hilbert", "random_fixed")
 GRID = (4, 6)
@@ -120,7 +120,7 @@ def test_pretrained_positions_stay_with_their_patches() -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_option_reaches_the_model_and_mean_pooling_over_identity_does_not_see_it(order: TokenOrder) -> None:
-    config = compose_root(["encoder=tiny", "encoder.position=sincos2d", "attention=identity"])
+    config = compose_job(["encoder=tiny", "encoder.position=sincos2d", "attention=identity"])
     batch = Batch(torch.randn(3, 1, 8, 8), torch.zeros(3).long(), torch.arange(3))
     outputs = {}
     for name in ("raster", order):
@@ -136,7 +136,7 @@ def test_the_option_reaches_the_model_and_mean_pooling_over_identity_does_not_se
 
 @pytest.mark.parametrize("position", ["learned", "sincos2d", "rope"])
 def test_a_model_in_another_order_builds_without_memory(position: str) -> None:
-    config = compose_root(["encoder=tiny", f"encoder.position={position}", "attention=mha"])
+    config = compose_job(["encoder=tiny", f"encoder.position={position}", "attention=mha"])
     config["data"]["token_order"] = "hilbert"
     with torch.device("meta"):
         task = build_task(config, build_data(config).spec).to("meta").eval()
@@ -157,7 +157,7 @@ def test_pixels_of_a_sequence_are_in_the_order(task: str, order: TokenOrder, tmp
 
 @pytest.mark.parametrize("task", ["digits", "lra_image"])
 def test_a_run_s_spec_does_not_name_the_order_so_that_reports_keep_one_table(task: str) -> None:
-    config = compose_root([f"task={task}"])
+    config = compose_job([f"task={task}"])
     config["data"] |= {"root": "unused"} if "root" in config["data"] else {}
     specs = [build_data(config | {"data": {**config["data"], "token_order": o}}).spec for o in ("raster", *ORDERS)]
     assert len({spec.name for spec in specs}) == 1

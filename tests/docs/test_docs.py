@@ -19,7 +19,7 @@ from sliceformer_lab.sweeps.plan import plan_sweep
 
 ROOT = CONF_DIR.parent
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("studies/*.md"))]
 PROGRAM = "python -m sliceformer_lab"
 EXAMPLES = ("attention=A", "attention=NAME", "attention=reverse")  # stand for an attention of the reader
 NOT_COMPOSED = ("resume=", "optim=tuned:", "hydra.", "only=")  # words that need a folder or belong to Hydra
@@ -100,7 +100,7 @@ def readme_example(word: str) -> dict[str, Any]:
 
 def links() -> Iterator[tuple[Path, Path, str]]:
     """Every relative link of the pages: the page, the file it leads to, and the heading there, if any."""
-    for page in (*PAGES, ROOT / "studies" / "README.md"):
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 file, _, heading = target.partition("#")
@@ -128,7 +128,7 @@ def anchors(page: Path) -> set[str]:
 def test_tour_names_files_that_exist() -> None:
     text = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     files = re.findall(r"^\| \d+ \| `([^`]+)`", text, re.MULTILINE)
-    assert len(files) == 10
+    assert len(files) == 14
     named = {*files, *re.findall(r"`((?:sliceformer_lab|tasks|tests|csrc|conf|studies)/[^`]*)`", text)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 

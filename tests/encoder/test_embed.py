@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.plans import build_data, build_task
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.encoder.embed import TokenEmbedding
-from sliceformer_lab.training.build import build_data, build_task
 
 
 def test_token_dropout_takes_whole_tokens_in_training_and_never_the_cls_token() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -15,7 +16,6 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.gps_block import GPSBlock
 from sliceformer_lab.encoder.graph_tokens import edges_among_tokens
-from sliceformer_lab.training.build import build_data, build_task
 
 LENGTHS = torch.tensor([4, 2, 1])  # nodes; one token in front of them
 LINKS = ((0, 0, 1), (0, 1, 2), (0, 2, 3), (1, 0, 1))  # graph and two nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from sliceformer_lab.config.schema import ConfigError
 
 FIRST_USE = """
 import sys
+from typing import Any
 import sliceformer_lab
 dir(sliceformer_lab)
 print("torch" in sys.modules)
@@ -44,6 +46,7 @@ def test_a_hybrid_takes_its_first_layer() -> None:
     ("name", "overrides", "message"),
     [
         ("cps", {}, "did you mean csp"),
+        ("softmax", {}, "did you mean mha"),
         ("csp", {"group_sise": 2}, "did you mean group_size"),
         ("csp", {"group_size": "two"}, "attention.group_size: given 'two'"),
     ],
@@ -52,8 +55,15 @@ def test_a_wrong_name_or_option_is_refused_in_one_sentence(
     name: str, overrides: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        sliceformer_lab.build_attention(name, dim=8, num_heads=2, max_len=4, overrides=overrides)
+        sliceformer_lab.build_attention(name, dim=8, num_heads=2, max_len=4, **overrides)
     assert "\n" not in str(error.value)
+
+
+def test_options_are_keywords_or_overrides() -> None:
+    size: dict[str, Any] = {"dim": 8, "num_heads": 2, "max_len": 16}
+    as_keyword = sliceformer_lab.build_attention("csp", **size, group_size=4)
+    as_override = sliceformer_lab.build_attention("csp", **size, overrides={"group_size": 4})
+    assert as_keyword.group_size == as_override.group_size == 4
 
 
 def test_every_public_name_is_there() -> None:

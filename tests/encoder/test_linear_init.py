@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.plans import build_data, build_task
 from torch import Tensor, nn
 
 from sliceformer_lab.config.compose import compose_job, compose_root, load_option
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
-from sliceformer_lab.training.build import build_data, build_task
 
 DIM, MLP = 64, 192
 

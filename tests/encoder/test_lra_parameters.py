@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from support.plans import build_data, build_task
 
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.training.build import build_data, build_task
 
 # closed-form sums over the published shapes (operators spec, section 2)
 TABLE2 = {

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from omegaconf import OmegaConf
+from support.plans import build_task
 from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -19,7 +20,6 @@ from sliceformer_lab.config.schema import ConfigError, locate, schema
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.mega_block import MegaBlock
-from sliceformer_lab.training.build import build_task
 
 DIM, TOKENS = 64, 16
 MIXERS = ("mega", "mega_chunk", "csp", "mha", "sliceformer")

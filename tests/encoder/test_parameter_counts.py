@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 import timm
 import torch
+from support.plans import build_data, build_task
 
 from sliceformer_lab.config.compose import compose_root, load_option
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training.build import build_data, build_task
 
 
 class Images(NamedTuple):

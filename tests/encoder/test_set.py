@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.image_modules import module
+from support.plans import build_task, run
 from support.runs import small_config
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -25,8 +26,6 @@ from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.pool import Pool
 from sliceformer_lab.encoder.set_block import PMA, SetBlock
 from sliceformer_lab.measures.probe import ProbeRecord
-from sliceformer_lab.training.build import build_task
-from sliceformer_lab.training.run import run
 
 DIM, TOKENS = 64, 12
 OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")

@@ -37,7 +37,15 @@ def test_only_finished_runs_are_collected(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(all_attentions, "FILE", tmp_path / "results.json")
     folder = tmp_path / "sweep" / "0-digits-mha"
     folder.mkdir(parents=True)
-    summary = {"status": "failed", "task": "digits", "attention": "mha", "seed": 1, "parameters": 10, "chance": 0.1}
+    summary = {
+        "format": 1,
+        "status": "failed",
+        "task": "digits",
+        "attention": "mha",
+        "seed": 1,
+        "parameters": 10,
+        "chance": 0.1,
+    }
     summary |= {"metrics": {"test/accuracy": 0.5}, "protocol": {"num_test": 7}, "git_commit": "a", "wall_seconds": 3.2}
     (folder / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(ValueError, match="has status failed"):

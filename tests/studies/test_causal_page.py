@@ -1,4 +1,4 @@
-"""The table of docs/causal.md is that of the committed results."""
+"""The table of studies/causal.md is that of the committed results."""
 
 from __future__ import annotations
 

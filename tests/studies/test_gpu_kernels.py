@@ -1,4 +1,4 @@
-"""The Triton kernels compile for three GPUs without one and keep their limits; docs/gpu.md shows the numbers."""
+"""The Triton kernels compile for three GPUs without one and keep their limits; studies/gpu.md shows the numbers."""
 
 from __future__ import annotations
 

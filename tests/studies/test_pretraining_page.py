@@ -1,4 +1,4 @@
-"""The tables of docs/pretraining.md are those of the committed results."""
+"""The tables of studies/pretraining.md are those of the committed results."""
 
 from __future__ import annotations
 

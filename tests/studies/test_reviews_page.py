@@ -21,7 +21,13 @@ def test_every_table_is_of_a_preset() -> None:
 
 
 def run(folder: Path, group_size: int | None, seed: int, accuracy: float) -> None:
-    summary: dict[str, Any] = {"status": "ok", "study": "csp_reviews/q15_windows", "attention": "csp", "seed": seed}
+    summary: dict[str, Any] = {
+        "format": 1,
+        "status": "ok",
+        "study": "csp_reviews/q15_windows",
+        "attention": "csp",
+        "seed": seed,
+    }
     summary |= {"options": {"attention": {"group_size": group_size}}, "git_commit": "0", "metrics": {}}
     summary["metrics"]["test/accuracy"] = accuracy
     (folder / f"{group_size}-{seed}").mkdir(parents=True, exist_ok=True)

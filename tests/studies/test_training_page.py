@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import fused_softmax
 import pytest
 import training_page
 
 
 def test_page_is_current() -> None:
-    assert training_page.PAGE.read_text(encoding="utf-8") == training_page.page(), "`make docs` writes it anew"
+    text = training_page.PAGE.read_text(encoding="utf-8")
+    assert text == training_page.page() == fused_softmax.page(), "`make docs` writes it anew"
 
 
 def test_shares_and_the_framework_add_up_to_a_step() -> None:
