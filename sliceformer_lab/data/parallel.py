@@ -65,7 +65,17 @@ class LimitedProcess(Generic[Work, Result]):
         self._pipe: Connection | None = None
 
     def __call__(self, work: Work) -> Result | None:
-        """`function(work)`; None if it takes longer than the limit. Raises DataError if the process is killed."""
+        """`function(work)`; None if it takes longer than the limit. Raises DataError if the process is killed twice."""
+        try:
+            return self._ask(work)
+        except (EOFError, ConnectionError):
+            pass  # it may have died between two calls: Linux ends a process with the thread that started it
+        try:
+            return self._ask(work)
+        except (EOFError, ConnectionError) as error:
+            raise DataError("a process that prepares data was killed; look for the limit of memory") from error
+
+    def _ask(self, work: Work) -> Result | None:
         if self._pipe is None:
             self._pipe, theirs = multiprocessing.Pipe()
             self._process = multiprocessing.Process(target=_answer, args=(self._function, theirs), daemon=True)
@@ -80,8 +90,6 @@ class LimitedProcess(Generic[Work, Result]):
             result: Result = self._pipe.recv()
             done = True
             return result
-        except (EOFError, ConnectionError) as error:
-            raise DataError("a process that prepares data was killed; look for the limit of memory") from error
         finally:
             if not done and self._process is not None:
                 self._process.kill()

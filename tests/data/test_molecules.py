@@ -6,6 +6,7 @@ import ctypes
 import logging
 import pickle
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,10 +28,11 @@ from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.graph import Graphormer
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 
 def table(tmp_path: Path, rows: list[str], header: str = "smiles,target", **options: Any) -> MoleculeTable:
+    tmp_path.mkdir(exist_ok=True)
     file = tmp_path / "molecules.csv"
     file.write_text("\n".join([header, *rows]) + "\n")
     wanted = {"targets": ("target",), "processes": 1, "val_fraction": 0.0, "test_fraction": 0.0} | options
@@ -341,6 +343,13 @@ def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
     with pytest.raises(DataError, match=r"'CCC' takes RDKit more than"):
         data.encode_one("CCC")
     assert len(data.encode_one("CCCC")) == 4
+
+
+def test_molecules_are_read_after_the_thread_that_read_the_first_ones_has_ended(tmp_path: Path) -> None:
+    first = Thread(target=table(tmp_path / "first", ["C,1", "CC,2"]).prepare_data)
+    first.start()
+    first.join()
+    table(tmp_path / "second", ["CCC,1", "CCCC,2"]).prepare_data()
 
 
 def held_by_c_code(smiles: str, most_atoms: int) -> Any:
