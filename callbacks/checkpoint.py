@@ -13,9 +13,9 @@ from sliceformer_lab.config.option_types import NonNegative
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.distributed import any_process
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.signals import caught, time_to_save
+from sliceformer_lab.training.processes.distributed import any_process
+from sliceformer_lab.training.processes.signals import caught, time_to_save
 
 
 class Checkpoints(Checkpoint):

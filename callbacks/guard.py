@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.distributed import any_process
-from sliceformer_lab.training.other_processes import record_first_error
-from sliceformer_lab.training.signals import catch_signals, caught, stopped
+from sliceformer_lab.training.processes.distributed import any_process
+from sliceformer_lab.training.processes.other_processes import record_first_error
+from sliceformer_lab.training.processes.signals import catch_signals, caught, stopped
 
 
 class Guard(Callback):

@@ -24,8 +24,8 @@ from sliceformer_lab.measures.probe import (
     measure_places,
 )
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.observers import Observer
-from sliceformer_lab.training.sharding import is_sharded
+from sliceformer_lab.training.processes.sharding import is_sharded
+from sliceformer_lab.training.results.observers import Observer
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sliceformer_lab.encoder.factory import build_encoder
     from sliceformer_lab.encoder.library import build_attention, swap_attention
-    from sliceformer_lab.training.exported_model import load_export
-    from sliceformer_lab.training.saved_run import load_run
+    from sliceformer_lab.training.saved.exported_model import load_export
+    from sliceformer_lab.training.saved.saved_run import load_run
 
 __all__ = ["build_attention", "build_encoder", "load_export", "load_run", "swap_attention"]
 
 _MODULE_OF = {
     "build_attention": "sliceformer_lab.encoder.library",
     "build_encoder": "sliceformer_lab.encoder.factory",
-    "load_export": "sliceformer_lab.training.exported_model",
-    "load_run": "sliceformer_lab.training.saved_run",
+    "load_export": "sliceformer_lab.training.saved.exported_model",
+    "load_run": "sliceformer_lab.training.saved.saved_run",
     "swap_attention": "sliceformer_lab.encoder.library",
 }
 

@@ -28,7 +28,7 @@ from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 
 def column_deviation(maps: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ from sliceformer_lab.config.checked import Paths
 from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import is_finished
-from sliceformer_lab.training.references import references
-from sliceformer_lab.training.saved_run import Run, load_run
+from sliceformer_lab.training.results.references import references
+from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 STUDY = "evidence"
 OUTPUT = Path("outputs", "studies", STUDY)

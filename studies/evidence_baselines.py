@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.points.shapenet import NUM_PARTS
-from sliceformer_lab.training.saved_run import Run
+from sliceformer_lab.training.saved.saved_run import Run
 
 Array = np.ndarray
 Named = Mapping[str, Any]  # name, score

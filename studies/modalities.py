@@ -19,7 +19,7 @@ from rdkit.Chem import GetPeriodicTable
 
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES
 from sliceformer_lab.measures.probe import ProbeRecord
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 FIGURES = Path(__file__).resolve().parent / "figures"
 IN_RING = list(ATOM_FEATURES).index("in_ring")

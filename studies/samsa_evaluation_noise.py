@@ -28,7 +28,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.encoder.graph_tokens import RandomGraphTokens
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.training.saved_run import Run, load_run
+from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 SETTINGS = {  # what each pass draws anew: the attention's Gumbel noise, the vectors of the nodes
     "both, as published": (True, True),

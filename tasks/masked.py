@@ -14,7 +14,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
 from sliceformer_lab.tasks.pretraining import ORDER, Pretrainable, Pretraining
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.tasks.masked_metrics import is_masked
 from sliceformer_lab.tasks.pretraining import Pretrainable, Pretraining
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 BALLS = 16  # of a cloud
 RATE = 0.6  # share of them that is hidden

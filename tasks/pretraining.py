@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.tasks.base import Task
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 TRAINING, VALIDATION, ORDER = range(3)  # what a draw is for, in the seeds of generators
 

@@ -57,7 +57,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("measures", "training", "runs.folder", "torch", "numpy", "pandas", "pydantic", "pytorch_lightning", "rich"),
     ),
     "sweeps": (
-        *("config", "runs", "training.signals", "training.slurm_tasks", "training.build"),
+        *("config", "runs", "training.processes.signals", "training.processes.slurm_tasks", "training.build"),
         *("hydra", "omegaconf", "rich", "filelock", "submitit"),
     ),
     "cli": ("sweeps", "config", "runs", "training", "hydra", "omegaconf", "rich", "filelock"),

@@ -24,8 +24,8 @@ from sliceformer_lab.errors import DataError, Interrupted, LabError, machine_err
 from sliceformer_lab.runs.folder import CONFIG, remove_unstarted
 from sliceformer_lab.runs.job_state import refuse
 from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.training.observers import log_traceback
-from sliceformer_lab.training.signals import stop_behind
+from sliceformer_lab.training.processes.signals import stop_behind
+from sliceformer_lab.training.results.observers import log_traceback
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
     is_first = is_first_process()  # the others of a distributed run read the configuration that it writes
     plan = plan_run(config, words) if is_first else check_config(config)
     from sliceformer_lab.training.build import build_data
-    from sliceformer_lab.training.prediction_table import trained_classes
+    from sliceformer_lab.training.results.prediction_table import trained_classes
     from sliceformer_lab.training.run import run
 
     data = build_data(plan, classes=trained_classes(folder) if plan.mode == "eval" else ())

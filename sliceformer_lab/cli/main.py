@@ -19,8 +19,8 @@ from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.processes import PARENT, end_with_parent
-from sliceformer_lab.training.signals import signals_as_errors
-from sliceformer_lab.training.slurm_tasks import follow, is_other_task, joined_step
+from sliceformer_lab.training.processes.signals import signals_as_errors
+from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task, joined_step
 
 
 def run_program(train: Command, commands: Mapping[str, Callable[[], Command]], argv: Sequence[str]) -> int:

@@ -88,8 +88,8 @@ def _config_to_run(config: dict[str, Any], words: Sequence[str]) -> dict[str, An
 def _check_machine(plan: RunPlan) -> None:
     """Raises ConfigError with every reason why this machine cannot run a plan, or pretrain its task."""
     from sliceformer_lab.training.build import check_accelerator
-    from sliceformer_lab.training.other_processes import check_processes
-    from sliceformer_lab.training.pretrain import check_maskable
+    from sliceformer_lab.training.pretraining.pretrain import check_maskable
+    from sliceformer_lab.training.processes.other_processes import check_processes
 
     faults: list[str] = []
     with collected(faults):

@@ -29,7 +29,7 @@ from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, Sweep, planned_folder
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
-from sliceformer_lab.training.slurm_tasks import follow, is_other_task
+from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task
 
 State = tuple[Path, JobState]
 MEASURING = 3.0  # seconds for the steps of one job

@@ -33,7 +33,9 @@ class Kind:
     instead: tuple[str, ...] = ()
 
 
-_LOGGERS = tuple(f"sliceformer_lab.training.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow"))
+_LOGGERS = tuple(
+    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
+)
 KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),
     "data": Kind("sliceformer_lab.data.base.DataModule"),
@@ -41,7 +43,7 @@ KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "block": Kind("sliceformer_lab.encoder.base.EncoderBlock"),
     "attention": Kind("sliceformer_lab.attention.base.Attention", ("sliceformer_lab.config.hybrid.Hybrid",)),
     "optim": Kind("sliceformer_lab.training.optim.OptimOptions"),
-    "pretrain": Kind("sliceformer_lab.training.pretrain_options.PretrainOptions"),
+    "pretrain": Kind("sliceformer_lab.training.pretraining.pretrain_options.PretrainOptions"),
     "trainer": Kind("pytorch_lightning.Trainer"),
     "callbacks": Kind("pytorch_lightning.Callback", ("sliceformer_lab.callbacks.progress.progress",)),
     "logger": Kind("pytorch_lightning.loggers.Logger", _LOGGERS),

@@ -25,7 +25,7 @@ from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.board import Board
 from sliceformer_lab.sweeps.fork_server import can_fork, fork_server
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
-from sliceformer_lab.training.signals import caught, signals_as_errors, time_to_save
+from sliceformer_lab.training.processes.signals import caught, signals_as_errors, time_to_save
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 LOOK = 0.5  # seconds between looks at the jobs

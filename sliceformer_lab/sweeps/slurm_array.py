@@ -35,8 +35,8 @@ from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import data_words
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, print_to
-from sliceformer_lab.training.signals import caught, signals_as_errors
-from sliceformer_lab.training.slurm_tasks import joined_step
+from sliceformer_lab.training.processes.signals import caught, signals_as_errors
+from sliceformer_lab.training.processes.slurm_tasks import joined_step
 
 FILES = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
 NUMBERS = "jobs.json"  # the number in Slurm of each job

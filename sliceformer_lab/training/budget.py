@@ -21,7 +21,7 @@ from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.training.build import build_task
-from sliceformer_lab.training.scoring import cost_per_sample, num_parameters
+from sliceformer_lab.training.results.scoring import cost_per_sample, num_parameters
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.folder import load_weights
 from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.loggers import WatchingLogger
-from sliceformer_lab.training.metrics_file import MetricsFile
-from sliceformer_lab.training.observers import warn_of
-from sliceformer_lab.training.other_processes import OwnProcesses
-from sliceformer_lab.training.pretrained_weights import Pretrained
-from sliceformer_lab.training.sharding import Sharded
-from sliceformer_lab.training.summary import RecordPlace, Summary
+from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
+from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.processes.other_processes import OwnProcesses
+from sliceformer_lab.training.processes.sharding import Sharded
+from sliceformer_lab.training.results.loggers import WatchingLogger
+from sliceformer_lab.training.results.metrics_file import MetricsFile
+from sliceformer_lab.training.results.observers import warn_of
+from sliceformer_lab.training.results.summary import RecordPlace, Summary
 
 
 def fit(

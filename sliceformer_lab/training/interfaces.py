@@ -16,7 +16,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 __all__ = ["DataModule", "SplitPredictions", "TaskModule"]
 

@@ -28,16 +28,16 @@ from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.fitting import build_loggers, build_trainer, fit, run_context
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.loggers import close_wandb, sync_command
-from sliceformer_lab.training.other_processes import child_processes, record_first_error
-from sliceformer_lab.training.prediction_table import read_preprocessing, save_preprocessing
-from sliceformer_lab.training.pretrain import pretrain
-from sliceformer_lab.training.record import record
-from sliceformer_lab.training.same_data import check_same_data, warn_of_changes
-from sliceformer_lab.training.scoring import count_evaluation, score, score_selected
-from sliceformer_lab.training.signals import catch_signals, recorded_by, signals_as_errors, stop_behind
+from sliceformer_lab.training.pretraining.pretrain import pretrain
+from sliceformer_lab.training.processes.other_processes import child_processes, record_first_error
+from sliceformer_lab.training.processes.signals import catch_signals, recorded_by, signals_as_errors, stop_behind
+from sliceformer_lab.training.results.loggers import close_wandb, sync_command
+from sliceformer_lab.training.results.prediction_table import read_preprocessing, save_preprocessing
+from sliceformer_lab.training.results.record import record
+from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
+from sliceformer_lab.training.results.summary import Summary, compare_metrics
+from sliceformer_lab.training.saved.same_data import check_same_data, warn_of_changes
 from sliceformer_lab.training.step_estimate import check_step
-from sliceformer_lab.training.summary import Summary, compare_metrics
 from sliceformer_lab.training.trainer import compile_encoder
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.fitting import build_trainer
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.pretrain import times_as_long
+from sliceformer_lab.training.pretraining.pretrain import times_as_long
 
 WARMUP, STEPS = 2, 20  # steps that are not measured, and that are at most
 FLOATS = 3 * 3  # of each weight on disk: itself and two moments, in three checkpoints

@@ -20,7 +20,7 @@ from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.runs.folder import resumable_checkpoint
 from sliceformer_lab.runs.job_state import state_of
-from sliceformer_lab.training.signals import signals_as_errors
+from sliceformer_lab.training.processes.signals import signals_as_errors
 
 STOPPED = 143  # 128 + SIGTERM
 FEW, MANY = 3, 60  # places at equal distances: composing two jobs calls 1,900 functions, and is done twice a place

@@ -38,7 +38,7 @@ from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 SAMPLES = 6
 

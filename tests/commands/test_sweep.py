@@ -67,7 +67,7 @@ def test_cancel_stops_a_serial_sweep_by_a_signal(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
         "from sliceformer_lab.sweeps.queue import Queue; from sliceformer_lab.sweeps.serial_jobs import Serial\n"
-        "from sliceformer_lab.training.signals import signals_as_errors\n"
+        "from sliceformer_lab.training.processes.signals import signals_as_errors\n"
         f"with signals_as_errors(): Serial().run(Queue(read_sweep(Path({str(sweep.folder)!r})), run_fake))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)

@@ -24,7 +24,7 @@ from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 BELONGS: dict[str, tuple[type, ...]] = {
     "task": (TaskModule,),
@@ -42,7 +42,9 @@ BELONGS: dict[str, tuple[type, ...]] = {
 }
 FACTORIES = {
     "callbacks": {"sliceformer_lab.callbacks.progress.progress"},
-    "logger": {f"sliceformer_lab.training.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")},
+    "logger": {
+        f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
+    },
 }
 HEAVY = ("sliceformer_lab.commands.wandb", "sliceformer_lab.commands.report", "pytorch_lightning.demos")
 

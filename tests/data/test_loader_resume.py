@@ -20,7 +20,7 @@ from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.imagenet import ImageNet1k
 from sliceformer_lab.data.loader import PassSampler, SeededLoader
 from sliceformer_lab.data.spec import LoadPlan
-from sliceformer_lab.training.other_processes import VARIABLES
+from sliceformer_lab.training.processes.other_processes import VARIABLES
 
 
 class Recorder(pl.LightningModule):

@@ -18,7 +18,7 @@ from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval, PairSplit
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.retrieval import Retrieval
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 
 @pytest.fixture

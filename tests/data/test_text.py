@@ -29,7 +29,7 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.choices import with_choices
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 PARTS = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
 TEXTS = ["Was für ein Film!", "映画 <br />\n\ttwo  spaces", "[PAD] [CLS] is text", "a" * 50]

@@ -12,7 +12,7 @@ import pytest
 from support.full_disk import Ending, endings
 
 from sliceformer_lab.runs.folder import read_checkpoint, read_config, read_metrics
-from sliceformer_lab.training.prediction_table import read_preprocessing
+from sliceformer_lab.training.results.prediction_table import read_preprocessing
 
 UNRECORDED = 2  # writes before the folder holds a run: .hydra/config.yaml and the spare space
 

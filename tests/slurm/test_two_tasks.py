@@ -18,7 +18,7 @@ from support.runs import SMALL, assert_equal_runs
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 LONGEST = 280  # seconds that a job may take on a busy machine
 RUN = (*SMALL, "reference=null", "optim.warmup_steps=0", "optim.lr=0.002", "encoder.dropout=0")

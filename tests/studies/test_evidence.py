@@ -14,7 +14,7 @@ from marked_sections import section
 from stand_ins import STAND_INS
 
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
-from sliceformer_lab.training.saved_run import Run
+from sliceformer_lab.training.saved.saved_run import Run
 
 RESULTS = evidence.read(evidence.STUDY)
 

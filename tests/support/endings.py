@@ -11,7 +11,7 @@ import pytest
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.training import run
-from sliceformer_lab.training.summary import Summary
+from sliceformer_lab.training.results.summary import Summary
 
 
 def train_in_turn(monkeypatch: pytest.MonkeyPatch, *endings: BaseException | None) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import CONFIG, FORMAT, PREDICTIONS, SUMMARY, read_summary
-from sliceformer_lab.training.summary import Summary
+from sliceformer_lab.training.results.summary import Summary
 
 NODES: dict[str, dict[str, Any]] = {
     "task": {"_target_": "sliceformer_lab.tasks.image.ImageClassification", "pool": "mean"},

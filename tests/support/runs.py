@@ -14,7 +14,7 @@ from support.plans import run
 
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 SMALL = (
     "encoder=tiny",

@@ -23,7 +23,7 @@ from sliceformer_lab.sweeps.board import last_progress
 from sliceformer_lab.sweeps.local_jobs import Local, visible_gpus
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
-from sliceformer_lab.training.signals import signals_as_errors
+from sliceformer_lab.training.processes.signals import signals_as_errors
 
 TINY = ("encoder=tiny", "optim.epochs=2", "data.limit_train=64", "callbacks=minimal", "pictures=false")
 

@@ -18,7 +18,7 @@ from sliceformer_lab.config.compose import compose_job, compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.tasks.language_model import LanguageModel
-from sliceformer_lab.training.references import references
+from sliceformer_lab.training.results.references import references
 
 
 @pytest.fixture

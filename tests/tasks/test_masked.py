@@ -19,7 +19,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.order import TokenOrder
 from sliceformer_lab.tasks.masked import Maskable, MaskedModelling
 from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
 TEXTS = DataSpec(name="mine", num_classes=3, max_len=20, vocab_size=50, ragged=True)

@@ -17,7 +17,7 @@ from sliceformer_lab.data.points.clouds import farthest_points
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.masked_balls import BALLS, CloudTask, MaskedBalls, MeanChamfer, chamfer, divide, members_of
 from sliceformer_lab.tasks.masked_metrics import is_masked
-from sliceformer_lab.training.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 CLOUDS = DataSpec(name="clouds", num_classes=3, max_len=64, channels=6, unordered=True)
 WITH_PARTS = DataSpec(name="parts", num_classes=5, max_len=64, channels=6, unordered=True, parts=((0, 2), (2, 5)))

@@ -29,7 +29,7 @@ from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_m
 from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, pixel_classes=True)
 

@@ -20,7 +20,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import SIDE, ImageClassification
 from sliceformer_lab.tasks.patches import patch_for
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 POOLED = (
     "sliceformer_lab.tasks.image.ImageClassification",

@@ -11,9 +11,9 @@ from support.plans import build_data, build_task, run
 from support.runs import small_config
 
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.training.advice import warnings_of
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.results.advice import warnings_of
 
 
 @pytest.fixture

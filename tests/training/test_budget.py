@@ -28,7 +28,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.training import budget, build
-from sliceformer_lab.training.scoring import cost_per_sample, num_parameters
+from sliceformer_lab.training.results.scoring import cost_per_sample, num_parameters
 
 TINY = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
 

@@ -17,7 +17,7 @@ from support.runs import SMALL, assert_equal_runs
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
 LONGEST = 280  # seconds that a process may take on a busy machine

@@ -24,8 +24,8 @@ from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.summary import Summary
+from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.results.summary import Summary
 
 PHASES: dict[str, tuple[Any, str]] = {
     "preparing": (Digits, "prepare_data"),

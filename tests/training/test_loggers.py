@@ -12,7 +12,7 @@ from support.runs import small_config
 
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.training.loggers import PrefixedLogger
+from sliceformer_lab.training.results.loggers import PrefixedLogger
 
 
 def test_tensorboard_gets_the_metrics_of_the_csv_file(tmp_path: Path) -> None:

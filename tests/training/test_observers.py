@@ -24,10 +24,10 @@ from sliceformer_lab.callbacks.record_spectrum import Spectrum
 from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training import loggers
-from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.metrics_file import MetricsFile
-from sliceformer_lab.training.observers import Observer
+from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.results import loggers
+from sliceformer_lab.training.results.metrics_file import MetricsFile
+from sliceformer_lab.training.results.observers import Observer
 
 
 def test_failing_observers_are_a_warning_each_and_change_nothing(

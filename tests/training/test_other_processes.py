@@ -14,8 +14,8 @@ import pytorch_lightning as pl
 
 from sliceformer_lab.data import loader
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.training import other_processes
-from sliceformer_lab.training.other_processes import OwnProcesses, child_processes, record_first_error
+from sliceformer_lab.training.processes import other_processes
+from sliceformer_lab.training.processes.other_processes import OwnProcesses, child_processes, record_first_error
 
 
 @pytest.fixture

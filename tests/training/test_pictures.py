@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
-from sliceformer_lab.training.pictures import PICTURES, draw_pictures
+from sliceformer_lab.training.results.pictures import PICTURES, draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
 EXPECTED = {

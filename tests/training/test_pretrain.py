@@ -20,9 +20,9 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, read_summary
 from sliceformer_lab.training import build, fitting
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.pretrain import check_maskable, pretraining_plan, times_as_long
-from sliceformer_lab.training.pretrain_options import PretrainOptions
-from sliceformer_lab.training.pretrained_weights import Pretrained
+from sliceformer_lab.training.pretraining.pretrain import check_maskable, pretraining_plan, times_as_long
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 
 SHORT = ("pretrain=masked", "optim.epochs=1", "pretrain.epochs=2", "encoder.depth=1")
 RANDOM = ("attention=random_permutation",)
@@ -123,7 +123,7 @@ def test_a_stopped_run_goes_on_in_the_stage_it_was_in(
         patched(trainer, task, *args)
         starts.append(trainer.global_step)
 
-    monkeypatch.setattr("sliceformer_lab.training.pretrain.fit", counted)
+    monkeypatch.setattr("sliceformer_lab.training.pretraining.pretrain.fit", counted)
     run(small_config(*SHORT, *RANDOM), tmp_path)
     assert len(starts) == (stage == "pretraining")  # a finished pretraining is not repeated
     assert_equal_runs(pretrained, tmp_path, history=False)

@@ -17,8 +17,8 @@ from sliceformer_lab.measures import simple_models as simple_models_module
 from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
-from sliceformer_lab.training import references as module
-from sliceformer_lab.training.references import below_reference, references
+from sliceformer_lab.training.results import references as module
+from sliceformer_lab.training.results.references import below_reference, references
 
 LONG = 1e4  # seconds of a run whose tenth is enough for any model here
 

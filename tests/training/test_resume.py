@@ -22,8 +22,8 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.saved.saved_run import load_run
 
 NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentation, workers, shuffling
     *("task=cifar10", "data.verify=false", "data.limit_train=null", "data.num_workers=2", "data.batch_size=16"),

@@ -20,8 +20,8 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import ConfigError, RunFolderError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training.saved_run import load_run
-from sliceformer_lab.training.summary import print_summary
+from sliceformer_lab.training.results.summary import print_summary
+from sliceformer_lab.training.saved.saved_run import load_run
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.checkpoint import Checkpoints
 from sliceformer_lab.config.compose import option_names
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.saved_run import load_run
-from sliceformer_lab.training.sharding import shard
+from sliceformer_lab.training.processes.sharding import shard
+from sliceformer_lab.training.saved.saved_run import load_run
 
 FSDP = ("trainer=fsdp", "trainer.accelerator=cpu", "trainer.precision=32-true")
 RUN = (*SMALL, "optim.warmup_steps=0", "optim.clip_norm=0.1", "encoder.dropout=0")

@@ -15,7 +15,7 @@ import pytest
 START = """
 import ctypes, os, signal, subprocess, sys, time
 from pathlib import Path
-from sliceformer_lab.training import signals
+from sliceformer_lab.training.processes import signals
 
 signals.GRACE, signals.SAVING = 0.5, 1.0
 MUTEX = ctypes.create_string_buffer(64)

@@ -22,10 +22,10 @@ from support.runs import small_config
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.processes import PARENT, is_first_process, process_number
-from sliceformer_lab.training import slurm_tasks
-from sliceformer_lab.training.child_process import Place
-from sliceformer_lab.training.other_processes import num_devices
-from sliceformer_lab.training.slurm_tasks import (
+from sliceformer_lab.training.processes import slurm_tasks
+from sliceformer_lab.training.processes.child_process import Place
+from sliceformer_lab.training.processes.other_processes import num_devices
+from sliceformer_lab.training.processes.slurm_tasks import (
     LOST,
     Step,
     Task,

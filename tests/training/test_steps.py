@@ -22,7 +22,7 @@ from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.data.loader import PassSampler, Place, Split
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
-from sliceformer_lab.training.saved_run import load_run
+from sliceformer_lab.training.saved.saved_run import load_run
 
 STEPS = ("optim.epochs=null", "optim.steps=22", "data.batch_size=16", "trainer.log_every_n_steps=1")  # 128 examples
 STRETCHES = (*STEPS, "optim.val_every=9", "encoder.dropout=0.1")

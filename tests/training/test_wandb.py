@@ -40,9 +40,9 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
-from sliceformer_lab.training import loggers
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.wandb_charts import heatmap_images, spectrum_charts
+from sliceformer_lab.training.results import loggers
+from sliceformer_lab.training.results.wandb_charts import heatmap_images, spectrum_charts
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 

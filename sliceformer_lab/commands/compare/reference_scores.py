@@ -12,7 +12,7 @@ import torch
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.runs.folder import PREDICTIONS, read_config
 from sliceformer_lab.training.build import build_data, build_task
-from sliceformer_lab.training.references import references
+from sliceformer_lab.training.results.references import references
 
 MIN_SECONDS = 1200.0  # a tenth of these is the time that the references always get
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sliceformer_lab.commands.export.export_options import Format
-from sliceformer_lab.training.saved_run import Run
+from sliceformer_lab.training.saved.saved_run import Run
 
 LOAD = {
     "safetensors": """from sliceformer_lab import load_export

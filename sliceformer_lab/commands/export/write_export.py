@@ -21,8 +21,8 @@ from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.files import whole_folder, write_text
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.exported_model import load_export, save_export
-from sliceformer_lab.training.saved_run import Run, load_run
+from sliceformer_lab.training.saved.exported_model import load_export, save_export
+from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 TOLERANCE = 1e-4  # largest difference of an output, relative to the largest output
 BATCHES = (1, 2, 5)  # samples in the batches that are compared

@@ -11,7 +11,7 @@ from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.runs.sweep import Sweep
 
-LOGGER = "sliceformer_lab.training.loggers.wandb_logger"
+LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 
 
 def report_sweep(sweep: Sweep) -> None:

@@ -17,7 +17,7 @@ from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import read_predictions
-from sliceformer_lab.training.pictures import PICTURES, is_class_per_example, is_labels
+from sliceformer_lab.training.results.pictures import PICTURES, is_class_per_example, is_labels
 
 CURVE_POINTS = 60_000  # of all runs
 FEWEST_POINTS, MOST_POINTS = 12, 100  # of a curve

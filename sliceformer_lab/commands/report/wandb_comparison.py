@@ -13,8 +13,8 @@ from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.groups import plain, tables
-from sliceformer_lab.training.loggers import open_run, sync_command
-from sliceformer_lab.training.wandb_charts import BY_ATTENTION, JOBS, ROWS
+from sliceformer_lab.training.results.loggers import open_run, sync_command
+from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS
 
 COSTS = {  # column -> path in a summary
     "parameters": ("parameters",),

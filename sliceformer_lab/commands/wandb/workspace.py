@@ -6,7 +6,7 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
 from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
-from sliceformer_lab.training.wandb_charts import (
+from sliceformer_lab.training.results.wandb_charts import (
     BY_ATTENTION,
     BY_DEPTH,
     HEATMAPS,

@@ -18,7 +18,7 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import FORMAT, refuse_other_format
 from sliceformer_lab.training.build import build_model
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.saved_run import Run
+from sliceformer_lab.training.saved.saved_run import Run
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 NODES = ("task", "encoder", "block", "attention", "optim")

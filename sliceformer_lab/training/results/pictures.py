@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sliceformer_lab.runs.folder import read_metrics
-from sliceformer_lab.training.observers import Observer
+from sliceformer_lab.training.results.observers import Observer
 
 if TYPE_CHECKING:  # the report reads PICTURES and needs no Lightning
     from torch import Tensor

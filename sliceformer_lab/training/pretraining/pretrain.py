@@ -23,14 +23,14 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import resumable_checkpoint, scored_checkpoint
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.fitting import build_trainer, fit, run_context
-from sliceformer_lab.training.loggers import PrefixedLogger
-from sliceformer_lab.training.metrics_file import MetricsFile
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.other_processes import num_devices
-from sliceformer_lab.training.pretrain_options import PretrainOptions
-from sliceformer_lab.training.pretrained_weights import FOLDER, RECORD, Pretrained
-from sliceformer_lab.training.scoring import score
-from sliceformer_lab.training.summary import Summary
+from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
+from sliceformer_lab.training.pretraining.pretrained_weights import FOLDER, RECORD, Pretrained
+from sliceformer_lab.training.processes.other_processes import num_devices
+from sliceformer_lab.training.results.loggers import PrefixedLogger
+from sliceformer_lab.training.results.metrics_file import MetricsFile
+from sliceformer_lab.training.results.scoring import score
+from sliceformer_lab.training.results.summary import Summary
 
 PASSES = 3  # of pretraining for each pass of the training, where `pretrain.epochs` is null
 

@@ -24,7 +24,7 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
 from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.observers import Observer, warn_of
+from sliceformer_lab.training.results.observers import Observer, warn_of
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 # Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
@@ -250,7 +250,7 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:
     from sliceformer_lab.measures.probe import ProbeRecord
-    from sliceformer_lab.training.wandb_charts import HEATMAPS, heatmap_images, spectrum_charts
+    from sliceformer_lab.training.results.wandb_charts import HEATMAPS, heatmap_images, spectrum_charts
 
     record = ProbeRecord.load(file)
     logger.experiment.log(spectrum_charts(record))

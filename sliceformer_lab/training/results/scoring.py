@@ -19,10 +19,10 @@ from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, scored_checkpoint
 from sliceformer_lab.runs.ledger import record_evaluation
 from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.training.advice import warnings_of
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.sharding import is_sharded
+from sliceformer_lab.training.processes.sharding import is_sharded
+from sliceformer_lab.training.results.advice import warnings_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,13 +9,13 @@ from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.training.interfaces import DataModule
-from sliceformer_lab.training.loggers import publish
-from sliceformer_lab.training.pictures import draw_pictures
-from sliceformer_lab.training.prediction_table import record_predictions, save_preprocessing
-from sliceformer_lab.training.pretrained_weights import Pretrained
-from sliceformer_lab.training.references import below_reference, references
-from sliceformer_lab.training.scoring import Outputs, results
-from sliceformer_lab.training.summary import Summary, print_summary
+from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
+from sliceformer_lab.training.results.loggers import publish
+from sliceformer_lab.training.results.pictures import draw_pictures
+from sliceformer_lab.training.results.prediction_table import record_predictions, save_preprocessing
+from sliceformer_lab.training.results.references import below_reference, references
+from sliceformer_lab.training.results.scoring import Outputs, results
+from sliceformer_lab.training.results.summary import Summary, print_summary
 
 
 def record(

@@ -18,7 +18,7 @@ from sliceformer_lab.data.spec import ContentKind, DataSpec
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.prediction_table import Names, Row, has_rows, outcomes, read_preprocessing
+from sliceformer_lab.training.results.prediction_table import Names, Row, has_rows, outcomes, read_preprocessing
 
 POOL = 2_048  # inputs of different lengths that are sorted by length at a time
 

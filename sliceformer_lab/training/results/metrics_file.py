@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from sliceformer_lab.runs.files import whole_file
-from sliceformer_lab.training.observers import log_traceback
+from sliceformer_lab.training.results.observers import log_traceback
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 from sliceformer_lab.config.checked import RunPlan, TrainerOptions
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.processes import is_first_process, num_cores
-from sliceformer_lab.training.child_process import Place, start_child
-from sliceformer_lab.training.signals import end_in_time, no_end
-from sliceformer_lab.training.slurm_tasks import LEAVING, LOST, check_step, other_tasks, slurm_step
+from sliceformer_lab.training.processes.child_process import Place, start_child
+from sliceformer_lab.training.processes.signals import end_in_time, no_end
+from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_step, other_tasks, slurm_step
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # that Lightning sets
 FIRST_ERROR = ".first_error.json"

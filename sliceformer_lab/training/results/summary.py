@@ -24,8 +24,8 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.loggers import run_name
-from sliceformer_lab.training.pictures import PICTURES
+from sliceformer_lab.training.results.loggers import run_name
+from sliceformer_lab.training.results.pictures import PICTURES
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 

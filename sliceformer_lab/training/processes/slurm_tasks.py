@@ -21,7 +21,7 @@ from typing import Any
 
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.processes import PARENT, ignore_stop_signals, num_tasks, process_number
-from sliceformer_lab.training.child_process import Place, start_child
+from sliceformer_lab.training.processes.child_process import Place, start_child
 
 MEETING = 300.0  # seconds in which all tasks must be connected
 ANSWER = 2.0  # seconds that a connected task may take to say who it is

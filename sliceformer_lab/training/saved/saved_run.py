@@ -25,8 +25,8 @@ from sliceformer_lab.runs.folder import (
 )
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.prediction_table import read_preprocessing
-from sliceformer_lab.training.predictor import Predictor
+from sliceformer_lab.training.results.prediction_table import read_preprocessing
+from sliceformer_lab.training.saved.predictor import Predictor
 
 if TYPE_CHECKING:
     import pandas as pd
