@@ -26,7 +26,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT
 from sliceformer_lab.runs.job_state import read_record, state_of
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, override_key, read_sweep, write_sweep
-from sliceformer_lab.sweeps.local_jobs import Local
+from sliceformer_lab.sweeps.local_jobs import LocalLauncher
 from sliceformer_lab.sweeps.queue import Queue
 
 RESULT = Path(__file__).parent / "results" / "launchers.json"
@@ -60,7 +60,7 @@ def overhead_of_a_job(folder: Path) -> dict[str, float]:
     write_sweep(sweep)
     first = Sweep(folder / "first", (PlannedJob("0-sleep", ()),))
     write_sweep(first)
-    launcher = Local(jobs=2)
+    launcher = LocalLauncher(jobs=2)
     launcher.run(Queue(first, sleep_as_a_job))  # the server starts: Python and the libraries, once for a sweep
     start = time.perf_counter()
     launcher.run(Queue(sweep, sleep_as_a_job))

@@ -20,7 +20,7 @@ from sliceformer_lab.tasks.patches import PatchTask, patch_for
 if TYPE_CHECKING:
     from timm.data.mixup import Mixup
 
-SIDE = 8  # patches per side that patch_size=null aims at
+AUTO_PATCHES_PER_SIDE = 8  # patches per side that patch_size=null aims at
 
 
 class ImageClassification(PatchTask, Classification):
@@ -47,7 +47,7 @@ class ImageClassification(PatchTask, Classification):
         spec, nodes = self.data_spec, self.nodes
         if spec.image_size is None or spec.pixel_classes:
             raise ValueError(f"{spec.name} has no images with one class each; choose another task for it")
-        patch_size = patch_size or patch_for(spec.image_size, SIDE)
+        patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         self.keep_options(
             patch_size=patch_size,
             stem=stem,

@@ -16,8 +16,8 @@ from sliceformer_lab.tasks.masked_metrics import is_masked
 from sliceformer_lab.tasks.pretraining import Pretrainable, Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
-BALLS = 16  # of a cloud
-RATE = 0.6  # share of them that is hidden
+NUM_BALLS = 16  # of a cloud
+HIDDEN_SHARE = 0.6  # share of them that is hidden
 
 
 class CloudTask(Pretrainable):
@@ -38,10 +38,10 @@ class CloudTask(Pretrainable):
 class MaskedBalls(Pretraining):
     """Finds the points of hidden balls. A batch -> points (M, K, 3) of its M hidden balls, relative to their centres.
 
-    Centres are BALLS points of a cloud, each farthest from those before; a ball is the points to which a centre is
-    the nearest. Each ball is hidden independently. The batch has the centre in place of a hidden point, without a
-    normal, and the point's token gets a learned vector added. An MLP turns the mean token of a ball into K = N / BALLS
-    points. The loss is the Chamfer distance (`chamfer`), the mean over the hidden balls.
+    Centres are 16 points of a cloud (`NUM_BALLS`), each farthest from those before; a ball is the points to which a
+    centre is the nearest. Each ball is hidden independently. The batch has the centre in place of a hidden point,
+    without a normal, and the point's token gets a learned vector added. An MLP turns the mean token of a ball into
+    K = N / 16 points. The loss is the Chamfer distance (`chamfer`), the mean over the hidden balls.
     Source: Pang et al. 2022, Point-MAE. Its balls overlap, its tokens are balls, and hidden ones pass by its encoder.
     """
 
@@ -51,8 +51,8 @@ class MaskedBalls(Pretraining):
     def __init__(self, task: CloudTask, options: PretrainOptions, seed: int) -> None:
         if options.shuffle_tokens:
             raise ConfigError("pretrain.shuffle_tokens=true: the points of a cloud have no order to lose; leave it out")
-        super().__init__(task, options, seed, RATE)
-        self.points = max(1, task.num_tokens() // BALLS)  # that are found of a ball
+        super().__init__(task, options, seed, HIDDEN_SHARE)
+        self.points = max(1, task.num_tokens() // NUM_BALLS)  # that are found of a ball
         self.head = nn.Sequential(nn.Linear(self.dim, self.dim), nn.GELU(), nn.Linear(self.dim, 3 * self.points))
 
     def build_metrics(self) -> MetricCollection:
@@ -66,8 +66,8 @@ class MaskedBalls(Pretraining):
     def hide(self, batch: Batch, step: int | None) -> Batch:
         """The batch with hidden balls. Targets (B, N, 4) are points from their centre and the ball; NaN if visible."""
         points, normals = batch.inputs[..., :3], batch.inputs[..., 3:]
-        centres, ball = divide(points, BALLS)
-        mask = (self.draws(batch.ids, BALLS, step) < self.rate).gather(1, ball)[..., None]
+        centres, ball = divide(points, NUM_BALLS)
+        mask = (self.draws(batch.ids, NUM_BALLS, step) < self.rate).gather(1, ball)[..., None]
         centre = centres.take_along_dim(ball[..., None], dim=1)
         target = torch.cat([points - centre, ball[..., None]], dim=2).masked_fill(~mask, torch.nan)
         inputs = torch.where(mask, torch.cat([centre, torch.zeros_like(normals)], dim=2), batch.inputs)
@@ -79,7 +79,7 @@ class MaskedBalls(Pretraining):
         members = members_of(batch.target)
         found = members.any(dim=2)
         counts = members.sum(dim=2, keepdim=True).clamp_min(1)
-        means = members.to(tokens.dtype) @ tokens / counts  # (B, BALLS, C)
+        means = members.to(tokens.dtype) @ tokens / counts  # (B, NUM_BALLS, C)
         return self.head(means[found]).unflatten(1, (self.points, 3))
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -133,9 +133,9 @@ def divide(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def members_of(target: Tensor) -> Tensor:
-    """The points of each hidden ball, from targets (B, N, 4): (B, BALLS, N) bool."""
+    """The points of each hidden ball, from targets (B, N, 4): (B, NUM_BALLS, N) bool."""
     ball = target[..., 3].nan_to_num(-1.0)
-    return ball[:, None] == torch.arange(BALLS, device=target.device)[:, None]
+    return ball[:, None] == torch.arange(NUM_BALLS, device=target.device)[:, None]
 
 
 def chamfer(found: Tensor, target: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
 
-ROWS = 16  # patches on the shorter side that patch_size=null aims at
+AUTO_PATCHES_PER_SIDE = 16  # patches on the shorter side that patch_size=null aims at
 
 
 class ImageSegmentation(PatchTask):
@@ -50,7 +50,7 @@ class ImageSegmentation(PatchTask):
         spec = self.data_spec
         if spec.image_size is None or not spec.pixel_classes:
             raise ValueError(f"{spec.name} has no images with a class for each pixel; choose another task for it")
-        patch_size = patch_size or patch_for(spec.image_size, ROWS)
+        patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         self.keep_options(patch_size=patch_size, stem=stem)
         self.build_encoder(patch_size, stem, cls=False)
         dim = int(self.nodes.encoder.options["dim"])

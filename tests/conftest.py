@@ -52,4 +52,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def no_measured_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A sweep measures no steps before it starts, which takes ten seconds; tests of the estimate do."""
     if request.path.name != "test_estimate.py":
-        monkeypatch.setattr(estimate, "FEWEST", 10**6)
+        monkeypatch.setattr(estimate, "MIN_MEASURED_JOBS", 10**6)

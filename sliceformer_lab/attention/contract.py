@@ -24,7 +24,7 @@ from sliceformer_lab.config.schema import ConfigError, Node
 
 Factory = Callable[[LayerSpec], Attention]
 DIM, HEADS, MAX_LEN = 8, 2, 16
-GARBAGE = 1e3
+PADDING_VALUE = 1e3
 _device: ContextVar[str] = ContextVar("device", default="cpu")  # of the layers and of their inputs
 
 
@@ -43,7 +43,7 @@ def tokens(num_tokens: int, batch: int = 2, seed: int = 1) -> Tensor:
 
 def padded(samples: Sequence[Tensor], num_tokens: int) -> tuple[Tensor, Padding]:
     """Samples (n, C) of different lengths as (B, num_tokens, C) with garbage behind them, and their padding."""
-    x = samples[0].new_full((len(samples), num_tokens, DIM), GARBAGE)
+    x = samples[0].new_full((len(samples), num_tokens, DIM), PADDING_VALUE)
     for row, sample in zip(x, samples, strict=True):
         row[: len(sample)] = sample
     lengths = torch.tensor([len(sample) for sample in samples], device=x.device)
@@ -278,7 +278,7 @@ def check_causal_layer_reads_no_later_token(make: Factory) -> None:
         require(not gradient[:, last + 1 :].any(), f"a gradient of token {last} reaches a later one")
 
 
-class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class CallCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operations that reach the dispatcher and the bytes of the largest tensor they return."""
 
     def __init__(self) -> None:
@@ -312,11 +312,11 @@ def check_cost_is_linear_unless_declared(make: Factory) -> None:
             require(other.operations <= small.operations + more, message)
 
 
-def _cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> Cost:
+def _cost(make: Factory, num_tokens: int, batch: int, ragged: bool) -> CallCounter:
     layer, x = build(make, max_len=num_tokens), tokens(num_tokens, batch).requires_grad_()
     lengths = torch.tensor([num_tokens, num_tokens // 2 + 1] * (batch // 2), device=x.device)
     padding = Padding.from_lengths(lengths, num_tokens) if ragged else None
-    with Cost() as cost:
+    with CallCounter() as cost:
         layer(x, padding).sum().backward()
     return cost
 

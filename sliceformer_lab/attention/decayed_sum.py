@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = 32  # tokens, or chunks, whose weights are computed for all pairs
-SMALLEST = -60.0  # log of a weight: 0 beyond, since its products would be subnormal, which CPUs are slow with
+CHUNK_TOKENS = 32  # tokens, or chunks, whose weights are computed for all pairs
+MIN_LOG_WEIGHT = -60.0  # log of a weight: 0 beyond, since its products would be subnormal, which CPUs are slow with
 
 
-def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int = CHUNK) -> Tensor:
+def decayed_sum(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
     """y_i = sum_{j <= i} (q_i . k_j) exp(log_decay_{j+1} + ... + log_decay_i) v_j. -> (B, H, N, E).
 
     Queries and keys (B, H or 1, N, D), values (B, H, N, E), log_decay (B or 1, H, N), never positive. Pairs inside a
@@ -54,8 +54,8 @@ def _pair_decay(since_start: Tensor) -> Tensor:
 
 
 def _weight(log: Tensor) -> Tensor:
-    """exp, and 0 below exp(SMALLEST)."""
-    return log.masked_fill(log < SMALLEST, -torch.inf).exp()
+    """exp, and 0 below exp(MIN_LOG_WEIGHT)."""
+    return log.masked_fill(log < MIN_LOG_WEIGHT, -torch.inf).exp()
 
 
 def _in_groups(x: Tensor, size: int, dim: int = -2) -> Tensor:

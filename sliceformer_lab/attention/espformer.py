@@ -11,7 +11,7 @@ from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import NonNegative, Positive
 
-SMALLEST = -30.0  # of scores whose best is 0: less changes no sum, but makes subnormals, which CPUs are slow with
+MIN_SCORE = -30.0  # of scores whose best is 0: less changes no sum, but makes subnormals, which CPUs are slow with
 
 
 class ESPFormer(QueryKeyAttention):
@@ -47,7 +47,7 @@ class ESPFormer(QueryKeyAttention):
         ]
         mixed, costs = (torch.stack(parts, dim=2) for parts in zip(*slices, strict=True))  # (B, H, D, N, E), (B, H, D)
         scores = -self.temperature * (costs - costs.amin(dim=-1, keepdim=True).detach())
-        weights = scores.clamp_min(SMALLEST).softmax(dim=-1).to(v.dtype)
+        weights = scores.clamp_min(MIN_SCORE).softmax(dim=-1).to(v.dtype)
         return torch.einsum("bhd,bhdne->bhne", weights, mixed)
 
     def _sliced(
@@ -81,5 +81,5 @@ class ESPFormer(QueryKeyAttention):
 
     @staticmethod
     def _scores(x: Tensor, ranked: Tensor) -> Tensor:
-        """-(x_j - ranked_r)^2, at least SMALLEST. (B, H, N) and (B, H, N) -> (B, H, N, N)."""
-        return -(x[..., None, :] - ranked[..., None]).square().clamp_max(-SMALLEST)
+        """-(x_j - ranked_r)^2, at least MIN_SCORE. (B, H, N) and (B, H, N) -> (B, H, N, N)."""
+        return -(x[..., None, :] - ranked[..., None]).square().clamp_max(-MIN_SCORE)

@@ -11,7 +11,7 @@ from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.order import along_curve
 
-OUTSIDE = 2**31 - 1  # behind every patch
+OUTSIDE_PLACE = 2**31 - 1  # behind every patch
 Sort = Callable[[Tensor, Tensor | None], Tensor]
 
 
@@ -75,4 +75,4 @@ def _order(places: Tensor, real: Tensor | None) -> Tensor:
     """Tokens by ascending place, padding last: (N, K), (B, N, 1) -> (B or 1, N, K)."""
     if real is None:
         return places.argsort(dim=0)[None]
-    return places.where(real, OUTSIDE).argsort(dim=1, stable=True)
+    return places.where(real, OUTSIDE_PLACE).argsort(dim=1, stable=True)

@@ -13,7 +13,7 @@ from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
-BLOCK = 64  # steps in time whose powers are computed one by one
+BLOCK_STEPS = 64  # steps in time whose powers are computed one by one
 
 
 class S4D(LinearMix):
@@ -70,7 +70,7 @@ class _Kernel(nn.Module):
     def forward(self, num_steps: int) -> Tensor:
         """2 Re sum_s C_s (exp(dt A_s) - 1) / A_s exp(dt A_s t) for t = 0 to N - 1. -> (C, N) float32.
 
-        exp(dt A t) is computed as a product for t = block * BLOCK + rest, so that no (C, S, N) tensor exists.
+        exp(dt A t) is computed as a product for t = block * BLOCK_STEPS + rest, so that no (C, S, N) tensor exists.
         """
         step = self.log_step.float().exp()[:, None]
         decay, frequency = -self.log_decay.float().exp(), self.frequency.float()
@@ -79,10 +79,10 @@ class _Kernel(nn.Module):
         weight = weight * torch.complex(  # exp(dt A) - 1 without cancellation
             decay.expm1() * frequency.cos() - 2 * (frequency / 2).sin().square(), decay.exp() * frequency.sin()
         )
-        rest = torch.arange(BLOCK, device=step.device)
-        start = BLOCK * torch.arange(num_steps // BLOCK + 1, device=step.device)
+        rest = torch.arange(BLOCK_STEPS, device=step.device)
+        start = BLOCK_STEPS * torch.arange(num_steps // BLOCK_STEPS + 1, device=step.device)
         blocks, rests = (
             torch.polar((decay[..., None] * t).exp(), frequency[..., None] * t) for t in (start, rest)
-        )  # (C, S, N / BLOCK + 1), (C, S, BLOCK)
-        response = (weight[..., None] * blocks).mT @ rests  # (C, N / BLOCK + 1, BLOCK)
+        )  # (C, S, N / BLOCK_STEPS + 1), (C, S, BLOCK_STEPS)
+        response = (weight[..., None] * blocks).mT @ rests  # (C, N / BLOCK_STEPS + 1, BLOCK_STEPS)
         return 2 * response.real.flatten(1)[:, :num_steps]

@@ -22,7 +22,7 @@ _TEMPERATURE: dict[Mode, float] = {"hard": 1.0, "soft": 0.1}
 
 
 @dataclass(frozen=True)
-class Sample:
+class TokenSample:
     """The contents of the K slots of each head, best first."""
 
     keys: Tensor  # (B, H, K, D)
@@ -140,7 +140,7 @@ class SAMSA(BlockInputAttention):
         )
         return self.merge_heads(mixed)
 
-    def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> Sample:
+    def sample(self, k: Tensor, v: Tensor, scores: Tensor, padding: Padding | None = None) -> TokenSample:
         """The slots that every query attends to, from keys and values (B, N, H*D) and scores (B, N, H)."""
         z = scores.transpose(1, 2).float()  # in 16 bits, many tokens would have equal scores
         if padding is not None:
@@ -150,7 +150,7 @@ class SAMSA(BlockInputAttention):
         z, index = z.topk(self.sample_size if gathers_only else 2 * self.sample_size)
         slots = self._rows(k, v, index)
         keys, values = (slots if gathers_only else self._relaxed(slots, z)).chunk(2, dim=-1)
-        return Sample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
+        return TokenSample(keys, values, index[..., : self.sample_size], z[..., : self.sample_size])
 
     def _with_supports(self, z: Tensor) -> Tensor:
         """Scores of the tokens (B, H, N) -> of all candidates (B, H, N+2K), the supports last.
@@ -198,7 +198,7 @@ class SAMSA(BlockInputAttention):
             return mixture
         return chosen[:, :, : self.sample_size] + (mixture - mixture.detach())
 
-    def _slot_mask(self, sample: Sample, bias: Tensor | None) -> Tensor | None:
+    def _slot_mask(self, sample: TokenSample, bias: Tensor | None) -> Tensor | None:
         """A bias to add to the scores (B, H, N, K), or a mask of slots (B, H, 1, K), or None for all slots."""
         filled = None if self.supports is not None else (sample.scores > NEVER / 2)[:, :, None]
         if bias is None:

@@ -12,7 +12,7 @@ from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
-LONG = 16_384  # tokens from which sums are kept in float64
+FLOAT64_TOKENS = 16_384  # tokens from which sums are kept in float64
 
 
 class SlicedReLU(QueryKeyAttention):
@@ -52,7 +52,7 @@ class SlicedReLU(QueryKeyAttention):
         del dropout  # no weight is ever computed
         if self.order_sensitive and padding is not None:
             raise ValueError("scores=published mixes tokens with padding; use scores=per_token for many lengths")
-        kind = torch.float64 if v.shape[2] > LONG else torch.float32
+        kind = torch.float64 if v.shape[2] > FLOAT64_TOKENS else torch.float32
         s, t = (self.score(self._inputs(x)).mT.to(kind) for x in (q, k))  # (B, H, N)
         real = torch.ones_like(s[:, :1], dtype=torch.bool) if padding is None else padding.mask[:, None]
         count = real.sum(dim=-1, keepdim=True)

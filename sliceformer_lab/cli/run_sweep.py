@@ -32,7 +32,7 @@ from sliceformer_lab.sweeps.queue import Launcher, Queue
 from sliceformer_lab.training.processes.slurm_tasks import follow, is_other_task
 
 State = tuple[Path, JobState]
-MEASURING = 3.0  # seconds for the steps of one job
+JOB_MEASURING_S = 3.0  # seconds for the steps of one job
 
 
 def planned_sweep(arguments: Arguments) -> SweepPlan | None:
@@ -63,7 +63,7 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
     register_resolvers()
     with opened(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
         config = compose_job([*arguments.words, "hydra.mode=RUN", f"hydra.run.dir={quoted(folder)}"])
-        return measured_cost(config, Path(folder), MEASURING)
+        return measured_cost(config, Path(folder), JOB_MEASURING_S)
 
 
 def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Sequence[str]) -> int:

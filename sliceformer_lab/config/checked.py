@@ -19,7 +19,7 @@ from sliceformer_lab.errors import DataError
 RULES = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), frozen=True)
 
 
-class Names(BaseModel):
+class ChosenNames(BaseModel):
     """The options that were chosen by name."""
 
     model_config = RULES
@@ -60,7 +60,7 @@ class RootConfig(BaseModel):
     published: dict[str, Any] | None
     budget: str | None
     budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None
-    names: Names
+    names: ChosenNames
     task: dict[str, Any]
     data: dict[str, Any]
     encoder: dict[str, Any]
@@ -110,7 +110,7 @@ class TrainerOptions:
 class RunPlan:
     """What a run does: typed, checked and complete. `plain` is only there to be written, into config.yaml and so on."""
 
-    names: Names
+    names: ChosenNames
     paths: Paths
     seed: int
     mode: Literal["train", "eval"]

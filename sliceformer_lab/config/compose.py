@@ -25,7 +25,7 @@ from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError, nearest
 
 CONF_DIR = Path(conf.__file__).parent
-MANY = 50  # options of a group; more are too many to list in a message
+MAX_LISTED_OPTIONS = 50  # options of a group; more are too many to list in a message
 NOT_OF_A_RUN = ("hydra", "launcher", "sweep")  # keys of the root that say where a run is started
 OTHER_NAMES = dict.fromkeys(("softmax", "sdpa", "attention", "self_attention", "transformer", "vanilla"), "mha")
 LEFT_OUT = "(left out)"  # the value of a key that the chosen option does not have; `plain_values` drops the key
@@ -102,7 +102,7 @@ def no_such_option(group: str, name: str, names: list[str]) -> str:
     """The message for an option that is not among `names`."""
     known_as = OTHER_NAMES.get(name.lower()) if group == "attention" else None
     hint = f"; did you mean {known_as}?" if known_as in names else nearest(name, names)
-    if len(names) > MANY:
+    if len(names) > MAX_LISTED_OPTIONS:
         return f"{group}={name}: there is no such option{hint if 'did you mean' in hint else '; --help lists them'}"
     listed = "" if hint.startswith("; there are") or not names else f" (there are {', '.join(names)})"
     return f"{group}={name}: there is no such option{hint}{listed}"

@@ -13,10 +13,10 @@ from typing import Any
 
 from sliceformer_lab.config.schema import MODEL_NODES, nearest
 
-LARGEST = 2**63  # beyond it, no integer has a place in a tensor
+MAX_INTEGER = 2**63  # beyond it, no integer has a place in a tensor
 GB = 1e9
-COPIES = 4  # of each weight in training: itself, its gradient and two moments
-NUMBER = 4  # bytes
+COPIES_OF_A_WEIGHT = 4  # of each weight in training: itself, its gradient and two moments
+FLOAT_BYTES = 4  # bytes
 TABLES = ("data.file", "data.val_file", "data.test_file")
 FILES = (*TABLES, "encoder.init_file")
 LENGTHS = ("steps", "warmup_steps")
@@ -33,7 +33,7 @@ def number_faults(config: Mapping[str, Any]) -> list[str]:
     for place, value in _values(config, ""):
         if isinstance(value, float) and not math.isfinite(value):
             faults.append(f"{place}: given {value}, should be a finite number")
-        elif isinstance(value, int) and abs(value) >= LARGEST:
+        elif isinstance(value, int) and abs(value) >= MAX_INTEGER:
             faults.append(
                 f"{place}: given {value:.3g}, should be less than 2^63"
                 if abs(value) < 10**300
@@ -97,7 +97,7 @@ def size_faults(config: Mapping[str, Any], memory: int | None = None) -> list[st
     batch = [_whole(data, name) for name in ("batch_size", "eval_batch_size")] if isinstance(data, Mapping) else []
     dim, depth, mlp = (_whole(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
     needs = {
-        f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES
+        f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES_OF_A_WEIGHT
         * depth
         * dim
         * (dim + 2 * mlp),
@@ -108,9 +108,9 @@ def size_faults(config: Mapping[str, Any], memory: int | None = None) -> list[st
         f"data.vocab_size={_whole(data, 'vocab_size'):,}": _whole(data, "vocab_size"),
     }
     return [
-        f"{options}: needs at least {NUMBER * numbers / GB:,.0f} GB, and this machine has {available / GB:,.0f} GB"
+        f"{options}: needs at least {FLOAT_BYTES * numbers / GB:,.0f} GB, and this machine has {available / GB:,.0f} GB"
         for options, numbers in needs.items()
-        if NUMBER * numbers > available
+        if FLOAT_BYTES * numbers > available
     ]
 
 
@@ -152,7 +152,7 @@ def physical_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return LARGEST
+        return MAX_INTEGER
 
 
 def _not_there(name: str) -> str:

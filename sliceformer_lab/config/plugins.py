@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sliceformer_lab.errors import ConfigError
 
-GROUP = "sliceformer_lab.plugins"
+ENTRY_POINT_GROUP = "sliceformer_lab.plugins"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def plugins() -> tuple[Plugin, ...]:
     Whoever installs a plugin trusts its code. Raises ConfigError for an entry point that names no package with a
     folder `conf`.
     """
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
     return tuple(_plugin(point.name, point.value) for point in points)
 
 
@@ -39,8 +39,8 @@ def _plugin(name: str, package: str) -> Plugin:
     if conf is None:
         reason = "has no folder conf" if folders else "is no package"
         raise ConfigError(
-            f'the installed plugin {name} = "{package}" {reason}; an entry point of {GROUP} names a package with a '
-            "folder conf"
+            f'the installed plugin {name} = "{package}" {reason}; '
+            f"an entry point of {ENTRY_POINT_GROUP} names a package with a folder conf"
         )
     return Plugin(package, conf.resolve())
 

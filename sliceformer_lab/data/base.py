@@ -21,8 +21,8 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Seed, Workers
 from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.loader import (
+    LoaderPosition,
     PassSampler,
-    Place,
     SeededLoader,
     Split,
     mixed_seed,
@@ -280,12 +280,12 @@ class DataModule(LightningDataModule, ABC):
             generator=torch.Generator(),
         )
 
-    def _place(self) -> Place:
+    def _place(self) -> LoaderPosition:
         """The run's current place, which a checkpoint restores."""
         if self.trainer is None or not self.trainer.training:
-            return Place(0, 0)
+            return LoaderPosition(0, 0)
         done = self.trainer.fit_loop.batch_idx + 1  # batches of the current epoch
-        return Place(self.trainer.global_step - done // self.plan.accumulate, done)
+        return LoaderPosition(self.trainer.global_step - done // self.plan.accumulate, done)
 
     def _pass_seed(self, step: int) -> int:
         """The seed of the training pass that starts at an optimizer step."""

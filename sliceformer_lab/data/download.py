@@ -28,11 +28,11 @@ from sliceformer_lab.errors import DataError
 log = logging.getLogger(__name__)
 
 SLOW_LINE = 2e6  # bytes per second, for the estimate that is printed before a download
-SILENCE = 30.0  # seconds without an answer, after which a connection is given up
-SLOWEST = 1000.0  # bytes per second, over SILENCE
-TRIES = 5  # connections for one download; each continues the last one
-BLOCK = 1 << 20  # bytes
-TOLERANCE = 0.1  # of the size of a file without a known digest
+CONNECT_TIMEOUT_S = 30.0  # seconds without an answer, after which a connection is given up
+MIN_BYTES_PER_S = 1000.0  # bytes per second, over CONNECT_TIMEOUT_S
+MAX_CONNECTIONS = 5  # connections for one download; each continues the last one
+BLOCK_BYTES = 1 << 20  # bytes
+SIZE_TOLERANCE = 0.1  # of the size of a file without a known digest
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,13 @@ def _download(file: OfficialFile, path: Path) -> None:
         f"Downloading {file.url} to {path} ({file.size / 1e6:.1f} MB, {minutes:.1f} min at {SLOW_LINE / 1e6:.0f} MB/s)"
     )
     part = path.with_name(f"{path.name}.part")
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, MAX_CONNECTIONS + 1):
         before = _size(part)
         try:
             _receive(file, part)
             break
         except _BrokenOffError as error:
-            if attempt == TRIES or _size(part) <= before:
+            if attempt == MAX_CONNECTIONS or _size(part) <= before:
                 kept = (
                     f"; {part} keeps its {_size(part):,} bytes, and the next start continues it"
                     if part.exists()
@@ -163,7 +163,9 @@ def _fault(file: OfficialFile, part: Path) -> str | None:
         found = _digest_of(part, file.digest)
         return None if found == file.digest else f"digest {found}, expected {file.digest}"
     size = _size(part)
-    return None if abs(size - file.size) <= TOLERANCE * file.size else f"{size:,} bytes, expected about {file.size:,}"
+    return (
+        None if abs(size - file.size) <= SIZE_TOLERANCE * file.size else f"{size:,} bytes, expected about {file.size:,}"
+    )
 
 
 def _receive(file: OfficialFile, part: Path) -> None:
@@ -176,7 +178,7 @@ def _receive(file: OfficialFile, part: Path) -> None:
             done = 0
         length = answer.headers.get("Content-Length")
         expected = None if length is None else done + int(length)
-        limit = 2 * max(file.size, BLOCK) if expected is None else expected
+        limit = 2 * max(file.size, BLOCK_BYTES) if expected is None else expected
         pace = Pace("bytes", expected or file.size, done=done)
         with part.open("ab" if done else "wb") as content:
             for block in _blocks(answer):
@@ -195,11 +197,11 @@ def _answer(url: str, done: int) -> Iterator[Any]:
     rest = Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         try:
-            answer = urlopen(rest, timeout=SILENCE)
+            answer = urlopen(rest, timeout=CONNECT_TIMEOUT_S)
         except HTTPError as error:
             if error.code != 416:  # there is no such byte: what was kept is no part of this file
                 raise
-            answer = urlopen(url, timeout=SILENCE)
+            answer = urlopen(url, timeout=CONNECT_TIMEOUT_S)
     except (OSError, HTTPException) as error:  # URLError and HTTPError are OSErrors
         raise _BrokenOffError(str(error)) from error
     with answer:
@@ -211,7 +213,7 @@ def _blocks(answer: Any) -> Iterator[bytes]:
     since, received = time.monotonic(), 0
     while True:
         try:
-            block = answer.read1(BLOCK)
+            block = answer.read1(BLOCK_BYTES)
         except (OSError, HTTPException) as error:
             raise _BrokenOffError(str(error)) from error
         if not block:
@@ -219,7 +221,7 @@ def _blocks(answer: Any) -> Iterator[bytes]:
         yield block
         received += len(block)
         seconds = time.monotonic() - since
-        if seconds > SILENCE:
-            if received < SLOWEST * seconds:
+        if seconds > CONNECT_TIMEOUT_S:
+            if received < MIN_BYTES_PER_S * seconds:
                 raise _BrokenOffError(f"{received:,} bytes in {seconds:.0f} seconds")
             since, received = time.monotonic(), 0

@@ -89,7 +89,7 @@ class Split(Dataset[Batch], ABC):
         return self.__getitems__([row])
 
 
-class Place(NamedTuple):
+class LoaderPosition(NamedTuple):
     """A place in the training: the optimizer step at which the epoch started, and the batches taken since."""
 
     first_step: int
@@ -117,7 +117,7 @@ class PassSampler(DistributedSampler[int]):
         split: Split,
         *,
         shuffle: bool,
-        place: Callable[[], Place] | None,
+        place: Callable[[], LoaderPosition] | None,
         new_seed: Callable[[int], int],
         batch_size: int = 1,
         pool_share: float | None = None,
@@ -137,13 +137,13 @@ class PassSampler(DistributedSampler[int]):
                 f"{len(split)} training examples do not fill a step of {self.per_step} (data.batch_size={batch_size}, "
                 f"optim.accumulate={accumulate}, {world} processes); make one of these smaller"
             )
-        self.steps_per_epoch, self.first = steps_per_epoch, Place(0, 0)
+        self.steps_per_epoch, self.first = steps_per_epoch, LoaderPosition(0, 0)
         epoch = None if steps_per_epoch is None else steps_per_epoch * accumulate * batch_size
         self.share = len(range(rank, self.size, world)) if epoch is None else epoch  # examples of this process
 
     def start_pass(self) -> int:
         """Fix the order of the next examples; returns a seed for all other random choices of the pass."""
-        self.first = self.place() if self.place else Place(0, 0)
+        self.first = self.place() if self.place else LoaderPosition(0, 0)
         return self.new_seed(self.first.first_step)
 
     def __iter__(self) -> Iterator[int]:

@@ -28,7 +28,7 @@ RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
 MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
-LARGEST = 1e18  # of a number to learn; its square is a float32
+MAX_TARGET = 1e18  # of a number to learn; its square is a float32
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -84,9 +84,9 @@ def number_of(place: str, column: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise DataError(f"{place}: {column} is {value!r}, not a number; leave it empty if it is missing") from None
-    if abs(number) > LARGEST:
+    if abs(number) > MAX_TARGET:
         raise DataError(
-            f"{place}: {column} is {number:g}, beyond the largest number that can be learned ({LARGEST:g}); "
+            f"{place}: {column} is {number:g}, beyond the largest number that can be learned ({MAX_TARGET:g}); "
             "use another unit, or leave it empty if it is missing"
         )
     return number

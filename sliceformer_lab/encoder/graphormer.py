@@ -10,7 +10,7 @@ from sliceformer_lab.batch import Graphs, Padding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.hints import without_decay
 
-VALUES = 512  # ids for each feature, distance and degree; 0 is padding
+NUM_IDS = 512  # ids for each feature, distance and degree; 0 is padding
 MAX_HOPS = 128  # edges of a path that have a matrix of their own
 
 
@@ -25,15 +25,15 @@ class GraphEmbedding(nn.Module):
 
     def __init__(self, num_features: int, dim: int, *, zero_padding: bool = True) -> None:
         super().__init__()
-        self.features = _table(VALUES * num_features + 1, dim, zero_padding)
-        self.in_degree = _table(VALUES, dim, zero_padding)
-        self.out_degree = _table(VALUES, dim, zero_padding)
+        self.features = _table(NUM_IDS * num_features + 1, dim, zero_padding)
+        self.in_degree = _table(NUM_IDS, dim, zero_padding)
+        self.out_degree = _table(NUM_IDS, dim, zero_padding)
         self.graph_token = without_decay(nn.Parameter(torch.randn(1, 1, dim) * 0.02))
 
     def forward(
         self, nodes: Tensor, graphs: Graphs, padding: Padding | None = None, hidden: Hidden | None = None
     ) -> Tensor:
-        ids = nodes + 2 + VALUES * torch.arange(nodes.shape[2], device=nodes.device)
+        ids = nodes + 2 + NUM_IDS * torch.arange(nodes.shape[2], device=nodes.device)
         source = graphs.edge_index[0]
         edges = source.new_zeros(nodes[..., 0].numel()).index_add(
             0, source, torch.ones_like(source)
@@ -59,8 +59,8 @@ class GraphBias(nn.Module):
 
     def __init__(self, num_heads: int, num_edge_features: int, *, zero_padding: bool = True) -> None:
         super().__init__()
-        self.distance = _table(VALUES, num_heads, zero_padding)
-        self.edge = _table(VALUES * num_edge_features + 1, num_heads, zero_padding)
+        self.distance = _table(NUM_IDS, num_heads, zero_padding)
+        self.edge = _table(NUM_IDS * num_edge_features + 1, num_heads, zero_padding)
         self.hop = without_decay(nn.Parameter(torch.randn(MAX_HOPS, num_heads, num_heads) * 0.02))
         self.virtual = without_decay(nn.Parameter(torch.randn(num_heads) * 0.02))
 
@@ -68,7 +68,7 @@ class GraphBias(nn.Module):
         """Raises ValueError if the graphs have no distances."""
         if graphs.distances is None:
             raise ValueError("a graph bias needs the distances between nodes")
-        distances = torch.where(graphs.distances < 0, VALUES - 1, graphs.distances + 1)
+        distances = torch.where(graphs.distances < 0, NUM_IDS - 1, graphs.distances + 1)
         if padding is not None:
             real = padding.mask[:, :, None] & padding.mask[:, None, :]
             distances = distances.masked_fill(~real, 0)
@@ -88,7 +88,7 @@ class GraphBias(nn.Module):
         Every edge is multiplied by the matrix of every hop once, however many paths it lies on.
         """
         hops, features = path_edges.shape[3], graphs.edge_features
-        ids = features + 3 + VALUES * torch.arange(features.shape[1], device=features.device)
+        ids = features + 3 + NUM_IDS * torch.arange(features.shape[1], device=features.device)
         edges = self.edge(F.pad(ids, (0, 0, 1, 0))).mean(dim=1)  # (1 + E, H); the first one is beyond the end of a path
         edges = torch.cat([edges[:1], graphs.visible(edges[1:])])
         at_hop = torch.einsum("eh,khg->keg", edges, self.hop[:hops])

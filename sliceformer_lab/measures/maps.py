@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sliceformer_lab.measures.spectrum import singular_values
 
-NONZERO = 1e-6  # smaller weights are rounding errors of float32
+MIN_WEIGHT = 1e-6  # smaller weights are rounding errors of float32
 
 
 def matrices(sources: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def column_error(maps: Tensor) -> Tensor:
 
 def density(maps: Tensor) -> Tensor:
     """Share of nonzero weights, (M, N, N) -> (M,); 1 / N for a permutation, 1 for softmax."""
-    return (maps.abs() > NONZERO).double().mean((-2, -1))
+    return (maps.abs() > MIN_WEIGHT).double().mean((-2, -1))
 
 
 def tokens_read(maps: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def reads_through(maps: Tensor, before: Tensor | None = None) -> Tensor:
     With the result of the layers `before` it, through all of them. A token always receives from itself (the shortcut).
     """
     here = torch.eye(maps.shape[-1], dtype=torch.bool, device=maps.device)
-    layer = (maps.abs() > NONZERO).any(0) | here
+    layer = (maps.abs() > MIN_WEIGHT).any(0) | here
     return layer if before is None else (layer.float() @ before.float()) > 0
 
 

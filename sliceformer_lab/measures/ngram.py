@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 Array = np.ndarray
-LARGEST = 2**62  # of the number that stands for an n-gram
+MAX_NGRAM_NUMBER = 2**62  # of the number that stands for an n-gram
 
 
 def ngram_bits(train: Array, windows: Array, vocab_size: int, order: int) -> list[Array]:
@@ -13,12 +13,12 @@ def ngram_bits(train: Array, windows: Array, vocab_size: int, order: int) -> lis
 
     A list of (n, N). Counts are discounted by a constant and interpolated with those of the n-grams that are one
     shorter, the shortest with equal probabilities (Ney, Essen and Kneser 1994, with their estimate of the constant). No
-    n-gram reaches beyond its window. Orders whose n-grams have no number below LARGEST are left out.
+    n-gram reaches beyond its window. Orders whose n-grams have no number below MAX_NGRAM_NUMBER are left out.
     """
     probability = np.full((len(windows), windows.shape[1] - 1), 1 / vocab_size)
     found = []
     for length in range(1, order + 1):
-        if vocab_size**length > LARGEST or len(train) < length:
+        if vocab_size**length > MAX_NGRAM_NUMBER or len(train) < length:
             break
         better = _interpolated(_numbers(train, vocab_size, length), _numbers(windows, vocab_size, length), vocab_size)
         probability = probability.copy()

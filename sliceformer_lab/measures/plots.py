@@ -24,7 +24,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vPX"
 LAYER_SCALE = mpl.colormaps["viridis"]
 PLACES_SHOWN = {"input": "Operator input V", "output": "Operator output", "stream": "Block output"}
-FLOOR = 1e-6  # smaller singular values are rounding errors of float32
+MIN_SINGULAR_VALUE = 1e-6  # smaller singular values are rounding errors of float32
 DEPTH_PANELS = (
     ("stable_rank", "raw", "Stable rank"),
     ("stable_rank", "mean_removed", "Stable rank, token mean removed"),
@@ -94,7 +94,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
 
 
 def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
-    values = spectrum[spectrum > FLOOR]  # also drops the NaN padding
+    values = spectrum[spectrum > MIN_SINGULAR_VALUE]  # also drops the NaN padding
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -16,14 +16,14 @@ Array = np.ndarray
 Contents = Sequence[str] | Sequence[Array]
 Goal = Literal["classes", "labels", "numbers", "pixels"]
 
-SMALL = 3000  # pictures up to which a kernel machine takes seconds
-SIDE = 32  # pixels to which pictures are scaled for their gradients
-CELLS = 8  # cells per axis of a cloud's histogram
+MAX_KERNEL_PICTURES = 3000  # pictures up to which a kernel machine takes seconds
+HOG_PIXELS = 32  # pixels of the side to which pictures are scaled for their gradients
+CELLS_PER_AXIS = 8  # cells per axis of a cloud's histogram
 FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
-TREES = 100
+NUM_TREES = 100
 PIXELS, PIXEL_TREES = 20_000, 20  # of all training pictures, and trees, with which a forest of pixels takes seconds
-AROUND = 5  # side in pixels of the surroundings of a pixel
-LARGEST = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
+SURROUNDING_PIXELS = 5  # side in pixels of the surroundings of a pixel
+MAX_LOGIT = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def simple_models(kind: str, num_train: int) -> list[SimpleModel]:
     Models of the kind pixels read pictures and predict the class of each pixel.
     """
     pictures: Literal["support vectors", "logistic regression"] = (
-        "support vectors" if num_train <= SMALL else "logistic regression"
+        "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression"
     )
     known = {
         "text": [SimpleModel("TF-IDF + logistic regression", _tfidf, "logistic regression")],
@@ -100,7 +100,7 @@ def _classify(estimator: str, train: Array, targets: Array, others: list[Array],
     fitted = _estimator(estimator, classifies=True).fit(train, targets)
     outputs = []
     for part in others:
-        logits = np.full((part.shape[0], num_classes), -2 * LARGEST)  # of classes without training examples
+        logits = np.full((part.shape[0], num_classes), -2 * MAX_LOGIT)  # of classes without training examples
         logits[:, fitted.classes_.astype(int)] = _logits(fitted, part)
         outputs.append(logits)
     return outputs
@@ -122,7 +122,7 @@ def _logits(fitted: object, part: Array) -> Array:
     """Logits (m, classes) of a fitted classifier of scikit-learn."""
     if hasattr(fitted, "predict_proba"):
         with np.errstate(divide="ignore"):
-            logits: Array = np.clip(np.log(fitted.predict_proba(part)), -LARGEST, 0.0)
+            logits: Array = np.clip(np.log(fitted.predict_proba(part)), -MAX_LOGIT, 0.0)
             return logits
     scores: Array = fitted.decision_function(part)  # type: ignore[attr-defined]
     return scores if scores.ndim == 2 else np.stack([-scores / 2, scores / 2], axis=1)
@@ -137,8 +137,8 @@ def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def] 
 
     if name == "forest":
         if classifies:
-            return RandomForestClassifier(TREES, random_state=0, n_jobs=1)
-        return RandomForestRegressor(TREES, max_features=1 / 3, random_state=0, n_jobs=1)  # a third, as Breiman's
+            return RandomForestClassifier(NUM_TREES, random_state=0, n_jobs=1)
+        return RandomForestRegressor(NUM_TREES, max_features=1 / 3, random_state=0, n_jobs=1)  # a third, as Breiman's
     if name == "support vectors":
         return make_pipeline(StandardScaler(), SVC())
     return make_pipeline(MaxAbsScaler(), LogisticRegression(C=1.0, max_iter=100))
@@ -194,13 +194,14 @@ def _descriptors(smiles: str) -> Array:
 
 
 def _gradients(picture: Array) -> Array:
-    """Histograms of oriented gradients and the grey pixels of a picture (H, W) or (H, W, 3) uint8, scaled to SIDE."""
+    """Histograms of oriented gradients and grey pixels of a picture (H, W) or (H, W, 3) uint8, scaled to HOG_PIXELS."""
     from PIL import Image
     from skimage.feature import hog
 
-    grey = np.asarray(Image.fromarray(picture).convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR)) / 255.0
+    side = HOG_PIXELS
+    grey = np.asarray(Image.fromarray(picture).convert("L").resize((side, side), Image.Resampling.BILINEAR)) / 255.0
     histograms = hog(grey, orientations=9, pixels_per_cell=(8, 8), cells_per_block=(2, 2))
-    small = grey.reshape(8, SIDE // 8, 8, SIDE // 8).mean(axis=(1, 3))
+    small = grey.reshape(8, side // 8, 8, side // 8).mean(axis=(1, 3))
     return np.concatenate([histograms, small.ravel()]).astype(np.float32)
 
 
@@ -209,17 +210,19 @@ def _pixels(picture: Array) -> Array:
     from scipy.ndimage import uniform_filter
 
     colours = picture.astype(np.float32) / 255
-    around = uniform_filter(colours, size=(AROUND, AROUND, 1), mode="nearest")
+    around = uniform_filter(colours, size=(SURROUNDING_PIXELS, SURROUNDING_PIXELS, 1), mode="nearest")
     place = np.stack(np.meshgrid(*(np.linspace(0, 1, side) for side in picture.shape[:2]), indexing="ij"), axis=2)
     return np.concatenate([colours, around, place.astype(np.float32)], axis=2).reshape(-1, 8)
 
 
 def _histogram(cloud: Array) -> Array:
-    """Share of the points (P, 3 or more) in each of CELLS**3 cells of their bounding cube, and its extents."""
+    """Share of the points (P, 3 or more) in each of CELLS_PER_AXIS**3 cells of their bounding cube, and its extents."""
     points = cloud[:, :3]
     low, extents = points.min(axis=0), np.ptp(points, axis=0)
-    cells = np.clip(((points - low) / max(float(extents.max()), 1e-12) * CELLS).astype(int), 0, CELLS - 1)
-    counts = np.zeros((CELLS, CELLS, CELLS), dtype=np.float32)
+    cells = np.clip(
+        ((points - low) / max(float(extents.max()), 1e-12) * CELLS_PER_AXIS).astype(int), 0, CELLS_PER_AXIS - 1
+    )
+    counts = np.zeros((CELLS_PER_AXIS, CELLS_PER_AXIS, CELLS_PER_AXIS), dtype=np.float32)
     np.add.at(counts, tuple(cells.T), 1.0 / len(points))
     return np.concatenate([counts.ravel(), extents.astype(np.float32)])
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from sliceformer_lab.permute.backend import Case, nothing_saved
 from sliceformer_lab.permute.reference import INTEGERS, padded_slots, sort_keys
 
-_CHUNK = 1 << 17  # values per step on a CPU; they fit into the second-level cache with their keys and slots
+_VALUES_PER_STEP = 1 << 17  # values per step on a CPU; they fit into the second-level cache with their keys and slots
 _CACHED_BYTES = 64 << 20  # for the sources of shifts
 _LONGEST_NETWORK = 8  # slots; for longer windows a sort is faster, even with the transposition
 
@@ -104,8 +104,8 @@ def _parts(v: Tensor) -> Iterator[tuple[slice, slice, slice]]:
     batch, num_tokens, channels = v.shape
     rows, columns = batch, channels
     if v.is_cpu:
-        rows = max(1, _CHUNK // (num_tokens * channels))
-        columns = max(16, _CHUNK // num_tokens)  # 16 channels: a cache line of float32
+        rows = max(1, _VALUES_PER_STEP // (num_tokens * channels))
+        columns = max(16, _VALUES_PER_STEP // num_tokens)  # 16 channels: a cache line of float32
     for row in range(0, batch, rows):
         for column in range(0, channels, columns):
             yield slice(row, row + rows), slice(None), slice(column, column + columns)

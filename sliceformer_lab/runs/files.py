@@ -20,9 +20,9 @@ from sliceformer_lab.errors import LabError
 if sys.platform != "win32":
     import fcntl
 
-WAIT = 2.0  # seconds for another process that writes the same file
-LOOK = 0.05  # seconds between two looks at its lock
-SPARE = 64 * 1024  # bytes: more than a summary and the last lines of a log
+WRITE_LOCK_TIMEOUT_S = 2.0  # seconds for another process that writes the same file
+LOCK_POLL_S = 0.05  # seconds between two looks at its lock
+SPARE_BYTES = 64 * 1024  # bytes: more than a summary and the last lines of a log
 MAX_HASHED = 10 * 10**9  # bytes of a folder that are read for its digest
 
 
@@ -53,11 +53,11 @@ def whole_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def _locked(unfinished: Path, path: Path) -> Iterator[None]:
     """Holds an empty temporary file of `path`; one that a killed process left is taken. Raises LabError."""
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + WRITE_LOCK_TIMEOUT_S
     while (held := _lock(unfinished)) is None:
         if time.monotonic() > deadline:
             raise LabError(f"{path} is being written by another live process; wait for it, or choose another name")
-        time.sleep(LOOK)
+        time.sleep(LOCK_POLL_S)
     try:
         os.truncate(held, 0)
         yield
@@ -143,7 +143,7 @@ def spare_space(folder: Path) -> Iterator[Callable[[], None]]:
         file.unlink(missing_ok=True)
 
     with whole_file(file) as unfinished:
-        unfinished.write_bytes(os.urandom(SPARE))  # zeros would take no space on some disks
+        unfinished.write_bytes(os.urandom(SPARE_BYTES))  # zeros would take no space on some disks
     try:
         yield free
     finally:

@@ -30,7 +30,7 @@ CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
 HYDRA = ".hydra"  # a folder, which the other processes of a run read
 FORMAT = 1  # of a run folder: its configuration, summary and checkpoints; a change that old readers miss raises it
 LOCK = ".lock"
-LOOK = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
+LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"  # in FOLDER/checkpoints
 
 
@@ -46,7 +46,7 @@ def lock_folder(folder: Path) -> Iterator[Path]:
         raise RunFolderError(f"{file} is no lock of a run, but a link, a folder or a device; delete it")
     lock = FileLock(file, is_singleton=True)
     try:
-        lock.acquire(timeout=LOOK)
+        lock.acquire(timeout=LOCK_TIMEOUT_S)
     except Timeout:
         raise RunFolderError(
             f"{folder} is held by another live process; wait for it, stop it, or choose another folder"

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Cell:
+class PublishedCell:
     """The key of one number in a paper's table; `variant` is '' for the plain system."""
 
     paper: str
@@ -45,7 +45,7 @@ class Cell:
 class PublishedResult:
     """A paper's number for a cell."""
 
-    cell: Cell
+    cell: PublishedCell
     printed: str  # the text in the paper
     std: float | None  # as printed
     note: str
@@ -127,12 +127,12 @@ PROTOCOLS |= {  # Tables 2 and 3 repeat the best of Table 1
 
 
 @cache
-def published_results() -> dict[Cell, PublishedResult]:
+def published_results() -> dict[PublishedCell, PublishedResult]:
     """All results in `paper_results.csv`, which is part of the package."""
     text = files(__package__).joinpath("paper_results.csv").read_text(encoding="utf-8")
     results = {}
     for row in csv.DictReader(text.splitlines()):
-        cell = Cell(*(row[key] for key in KEYS))
+        cell = PublishedCell(*(row[key] for key in KEYS))
         std = float(row["std"]) if row["std"] else None
         results[cell] = PublishedResult(cell, row["value"], std, row["note"])
     return results
@@ -145,7 +145,7 @@ def find(published: Mapping[str, Any]) -> PublishedResult:
     """
     if unknown := sorted(set(published) - set(KEYS)):
         raise ValueError(f"published: no such key {', '.join(unknown)}; a cell has {', '.join(KEYS)}")
-    cell = Cell(*("" if published.get(key) is None else str(published[key]) for key in KEYS))
+    cell = PublishedCell(*("" if published.get(key) is None else str(published[key]) for key in KEYS))
     results = published_results()
     if cell not in results:
         by_name = {str(known): known for known in results}
@@ -154,7 +154,7 @@ def find(published: Mapping[str, Any]) -> PublishedResult:
     return results[cell]
 
 
-def recipe_rows(recipe: str) -> dict[str, Cell]:
+def recipe_rows(recipe: str) -> dict[str, PublishedCell]:
     """The cells that a recipe of conf/recipe repeats, by the words to add after `recipe=...` in a command.
 
     Empty for a recipe without published results. Raises ValueError for a cell that no paper prints.
@@ -163,7 +163,7 @@ def recipe_rows(recipe: str) -> dict[str, Cell]:
     return {words: _cell_of(published, row) for words, row in published["rows"].items()} if published else {}
 
 
-def _cell_of(published: Mapping[str, Any], row: Sequence[str]) -> Cell:
+def _cell_of(published: Mapping[str, Any], row: Sequence[str]) -> PublishedCell:
     """The cell of `row`, [attention] or [attention, variant], in a recipe's `published` node."""
     named = {"attention": row[0], "variant": row[1] if len(row) > 1 else ""}
     return find({**{key: value for key, value in published.items() if key != "rows"}, **named}).cell
@@ -251,7 +251,7 @@ def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     return [*small, *recipe.flaws, *(reason for reason, holds in reasons.items() if holds)]
 
 
-def _protocol(cell: Cell) -> Protocol | None:
+def _protocol(cell: PublishedCell) -> Protocol | None:
     table = f"{cell.paper}/{cell.table}/{cell.task}"
     return next((PROTOCOLS[key] for key in (f"{table}/{cell.attention}", table, cell.task) if key in PROTOCOLS), None)
 
@@ -267,9 +267,9 @@ def _length(run: Mapping[str, Any], unit: str) -> str:
     return f"{run[counted[0]]} {counted[0]}" if counted else f"an unknown number of {unit}"
 
 
-def _published_size(cell: Cell) -> float | None:
+def _published_size(cell: PublishedCell) -> float | None:
     row = published_results().get(
-        Cell(cell.paper, cell.table, cell.task, cell.attention, cell.variant, "params_millions")
+        PublishedCell(cell.paper, cell.table, cell.task, cell.attention, cell.variant, "params_millions")
     )
     return None if row is None else row.value
 

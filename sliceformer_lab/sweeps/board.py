@@ -19,10 +19,10 @@ from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 
 PLACE = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
 METRIC, LEFT = re.compile(r"  (val/\S+ \S+)"), re.compile(r", (\S+ (?:min|h)) left")
-TAIL = 4096  # bytes of a job's output to look at
+TAIL_BYTES = 4096  # bytes of a job's output to look at
 
 
-class Board:
+class JobBoard:
     """Follows the jobs of a sweep, with the time that is left."""
 
     def __init__(self, sweep: Sweep, places: int) -> None:
@@ -33,7 +33,7 @@ class Board:
         self._took: list[float] = []  # seconds, of jobs that ran to their end here
         self._left = sum(not state_of(sweep.place(job)).is_final for job in sweep.jobs)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> JobBoard:
         if self._live is not None:
             self._live.start()
         return self
@@ -82,7 +82,7 @@ def last_progress(file: Path) -> tuple[str, str, str]:
     """Where a run is, such as epoch 3/10, its first validation metric, and the time left, from what it prints."""
     try:
         with file.open("rb") as output:
-            output.seek(max(0, file.stat().st_size - TAIL))
+            output.seek(max(0, file.stat().st_size - TAIL_BYTES))
             lines = output.read().decode(errors="replace").splitlines()
     except OSError:
         return "", "", ""

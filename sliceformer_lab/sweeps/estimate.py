@@ -24,8 +24,8 @@ Cost = tuple[float, int]  # seconds and bytes
 Measure = Callable[[Sequence[str]], Cost]
 
 FREE = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study")  # keys that change no cost
-FEWEST = 4  # jobs; the cost of fewer is not measured
-LIMIT = 30.0  # seconds for all measurements
+MIN_MEASURED_JOBS = 4  # jobs; the cost of fewer is not measured
+MEASURING_LIMIT_S = 30.0  # seconds for all measurements
 MOST_RUNS = 2000  # finished runs to look at
 GB = 1e9
 
@@ -43,7 +43,7 @@ def estimate(
     finished = _finished_costs(outputs, set(kinds))
     costs, from_runs = dict(finished), len(finished)
     unknown = {kind: job.words for kind, job in zip(kinds, jobs, strict=True) if kind not in costs}
-    if unknown and measure is not None and len(jobs) >= FEWEST and can_fork():
+    if unknown and measure is not None and len(jobs) >= MIN_MEASURED_JOBS and can_fork():
         costs |= _measured_costs(unknown, measure, modules)
     if not costs:
         return []
@@ -97,7 +97,7 @@ def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, module
     process = context.Process(target=_measure_in_turn, args=(there, list(kinds.values()), measure))
     process.start()
     there.close()
-    found, end = {}, time.monotonic() + LIMIT
+    found, end = {}, time.monotonic() + MEASURING_LIMIT_S
     with suppress(EOFError):
         for kind in kinds:
             if not here.poll(max(0.0, end - time.monotonic())):

@@ -22,16 +22,16 @@ from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.job_state import OUTPUT
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
-from sliceformer_lab.sweeps.board import Board
+from sliceformer_lab.sweeps.board import JobBoard
 from sliceformer_lab.sweeps.fork_server import can_fork, fork_server
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
 from sliceformer_lab.training.processes.signals import caught, signals_as_errors, time_to_save
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-LOOK = 0.5  # seconds between looks at the jobs
+POLL_S = 0.5  # seconds between looks at the jobs
 
 
-class Local(Launcher):
+class LocalLauncher(Launcher):
     """`jobs` processes at once, each with its share of the cores and with GPUs of its own."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Local(Launcher):
         context = fork_server(queue.modules)
         lifeline, held_here = context.Pipe(duplex=False)
         running: dict[int, _Running] = {}  # by the place that it takes
-        with held_here, Board(queue.sweep, places=self.places) as board, env_override(dict(self.variables)):
+        with held_here, JobBoard(queue.sweep, places=self.places) as board, env_override(dict(self.variables)):
             try:
                 while True:
                     for place in set(range(self.places)) - set(running):
@@ -66,7 +66,7 @@ class Local(Launcher):
                         board.begin(job)
                     if not running and not queue.wait_for_others():
                         return True
-                    wait([one.process.sentinel for one in running.values()], timeout=LOOK)
+                    wait([one.process.sentinel for one in running.values()], timeout=POLL_S)
                     for place in [place for place, one in running.items() if not one.process.is_alive()]:
                         ended = running.pop(place)
                         ended.process.join()

@@ -20,7 +20,7 @@ RunJob = Callable[[Sequence[str]], None]  # trains with these words of a command
 SERIAL, LOCAL, SLURM = "serial", "local", "slurm"  # a job runs in the process of the sweep, in its child, in Slurm
 CANCELLED = ".cancelled"  # in the folder of a sweep: a time; starts from before stop
 
-EVERY = 2.0  # seconds between looks at jobs that other processes run
+POLL_S = 2.0  # seconds between looks at jobs that other processes run
 
 
 class Launcher(ABC):
@@ -82,7 +82,7 @@ class Queue:
     def wait_for_others(self) -> bool:
         """Waits a moment for jobs that other processes run, and takes back those they left; False if none is left."""
         if self._elsewhere and not self._left:
-            time.sleep(EVERY)
+            time.sleep(POLL_S)
         for job in list(self._elsewhere):
             status = self.state(job).status
             if status != "running":

@@ -40,8 +40,8 @@ from sliceformer_lab.training.processes.slurm_tasks import joined_step
 
 FILES = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
 NUMBERS = "jobs.json"  # the number in Slurm of each job
-EVERY = 5.0  # seconds between questions to Slurm
-SILENCE = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
+POLL_S = 5.0  # seconds between questions to Slurm
+MAX_SILENCE_S = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
 BEFORE_END = 90  # seconds before the end of its time at which a job is signalled
 TIME_IS_UP = signal.SIGUSR2  # that signal
 
@@ -117,7 +117,7 @@ class Slurm(Launcher):
         try:
             executor.update_parameters(**self._parameters)
             with redirect_stderr(io.StringIO()):  # submitit repeats there what sbatch says
-                submitted = executor.map_array(Task(queue.sweep, queue.run), jobs)
+                submitted = executor.map_array(ArrayTask(queue.sweep, queue.run), jobs)
         except FailedJobError as error:
             said = re.findall(r"sbatch: error: (?:Batch job submission failed: )?([^\\\n]+)", str(error))
             reason = "; ".join(dict.fromkeys(said)) or " ".join(str(error).split())
@@ -126,7 +126,7 @@ class Slurm(Launcher):
 
 
 @dataclass(frozen=True)
-class Task:
+class ArrayTask:
     """What a task of the array does: it runs one job, and is queued again when its time is up."""
 
     sweep: Sweep
@@ -219,8 +219,10 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
         states = slurm_states()
         now = time.monotonic()
         heard = now if states is not None else heard
-        if now - heard > SILENCE:
-            raise LabError(f"Slurm has not answered for {SILENCE / 60:.0f} minutes; the same command goes on later")
+        if now - heard > MAX_SILENCE_S:
+            raise LabError(
+                f"Slurm has not answered for {MAX_SILENCE_S / 60:.0f} minutes; the same command goes on later"
+            )
         if states is not None:
             for job in [job for job, number in left.items() if number not in states]:
                 state = queue.state(job)
@@ -235,7 +237,7 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
         if queue.is_cancelled():
             return
         if left:
-            time.sleep(EVERY)
+            time.sleep(POLL_S)
 
 
 def _queue_again() -> None:

@@ -25,11 +25,11 @@ from sliceformer_lab.training.results.scoring import cost_per_sample, num_parame
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 0.05  # a model is refused if its cost is further away
-CLOSE = 0.001  # a model this near keeps its width, because budgets are rounded
-WIDEST = 65_536  # the most steps of a width that are tried
+MAX_COST_ERROR = 0.05  # a model is refused if its cost is further away
+KEPT_WIDTH_ERROR = 0.001  # a model this near keeps its width, because budgets are rounded
+MAX_WIDTH_STEPS = 65_536  # the most steps of a width that are tried
 NAMES = {"params": "parameters", "flops": "multiply-adds"}
-MOST = 10**15
+MAX_BUDGET = 10**15
 FACTORS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 
 
@@ -74,7 +74,7 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
     unit, amount = parse_budget(budget)
     own = model_cost(plan, data, unit)
     target = amount if isinstance(amount, int) else _cost_with(amount, plan, data, unit)
-    if abs(own - target) <= CLOSE * target:
+    if abs(own - target) <= KEPT_WIDTH_ERROR * target:
         log.info(f"budget={budget}: {own:,} {NAMES[unit]} as configured, {100 * (own / target - 1):+.1f} %")
         return plan
     reached: list[Model] = []
@@ -86,7 +86,7 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
             failure = error
             continue
         reached = sorted([*reached, *found], key=lambda model: abs(model.cost - target))
-        if found and abs(reached[0].cost - target) <= TOLERANCE * target:
+        if found and abs(reached[0].cost - target) <= MAX_COST_ERROR * target:
             best = reached[0]
             node, _, option = width.key.partition(".")
             log.info(
@@ -96,7 +96,7 @@ def within_budget(plan: RunPlan, data: DataSpec) -> RunPlan:
             return width.changed(plan, best.steps)
     if reached:
         raise ConfigError(
-            f"budget={budget}: no width comes within {100 * TOLERANCE:.0f} % of {target:,} {NAMES[unit]}; "
+            f"budget={budget}: no width comes within {100 * MAX_COST_ERROR:.0f} % of {target:,} {NAMES[unit]}; "
             f"the nearest this model can have: {' and '.join(map(str, reached[:2]))}"
         )
     reason = failure or f"{plan.budget_by} changes nothing in this model"
@@ -110,8 +110,8 @@ def parse_budget(budget: str) -> tuple[str, int | str]:
         raise ConfigError(f"budget={budget}: give params: or flops: and a number or an attention, as in params:6.38M")
     if number := re.fullmatch(r"(-?\d*\.?\d+(?:[eE]\+?\d+)?)([KMGB]?)", amount):
         target = float(number[1]) * FACTORS[number[2]]
-        if not 1 <= target <= MOST:
-            raise ConfigError(f"budget={budget}: should be between 1 and {MOST:.0e}")
+        if not 1 <= target <= MAX_BUDGET:
+            raise ConfigError(f"budget={budget}: should be between 1 and {MAX_BUDGET:.0e}")
         return unit, round(target)
     names = option_names("attention")
     if amount not in names:
@@ -167,7 +167,7 @@ def _bracket(cost: Callable[[int], int], target: int, start: int) -> tuple[int, 
     """Neighbouring numbers of steps with the target between their costs; the same number twice if it lies outside."""
     high = start
     while cost(high) < target:
-        if 2 * high > WIDEST:
+        if 2 * high > MAX_WIDTH_STEPS:
             return high, high
         high *= 2
     above = 1 + bisect_left(range(1, high), target, key=cost)

@@ -16,7 +16,17 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, samsa
-from sliceformer_lab.attention.contract import CHECKS, DIM, HEADS, MAX_LEN, Cost, Factory, make_spec, padded, tokens
+from sliceformer_lab.attention.contract import (
+    CHECKS,
+    DIM,
+    HEADS,
+    MAX_LEN,
+    CallCounter,
+    Factory,
+    make_spec,
+    padded,
+    tokens,
+)
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.config.compose import load_option
@@ -31,7 +41,7 @@ def layer_of(sample_size: int = K, **options: Any) -> SAMSA:
     return SAMSA(make_spec(), sample_size=sample_size, **options)
 
 
-def sample(layer: SAMSA, x: Tensor, scores: Tensor | None = None) -> samsa.Sample:
+def sample(layer: SAMSA, x: Tensor, scores: Tensor | None = None) -> samsa.TokenSample:
     v, _, k = layer.project(x)
     assert k is not None
     return layer.sample(k, v, layer.score(x) if scores is None else scores)
@@ -214,9 +224,9 @@ def test_dropout_acts_on_slots_in_training_only() -> None:
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
 def test_cost_is_linear_in_tokens(options: dict[str, Any], training: bool) -> None:
-    def cost(num_tokens: int) -> Cost:
+    def cost(num_tokens: int) -> CallCounter:
         layer, x = layer_of(16, **options).train(training), tokens(num_tokens).requires_grad_()
-        with Cost() as counted:
+        with CallCounter() as counted:
             layer(x).sum().backward()
         return counted
 

@@ -20,7 +20,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
-from sliceformer_lab.commands.inspect.show_maps import BINS, SHIFT, Maps
+from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, Maps
 from sliceformer_lab.commands.inspect.show_same_v import OWN, SOFTMAX, SameV
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures import maps as functions
@@ -194,7 +194,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     assert one(table, attention="random_permutation", measure="overlap") == 1.0
     assert 0 < one(table, attention="csp", measure="overlap") < 1
     shares = table[(table["measure"] == "distance_share") & (table["attention"] == "csp") & (table["layer"] == 1)]
-    assert shares["index"].tolist() == list(range(1, BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
+    assert shares["index"].tolist() == list(range(1, DISTANCE_BINS + 1)) and shares["mean"].sum() == pytest.approx(1)
     assert "reach" not in set(table.loc[table["attention"] == "csp", "measure"])  # it needs all channels
     whole = Maps(samples=2).findings(study()).table
     reach = [one(whole, attention="csp", measure="reach", layer=layer) for layer in (1, 2)]

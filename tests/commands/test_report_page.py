@@ -458,7 +458,7 @@ def test_curves_predictions_and_pictures_are_bounded_in_size(tmp_path: Path, mon
     whole, (test,) = run_details(found.runs, sections)
     assert [len(details.get("answers", [])) for details in whole] == [5000] * 3 + [0] and test["total"] == 5000
     assert max(len(values) for details in whole for _, values in details["curves"].values()) == 100
-    monkeypatch.setattr("sliceformer_lab.commands.report.run_details.PREDICTED", 4000)
+    monkeypatch.setattr("sliceformer_lab.commands.report.run_details.MAX_PREDICTIONS", 4000)
     monkeypatch.setattr("sliceformer_lab.commands.report.run_details.PICTURE_BYTES", 900)
     small, (test,) = run_details(found.runs, sections)
     assert [len(details.get("answers", [])) for details in small] == [1000] * 3 + [0]

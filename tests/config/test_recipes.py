@@ -18,7 +18,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.runs import papers as published
-from sliceformer_lab.runs.papers import Cell, published_results, recipe_rows, repeated_cell
+from sliceformer_lab.runs.papers import PublishedCell, published_results, recipe_rows, repeated_cell
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training import run
 
@@ -74,7 +74,7 @@ def test_command_claims_exactly_its_cell_and_has_its_parameters(command: str) ->
     assert config["names"]["attention"].startswith(SYSTEMS.get(cell.attention, cell.attention))
     check_config(config)
     claimed = repeated_cell(config)
-    assert claimed is not None and Cell(**claimed) == cell
+    assert claimed is not None and PublishedCell(**claimed) == cell
     recipe = config["names"]["recipe"]
     assert recipe.startswith(f"{cell.paper}/{cell.table}_{cell.task}")
     size = published_results().get(replace(cell, metric="params_millions"))
@@ -85,7 +85,7 @@ def test_command_claims_exactly_its_cell_and_has_its_parameters(command: str) ->
 
 def test_every_cell_that_had_a_command_still_has_one() -> None:
     with REPEATABLE.open(encoding="utf-8") as file:
-        cells = [Cell(**row) for row in csv.DictReader(file)]
+        cells = [PublishedCell(**row) for row in csv.DictReader(file)]
     assert len(cells) == 299 and set(cells) <= set(published_results())
     found = {replace(cell, metric="") for cell in COMMANDS.values()}
     lost = []
@@ -105,7 +105,7 @@ NOT_REPEATED = {"ccnn", "etsmlp", "s4", "s5", "spade"}  # systems without attent
 QUOTED = {"bigbird", "reformer", "performer", "linformer"}  # in SAMSA Table 2 the figures of Sliceformer Table 2
 
 
-def is_ours_to_repeat(cell: Cell) -> bool:
+def is_ours_to_repeat(cell: PublishedCell) -> bool:
     quoted = (cell.paper, cell.table) == ("samsa", "table2") and cell.attention in QUOTED
     return cell.attention not in NOT_REPEATED and not quoted and published_results()[cell].printed != "FAIL"
 

@@ -49,15 +49,15 @@ def test_connections_that_end_early_are_continued_and_counted(tmp_path: Path) ->
     with serving(CONTENT, "cut") as (url, asked):
         with pytest.raises(DataError, match=r"ended after [\d,]+ of 300,000 bytes\); .*set.bin.part keeps "):
             fetched(url, tmp_path, digest="")
-        assert len(asked) == download.TRIES and len(set(asked)) == download.TRIES
+        assert len(asked) == download.MAX_CONNECTIONS and len(set(asked)) == download.MAX_CONNECTIONS
     assert (tmp_path / "set.bin.part").read_bytes() == CONTENT[: (tmp_path / "set.bin.part").stat().st_size]
     with serving(CONTENT) as (url, _):
         assert fetched(url, tmp_path) == CONTENT
 
 
 def test_a_silent_server_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "SILENCE", 0.3)
-    monkeypatch.setattr(download, "TRIES", 2)
+    monkeypatch.setattr(download, "CONNECT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(download, "MAX_CONNECTIONS", 2)
     start = time.monotonic()
     with serving(CONTENT, "silent") as (url, _), pytest.raises(DataError, match="cannot be downloaded"):
         fetched(url, tmp_path)

@@ -10,7 +10,7 @@ import torch
 from support import golden_files
 from torch.testing import assert_close
 
-from sliceformer_lab.data.graphs.shortest_paths import LARGEST, UNREACHABLE, path_nodes, shortest_paths
+from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, UNREACHABLE, path_nodes, shortest_paths
 from sliceformer_lab.data.graphs.smiles import ATOM_FEATURES, BOND_FEATURES, molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 
@@ -72,7 +72,7 @@ def test_distances_of_random_graphs_equal_those_of_a_search(seed: int) -> None:
 
 def test_a_graph_too_large_for_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="fit into a byte"):
-        shortest_paths(np.zeros((2, 0), dtype=np.int64), LARGEST + 1)
+        shortest_paths(np.zeros((2, 0), dtype=np.int64), MAX_NODES + 1)
 
 
 def test_a_batch_holds_every_graph_as_it_was(split: GraphSplit) -> None:

@@ -334,7 +334,7 @@ def test_a_molecule_of_more_atoms_than_a_file_can_number_is_left_out(tmp_path: P
 def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "LONGEST", 3.0)
+    monkeypatch.setattr(base, "RDKIT_TIMEOUT_S", 3.0)
     monkeypatch.setattr(base, "molecule", held_by_c_code)
     data = table(tmp_path, [f"{'C' * i},{i}" for i in range(1, 8)], processes=processes)
     data.setup()

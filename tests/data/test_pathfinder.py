@@ -80,7 +80,7 @@ def test_values_are_pixels_from_minus_1_to_1(drawn: LRAPathfinder) -> None:
 def test_pictures_do_not_depend_on_processes_or_shards(
     drawn: LRAPathfinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
 ) -> None:
-    monkeypatch.setattr(pathfinder_files, "SHARD", 3)
+    monkeypatch.setattr(pathfinder_files, "IMAGES_PER_SHARD", 3)
     other = pathfinder(tmp_path, processes=processes)
     for found, expected in zip(everything(other), everything(drawn), strict=True):
         assert np.array_equal(found, expected)
@@ -95,7 +95,7 @@ def test_the_second_time_nothing_is_drawn(drawn: LRAPathfinder, monkeypatch: pyt
 def test_an_interrupted_generation_continues_with_the_missing_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pathfinder_files, "SHARD", 8)
+    monkeypatch.setattr(pathfinder_files, "IMAGES_PER_SHARD", 8)
     whole = pathfinder(tmp_path / "whole")
     drawn: Counter[int] = Counter()
     draw = Snakes.draw

@@ -12,7 +12,7 @@ import torch
 from support.plans import build_data
 
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.data.loader import Place
+from sliceformer_lab.data.loader import LoaderPosition
 from sliceformer_lab.data.probes.base import NOT_ASKED, Probe, Sizes
 from sliceformer_lab.data.probes.floors import commonest_share
 from sliceformer_lab.data.probes.generators import PROBES
@@ -193,21 +193,26 @@ def data_of(name: str, *, seed: int = 0, batch_size: int = 4, **options: Any) ->
     return data
 
 
-def inputs_from(data: ProbeData, place: Place) -> list[torch.Tensor]:
+def inputs_from(data: ProbeData, place: LoaderPosition) -> list[torch.Tensor]:
     data._place = lambda: place  # type: ignore[method-assign]
     return [batch.inputs for batch in data.train_dataloader()]
 
 
 def test_training_sequences_depend_on_the_step_and_go_on_where_an_epoch_was_interrupted() -> None:
-    first, second = inputs_from(data_of("back"), Place(0, 0)), inputs_from(data_of("back"), Place(5, 0))
+    first, second = (
+        inputs_from(data_of("back"), LoaderPosition(0, 0)),
+        inputs_from(data_of("back"), LoaderPosition(5, 0)),
+    )
     assert len(first) == len(second) == 5 and not any(torch.equal(a, b) for a in first for b in second)
-    torch.testing.assert_close(inputs_from(data_of("back"), Place(0, 3)), first[3:])
-    torch.testing.assert_close(inputs_from(data_of("back"), Place(3, 0))[:2], first[3:])  # other epochs, same steps
+    torch.testing.assert_close(inputs_from(data_of("back"), LoaderPosition(0, 3)), first[3:])
+    torch.testing.assert_close(
+        inputs_from(data_of("back"), LoaderPosition(3, 0))[:2], first[3:]
+    )  # other epochs, same steps
 
 
 def test_training_sequences_depend_on_both_seeds() -> None:
-    drawn = [inputs_from(data, Place(0, 0))[0] for data in (data_of("back"), data_of("back", seed=1))]
-    drawn.append(inputs_from(data_of("back", generator_seed=1), Place(0, 0))[0])
+    drawn = [inputs_from(data, LoaderPosition(0, 0))[0] for data in (data_of("back"), data_of("back", seed=1))]
+    drawn.append(inputs_from(data_of("back", generator_seed=1), LoaderPosition(0, 0))[0])
     assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
 

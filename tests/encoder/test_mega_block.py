@@ -13,7 +13,7 @@ from support.runs import small_config
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from sliceformer_lab.attention.contract import Cost
+from sliceformer_lab.attention.contract import CallCounter
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.compose import CONF_DIR, load_option
 from sliceformer_lab.config.schema import ConfigError, locate, schema
@@ -183,7 +183,7 @@ def test_cost_is_linear_around_a_linear_attention(attention: str) -> None:
     costs = []
     for length, batch in ((64, 2), (256, 2), (64, 8)):
         encoder = make(attention, length, mixer={"chunk_size": 16} if attention == "mega_chunk" else None)
-        with Cost() as cost:
+        with CallCounter() as cost:
             encoder(tokens(length, batch).requires_grad_()).sum().backward()
         costs.append(cost)
     small, long, wide = costs

@@ -115,7 +115,7 @@ def test_long_sequences_equal_the_reference(
 def test_a_call_in_parts_equals_the_reference(
     group_size: int | None, reference: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain, "_CHUNK", 40)  # a sample and 16 channels at a time
+    monkeypatch.setattr(plain, "_VALUES_PER_STEP", 40)  # a sample and 16 channels at a time
     generator = torch.Generator().manual_seed(0)
     v = awkward(generator, 3, 25, 50)
     call = {

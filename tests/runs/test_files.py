@@ -21,7 +21,7 @@ from sliceformer_lab.runs.job_state import state_of
 def test_a_file_that_another_process_writes_is_refused_and_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "WAIT", 0.1)
+    monkeypatch.setattr(files, "WRITE_LOCK_TIMEOUT_S", 0.1)
     file = tmp_path / "table.csv"
 
     def write_too() -> int:

@@ -20,7 +20,7 @@ from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.runs.job_state import OUTPUT, read_record, state_of
 from sliceformer_lab.runs.sweep import Sweep
 from sliceformer_lab.sweeps.board import last_progress
-from sliceformer_lab.sweeps.local_jobs import Local, visible_gpus
+from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
 from sliceformer_lab.training.processes.signals import signals_as_errors
@@ -41,20 +41,20 @@ def statuses(sweep: Sweep) -> list[str]:
 def test_jobs_end_as_they_would_alone_whatever_happens_to_the_others(tmp_path: Path) -> None:
     ends = ("ok", "killed", "failed", "ok", "diverged", "ok")
     sweep = sweep_of(tmp_path / "sweep", *(f"end={end}" for end in ends))
-    assert Local(jobs=2).run(Queue(sweep, run_fake))
+    assert LocalLauncher(jobs=2).run(Queue(sweep, run_fake))
     assert statuses(sweep) == ["ok", "killed", "failed", "ok", "diverged", "ok"]
     assert "this job failed: it failed" in (sweep.place(sweep.jobs[2]) / OUTPUT).read_text()
     processes = {line.split()[0] for job in sweep.jobs for line in starts_of(sweep.place(job))}
     assert len(processes) == 6 and str(os.getpid()) not in processes
-    assert Local(jobs=2).run(Queue(sweep, run_fake))
+    assert LocalLauncher(jobs=2).run(Queue(sweep, run_fake))
     assert statuses(sweep) == ["ok", "ok", "failed", "ok", "diverged", "ok"]
 
 
 def test_two_starts_at_once_share_the_jobs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_of(tmp_path / "sweep", *["seconds=0.2"] * 6)
-    other = threading.Thread(target=lambda: Local(jobs=2).run(Queue(sweep, run_fake)))
+    other = threading.Thread(target=lambda: LocalLauncher(jobs=2).run(Queue(sweep, run_fake)))
     other.start()
-    Local(jobs=1).run(Queue(sweep, run_fake))
+    LocalLauncher(jobs=1).run(Queue(sweep, run_fake))
     other.join()
     assert statuses(sweep) == ["ok"] * 6
     assert [len(starts_of(sweep.place(job))) for job in sweep.jobs] == [1] * 6
@@ -73,7 +73,7 @@ def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> N
     threading.Thread(target=cancel).start()
     began = time.monotonic()
     with signals_as_errors(), pytest.raises(Interrupted, match="sweep cancel"):
-        Local(jobs=2).run(queue)
+        LocalLauncher(jobs=2).run(queue)
     assert time.monotonic() - began < 30
     assert statuses(sweep) == ["interrupted", "interrupted", "planned"]
     assert read_record(sweep.place(sweep.jobs[0]))["error"] == "stopped by SIGTERM"
@@ -85,7 +85,7 @@ def test_jobs_end_with_the_process_of_the_sweep_even_if_it_is_killed(tmp_path: P
         "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
         "from sliceformer_lab.sweeps import fork_server, local_jobs; from sliceformer_lab.sweeps.queue import Queue\n"
         f"fork_server.LIBRARIES = (); sweep = read_sweep(Path({str(sweep.folder)!r}))\n"
-        "local_jobs.Local(jobs=2).run(Queue(sweep, run_fake))"
+        "local_jobs.LocalLauncher(jobs=2).run(Queue(sweep, run_fake))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
     while not all(starts_of(sweep.place(job)) for job in sweep.jobs):
@@ -102,11 +102,11 @@ def test_each_place_has_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert visible_gpus() == ["4", "5", "6", "7"]
     sweep = sweep_of(tmp_path / "sweep", *["seconds=0.3"] * 4)
-    Local(jobs=2, gpus=2).run(Queue(sweep, gpus_of_job))
+    LocalLauncher(jobs=2, gpus=2).run(Queue(sweep, gpus_of_job))
     seen = {(sweep.place(job) / "gpus").read_text() for job in sweep.jobs}
     assert seen == {"4,5", "6,7"}
     with pytest.raises(ConfigError, match="there are 4 GPUs, for at most 2 jobs"):
-        Local(jobs=3, gpus=2)
+        LocalLauncher(jobs=3, gpus=2)
 
 
 def gpus_of_job(words: list[str]) -> None:
@@ -134,7 +134,7 @@ def test_a_forked_job_equals_a_run_in_a_process_of_its_own_bit_for_bit(
 
 def test_a_serial_sweep_goes_on_where_a_local_one_stopped(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "sweep", "end=killed", "end=ok")
-    Local(jobs=2).run(Queue(sweep, run_fake))
+    LocalLauncher(jobs=2).run(Queue(sweep, run_fake))
     assert statuses(sweep) == ["killed", "ok"]
     Serial().run(Queue(sweep, run_fake))
     assert statuses(sweep) == ["ok", "ok"]

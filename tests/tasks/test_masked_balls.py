@@ -15,7 +15,15 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.points.clouds import farthest_points
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.tasks.masked_balls import BALLS, CloudTask, MaskedBalls, MeanChamfer, chamfer, divide, members_of
+from sliceformer_lab.tasks.masked_balls import (
+    NUM_BALLS,
+    CloudTask,
+    MaskedBalls,
+    MeanChamfer,
+    chamfer,
+    divide,
+    members_of,
+)
 from sliceformer_lab.tasks.masked_metrics import is_masked
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
@@ -49,9 +57,9 @@ def distance(found: Tensor, true: Tensor) -> Tensor:
 
 def test_centres_are_the_farthest_points_and_a_ball_is_what_is_nearest_to_one() -> None:
     points = clouds().inputs[..., :3]
-    centres, ball = divide(points, BALLS)
+    centres, ball = divide(points, NUM_BALLS)
     for cloud, own_centres, own in zip(points, centres, ball, strict=True):
-        torch.testing.assert_close(own_centres, cloud[farthest_points(cloud, BALLS)])
+        torch.testing.assert_close(own_centres, cloud[farthest_points(cloud, NUM_BALLS)])
         torch.testing.assert_close(own, torch.cdist(cloud, own_centres).argmin(dim=1))
 
 
@@ -59,7 +67,7 @@ def test_hidden_points_are_replaced_by_their_centre_and_the_others_stay() -> Non
     batch = clouds()
     hidden = module().hide(batch, 0)
     mask = is_masked(hidden.target)
-    centres, ball = divide(batch.inputs[..., :3], BALLS)
+    centres, ball = divide(batch.inputs[..., :3], NUM_BALLS)
     centre = centres.take_along_dim(ball[..., None], dim=1)
     assert mask.any() and not mask.all()
     torch.testing.assert_close(hidden.inputs[mask], torch.cat([centre, torch.zeros_like(centre)], dim=2)[mask])
@@ -69,10 +77,10 @@ def test_hidden_points_are_replaced_by_their_centre_and_the_others_stay() -> Non
 
 def test_balls_are_hidden_as_a_whole_at_the_rate() -> None:
     batch = clouds(200)
-    _, ball = divide(batch.inputs[..., :3], BALLS)
+    _, ball = divide(batch.inputs[..., :3], NUM_BALLS)
     for options, rate in (({}, 0.6), ({"mask_rate": 0.25}, 0.25)):
         mask = is_masked(module(**options).hide(batch, 3).target)
-        members = ball[:, None] == torch.arange(BALLS)[:, None]
+        members = ball[:, None] == torch.arange(NUM_BALLS)[:, None]
         hidden = (mask[:, None] & members).sum(dim=2)
         assert ((hidden == 0) | (hidden == members.sum(dim=2))).all()
         assert abs((hidden > 0).float().mean() - rate) < 0.03

@@ -18,7 +18,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import CONF_DIR, option_names
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.tasks.image import SIDE, ImageClassification
+from sliceformer_lab.tasks.image import AUTO_PATCHES_PER_SIDE, ImageClassification
 from sliceformer_lab.tasks.patches import patch_for
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -189,7 +189,7 @@ def plain(value: Any) -> bool:
     ("image_size", "patch"), [((28, 28), 4), ((32, 32), 4), ((64, 64), 8), ((8, 8), 1), ((16, 32), 2), ((224, 224), 28)]
 )
 def test_a_patch_left_open_gives_about_eight_patches_a_side(image_size: tuple[int, int], patch: int) -> None:
-    assert patch_for(image_size, SIDE) == patch
+    assert patch_for(image_size, AUTO_PATCHES_PER_SIDE) == patch
 
 
 def test_pretrained_weights_start_a_task_on_own_images(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import ctypes, os, signal, subprocess, sys, time
 from pathlib import Path
 from sliceformer_lab.training.processes import signals
 
-signals.GRACE, signals.SAVING = 0.5, 1.0
+signals.STOP_GRACE_S, signals.CHECKPOINT_GRACE_S = 0.5, 1.0
 MUTEX = ctypes.create_string_buffer(64)
 
 def hang():

@@ -23,7 +23,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.processes import PARENT, is_first_process, process_number
 from sliceformer_lab.training.processes import slurm_tasks
-from sliceformer_lab.training.processes.child_process import Place
+from sliceformer_lab.training.processes.child_process import ProcessRank
 from sliceformer_lab.training.processes.other_processes import num_devices
 from sliceformer_lab.training.processes.slurm_tasks import (
     LOST,
@@ -68,8 +68,8 @@ def step() -> Step:
     )  # fmt: skip
 
 
-def place(rank: int) -> Place:
-    return Place(rank=rank, local_rank=rank, node_rank=0, world_size=2)
+def place(rank: int) -> ProcessRank:
+    return ProcessRank(rank=rank, local_rank=rank, node_rank=0, world_size=2)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def test_the_place_of_a_task_follows_from_its_node(task: pytest.MonkeyPatch) -> 
     found = slurm_step()
     assert found is not None and not is_first_process()
     assert (found.identity, found.host) == ("12.3.0", "node08")
-    assert found.place == Place(rank=1, local_rank=0, node_rank=1, world_size=2)
+    assert found.place == ProcessRank(rank=1, local_rank=0, node_rank=1, world_size=2)
     task.setenv("SLURM_RESTART_COUNT", "1")
     again = slurm_step()
     assert again is not None and again.identity != found.identity and again.port == found.port

@@ -19,7 +19,7 @@ from torch import Tensor
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.callbacks.guard import Guard
-from sliceformer_lab.data.loader import PassSampler, Place, Split
+from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -148,7 +148,7 @@ def repeated_batches(pool_share: float) -> list[float]:
     sampler = PassSampler(
         DistinctLengths(200),
         shuffle=True,
-        place=lambda: Place(next(steps), 0),
+        place=lambda: LoaderPosition(next(steps), 0),
         new_seed=lambda step: step,
         batch_size=10,
         pool_share=pool_share,
@@ -176,7 +176,7 @@ def seen(
     sampler = PassSampler(
         Numbers(22),
         shuffle=True,
-        place=lambda: Place(next(steps), 0),
+        place=lambda: LoaderPosition(next(steps), 0),
         new_seed=lambda step: step,
         batch_size=4,
         pool_share=pool_share,

@@ -31,7 +31,7 @@ from sliceformer_lab.commands.wandb import save_workspace
 from sliceformer_lab.commands.wandb.command import COMMAND
 from sliceformer_lab.commands.wandb.workspace import definition
 from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
-from sliceformer_lab.config.checked import Names
+from sliceformer_lab.config.checked import ChosenNames
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 from sliceformer_lab.errors import LabError
@@ -182,7 +182,7 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
         patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
         names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
-        loggers.wandb_logger(context, replace(plan_of(small_config("tags=[imdb,mine]")), names=Names(**names)))
+        loggers.wandb_logger(context, replace(plan_of(small_config("tags=[imdb,mine]")), names=ChosenNames(**names)))
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 

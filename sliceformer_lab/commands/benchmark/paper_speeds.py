@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sliceformer_lab.commands.benchmark.rows import Row
-from sliceformer_lab.runs.papers import Cell, PublishedResult, published_results
+from sliceformer_lab.runs.papers import PublishedCell, PublishedResult, published_results
 
 MACHINES = {
     "sliceformer": "4 x RTX 3090, JAX",
@@ -35,11 +35,11 @@ def _cell(row: Row) -> PublishedResult | None:
     if row.suite == "samsa_speed" and row.method in ("samsa", "mha"):
         variant = row.way if row.method == "samsa" else ""
         task = f"speed_{row.tokens}"
-        return published_results().get(Cell("samsa", "table1", task, row.method, variant, "inference_speedup"))
+        return published_results().get(PublishedCell("samsa", "table1", task, row.method, variant, "inference_speedup"))
     return None
 
 
 def _table3(row: Row, metric: str) -> PublishedResult | None:
     variant = _VARIANTS.get(row.method, "")
     task = f"speed_lra_text_{row.tokens}"
-    return published_results().get(Cell("sliceformer", "table3", task, row.method, variant, metric))
+    return published_results().get(PublishedCell("sliceformer", "table3", task, row.method, variant, metric))

@@ -18,7 +18,7 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.measures.maps import matrices, spread
 
 MOST_WEIGHTS = 2**26  # weights of maps in memory at once
-TOLERANCE = 1e-3  # relative error up to which maps count as explaining an output
+MAX_RELATIVE_ERROR = 1e-3  # relative error up to which maps count as explaining an output
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Mixed:
             maps[..., first : first + count] = columns[..., :count].transpose(0, 1)
         values = torch.unflatten(self.v[0], -1, (heads, size)).transpose(0, 1)
         again = (maps @ values).transpose(0, 1).flatten(1) + rest[0]
-        is_explained = (again - self.output[0]).norm() <= TOLERANCE * self.output[0].norm()
+        is_explained = (again - self.output[0]).norm() <= MAX_RELATIVE_ERROR * self.output[0].norm()
         return maps if is_explained else None
 
 

@@ -20,7 +20,7 @@ from sliceformer_lab.runs.files import whole_file, write_json
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import csv_cell
 
-WIDTH = 200  # characters of printed tables in files and pipes
+TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
 
 def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
@@ -36,7 +36,7 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
     write_json(files[1], {"analysis": name, "options": dict(node), **asdict(options), **_provenance(study, findings)})
     for figure_name, figure in findings.figures.items():
         files += _save(figure, folder / figure_name)
-    console = table_console(WIDTH)
+    console = table_console(TABLE_CHARACTERS)
     for table in findings.summary:
         console.print(table)
     for run_name, reason in study.left_out.items():

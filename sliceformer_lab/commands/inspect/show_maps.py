@@ -46,8 +46,8 @@ from sliceformer_lab.measures.maps import (
 
 SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does, independent of their values
 LEVELS = {"q10": 0.1, "median": 0.5, "q90": 0.9}
-BINS = 16  # of the histogram of distances
-PICTURED = 2  # channels or heads shown of the first and the last layer
+DISTANCE_BINS = 16  # of the histogram of distances
+PICTURED_CHANNELS = 2  # channels or heads shown of the first and the last layer
 COLUMNS = {
     "row_error": "worst row sum\n- 1",
     "column_error": "worst column\nsum - 1",
@@ -156,7 +156,7 @@ class Maps(Analysis):
                     if layer in before and before[layer].shape == maps.shape:
                         found[layer, "overlap", 0].append(float(overlap(before[layer], maps).mean()))
                     elif is_new and layer not in before and layer in (0, len(blocks) - 1):
-                        for one in spread(len(chosen), PICTURED):
+                        for one in spread(len(chosen), PICTURED_CHANNELS):
                             picture[name, layer, int(chosen[one])] = maps[one]
                     before[layer] = maps
         return dict(found)
@@ -178,7 +178,7 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
     found = {
         ("row_error", 0): float(row_error(maps).amax()),
         ("column_error", 0): float(column_error(maps).amax()),
-        ("rank", 0): float(rank_share(maps[spread(len(maps), PICTURED)]).mean()),
+        ("rank", 0): float(rank_share(maps[spread(len(maps), PICTURED_CHANNELS)]).mean()),
         ("density", 0): float(density(maps).mean()),
         ("tokens_read", 0): float(tokens_read(maps).mean()),
     }
@@ -191,7 +191,9 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
             found[f"{name}_mean", 0] = float(values @ shares)
             found |= {(f"{name}_{level}", 0): quantile(values, shares, at) for level, at in LEVELS.items()}
         values, shares = weighted_distances(moved, distances["distance"])
-        found |= {("distance_share", i + 1): float(share) for i, share in enumerate(binned(values, shares, BINS))}
+        found |= {
+            ("distance_share", i + 1): float(share) for i, share in enumerate(binned(values, shares, DISTANCE_BINS))
+        }
     return found
 
 
@@ -206,7 +208,7 @@ def _add_shift(group: Group) -> None:
 def _pictured(group: Group, picture: Picture) -> Figure:
     """Some maps of the first and last layer of each attention's first run, two attentions in a row."""
     names = list(dict.fromkeys(key[0] for key in picture))
-    width = 2 * PICTURED
+    width = 2 * PICTURED_CHANNELS
     figure = Figure(figsize=(13, 1.75 * -(-len(names) // 2) + 1.1), layout="constrained")
     grid = figure.subplots(-(-len(names) // 2), 2 * width, squeeze=False).reshape(-1, width)
     for axes_row in grid:
@@ -253,9 +255,9 @@ def _curves(group: Group, table: pd.DataFrame) -> Figure:
                     line_with_band(axes, x, mean, std, style)
             shares = rows[rows["measure"] == "distance_share"].groupby("index")["mean"].mean()
             if len(shares):
-                axes_row[0].plot((shares.index - 0.5) / BINS, shares, markersize=3, linewidth=1.1, **style)
+                axes_row[0].plot((shares.index - 0.5) / DISTANCE_BINS, shares, markersize=3, linewidth=1.1, **style)
         axes_row[0].set_title(f"Distances, all layers ({CHECKPOINT_TITLES[checkpoint]})", fontsize=9)
-        axes_row[0].set(xlabel="|i - j| / N", ylabel=f"share of weight (of {BINS} bins)", ylim=(0, None))
+        axes_row[0].set(xlabel="|i - j| / N", ylabel=f"share of weight (of {DISTANCE_BINS} bins)", ylim=(0, None))
         for axes, (name, title) in zip(axes_row[1:], shown.items(), strict=True):
             axes.set_title(title, fontsize=9)
             axes.set_xlabel("layer")

@@ -27,7 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
-from sliceformer_lab.measures.plots import FLOOR, PLACES_SHOWN
+from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, mean_and_std, measure_places
 
 FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest $q a^T$ removed"}
@@ -138,7 +138,7 @@ def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
         axes = grid[row, column]
         here = chosen[(chosen["checkpoint"] == checkpoint) & (chosen["layer"] == layer)]
         for attention, whole in over_runs(here, ["index"]):
-            line = whole[whole["mean"] > FLOOR]
+            line = whole[whole["mean"] > MIN_SINGULAR_VALUE]
             style = looks[attention] | {"markevery": max(1, len(line) // 8)}
             low = line["spread"].where(line["spread"] < line["mean"])  # a log axis cannot show values below 0
             line_with_band(axes, line["index"].to_numpy(), line["mean"].to_numpy(), low.to_numpy(), style)

@@ -25,7 +25,7 @@ MACHINE_OPTIONS = ("trainer.accelerator", "trainer.devices", "trainer.precision"
 
 
 @dataclass(frozen=True)
-class Cost:
+class RelativeCost:
     """A cost of a row, absolute and relative to the reference attention; None if unknown."""
 
     value: float | None
@@ -88,9 +88,9 @@ class Line:
     mean_with_failures: float | None  # failed and diverged runs count as chance; None if there are none
     test: Test | None
     budget: str  # the budget that set the width of its runs
-    parameters: Cost
-    multiply_adds: Cost
-    speed: Cost
+    parameters: RelativeCost
+    multiply_adds: RelativeCost
+    speed: RelativeCost
     published: Published | None
     notes: tuple[str, ...]
 
@@ -208,25 +208,25 @@ def _repeated_note(row: Row, run: RunRecord, metric: str) -> str:
     return f"seed {run.unit[0]} was run again: {counted.name} counts, {run.name} does not ({outcome})"
 
 
-def _cost(row: Row, base: Row | None, *path: str) -> Cost:
+def _cost(row: Row, base: Row | None, *path: str) -> RelativeCost:
     """The median of a count over a row's runs, and its ratio to `base`."""
     ours, theirs = (_typical([r.number(*path) for r in of.runs]) if of else None for of in (row, base))
-    return Cost(ours, ours / theirs if ours is not None and theirs else None)
+    return RelativeCost(ours, ours / theirs if ours is not None and theirs else None)
 
 
-def _speed(row: Row, base: Row | None) -> Cost:
+def _speed(row: Row, base: Row | None) -> RelativeCost:
     """Samples per second in training; the ratio compares runs on equal machines only."""
     ours = _typical([run.number("samples_per_second") for run in row.runs])
     if base is None:
-        return Cost(ours, None)
+        return RelativeCost(ours, None)
     for place in dict.fromkeys(map(machine, row.runs)):
         here, there = (
             _typical([run.number("samples_per_second") for run in of.runs if machine(run) == place])
             for of in (row, base)
         )
         if here is not None and there:
-            return Cost(ours, here / there)
-    return Cost(ours, None)
+            return RelativeCost(ours, here / there)
+    return RelativeCost(ours, None)
 
 
 def machine(run: RunRecord) -> str:

@@ -12,7 +12,7 @@ from sliceformer_lab.runs.collect import RunRecord
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceRow:
     """A simple model with its mean over the splits of a table's runs."""
 
     name: str
@@ -34,7 +34,7 @@ def skipped_of(runs: Iterable[RunRecord]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if name not in scored}
 
 
-def references_of(runs: Iterable[RunRecord], metric: str) -> list[Reference]:
+def references_of(runs: Iterable[RunRecord], metric: str) -> list[ReferenceRow]:
     """The references that the runs recorded with a value of the metric, best first."""
     values: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, float] = {}
@@ -47,5 +47,5 @@ def references_of(runs: Iterable[RunRecord], metric: str) -> list[Reference]:
                 values[str(row.get("name"))].append(float(found))
                 if isinstance(row.get("seconds"), int | float):
                     seconds[str(row.get("name"))] = float(row["seconds"])
-    found_all = [Reference(name, fmean(known), seconds.get(name)) for name, known in values.items()]
+    found_all = [ReferenceRow(name, fmean(known), seconds.get(name)) for name, known in values.items()]
     return sorted(found_all, key=lambda one: one.value, reverse=not less_is_better(metric))

@@ -21,7 +21,7 @@ from sliceformer_lab.training.results.pictures import PICTURES, is_class_per_exa
 
 CURVE_POINTS = 60_000  # of all runs
 FEWEST_POINTS, MOST_POINTS = 12, 100  # of a curve
-PREDICTED = 400_000  # predictions of all runs; a class is two or three bytes of the page, a number six
+MAX_PREDICTIONS = 400_000  # predictions of all runs; a class is two or three bytes of the page, a number six
 PICTURE_BYTES = 3_000_000  # of all pictures in the page; further ones are links
 DESCRIBED, LONGEST = 200, 200  # examples of a test set whose text is in the page, and its characters
 
@@ -34,7 +34,7 @@ def run_details(runs: Sequence[RunRecord], sections: Sequence[Section]) -> tuple
     points = min(MOST_POINTS, max(FEWEST_POINTS, CURVE_POINTS // max(3 * len(runs), 1)))
     embedded = _embedded(sections)
     tests: dict[str, Details] = {}
-    each = max(100, PREDICTED // max(len(runs), 1))
+    each = max(100, MAX_PREDICTIONS // max(len(runs), 1))
     found = []
     for run in runs:
         metric = metrics.get(run.folder, "")

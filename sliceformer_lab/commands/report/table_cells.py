@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sliceformer_lab.commands.report.lines import Cost, Line, Published
-from sliceformer_lab.commands.report.reference_rows import Reference, references_of, skipped_of
+from sliceformer_lab.commands.report.lines import Line, Published, RelativeCost
+from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of, skipped_of
 from sliceformer_lab.measures.metric_scale import factor_of, headed, less_is_better, written
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.groups import Table, plain
@@ -59,7 +59,7 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     return names, rows
 
 
-def references_in(table: Table) -> list[Reference]:
+def references_in(table: Table) -> list[ReferenceRow]:
     """The references of all runs of a table."""
     return references_of((run for row in table.rows for run in row.runs), table.metric)
 
@@ -115,7 +115,7 @@ def _verdict(line: Line) -> str:
     return line.test.verdict if line.test.p is None else f"{line.test.verdict} (p = {line.test.p:.3g})"
 
 
-def _cost(cost: Cost) -> str:
+def _cost(cost: RelativeCost) -> str:
     if cost.value is None:
         return ""
     ratio = "" if cost.ratio is None else f" ({cost.ratio:.2f} ×{' *' if cost.is_other else ''})"

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from sliceformer_lab.commands.report.lines import SAME_COST, Cost, Line
+from sliceformer_lab.commands.report.lines import SAME_COST, Line, RelativeCost
 from sliceformer_lab.commands.report.table_cells import (
     Section,
     cells,
@@ -206,7 +206,7 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
     }
 
 
-def _cost_record(name: str, cost: Cost) -> dict[str, float | None]:
+def _cost_record(name: str, cost: RelativeCost) -> dict[str, float | None]:
     return {name: cost.value, f"{name}_ratio": cost.ratio}
 
 

@@ -14,7 +14,7 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.groups import tables
 
-WIDTH = 200  # characters of printed tables in files and pipes
+TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
 
 def run(options: ReportOptions, folder: Path) -> None:
@@ -35,7 +35,7 @@ def run(options: ReportOptions, folder: Path) -> None:
     }
     for name, text in texts.items():
         write_text(folder / name, text)
-    console = table_console(WIDTH)
+    console = table_console(TABLE_CHARACTERS)
     show(console, found, sections)
     for name in [*texts, *(["figures"] if pictures else [])]:
         console.print(str(folder / name), markup=False, soft_wrap=True)

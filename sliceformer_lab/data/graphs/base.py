@@ -38,15 +38,15 @@ from sliceformer_lab.runs.files import write_json
 
 log = logging.getLogger(__name__)
 
-LONGEST = 10.0  # seconds that RDKit may work on one molecule
-CHUNK = 500  # molecules that a process converts at a time
+RDKIT_TIMEOUT_S = 10.0  # seconds that RDKit may work on one molecule
+MOLECULES_PER_CHUNK = 500  # molecules that a process converts at a time
 FACTS = "graphs.json"  # in the cache folder: counts of graphs that were left out, and bytes per graph
 PLACES, SMILES = f"{IDENTITY}places", f"{IDENTITY}smiles"
 TOO_LARGE = "has more nodes than data.max_nodes"
 
 
 @dataclass(frozen=True)
-class Sample:
+class GraphEntry:
     """The entry of a graph in its file."""
 
     place: str  # in the file, for messages
@@ -55,7 +55,7 @@ class Sample:
     stage: Stage | None = None  # None: `split_seed` chooses
 
 
-Result = tuple[Sample, Graph | str]  # a graph, or the reason why there is none
+Result = tuple[GraphEntry, Graph | str]  # a graph, or the reason why there is none
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,7 +97,7 @@ class GraphData(CachedData):
 
     def _build(self, folder: Path) -> None:
         graphs: list[Graph] = []
-        kept: list[Sample] = []
+        kept: list[GraphEntry] = []
         left_out: Counter[str] = Counter()
         for sample, graph in self.make():
             reason = graph if isinstance(graph, str) else TOO_LARGE if len(graph) > self.max_nodes else None
@@ -200,7 +200,7 @@ class SmilesData(GraphData):
         return self.split(NO_GRAPHS, np.arange(0)).collate(list(encoded))
 
     @abstractmethod
-    def samples(self) -> Iterable[Sample]:
+    def samples(self) -> Iterable[GraphEntry]:
         """The molecules in the order of the files. Raises DataError."""
 
     @property
@@ -210,7 +210,7 @@ class SmilesData(GraphData):
 
     def make(self) -> Iterator[Result]:
         samples = list(self.samples())
-        chunks = [samples[i : i + CHUNK] for i in range(0, len(samples), CHUNK)]
+        chunks = [samples[i : i + MOLECULES_PER_CHUNK] for i in range(0, len(samples), MOLECULES_PER_CHUNK)]
         work = [[sample.name for sample in chunk] for chunk in chunks]
         build = partial(_make_graphs, annotate=self.annotate, largest=self.max_nodes)
         pace = Pace("molecules", len(samples))
@@ -226,8 +226,8 @@ def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph]
 
 
 def _graph_in_time(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
-    found = _limited(annotate, largest, LONGEST, os.getpid())(smiles)
-    return f"takes RDKit more than {LONGEST:g} s" if found is None else found
+    found = _limited(annotate, largest, RDKIT_TIMEOUT_S, os.getpid())(smiles)
+    return f"takes RDKit more than {RDKIT_TIMEOUT_S:g} s" if found is None else found
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder, md5_of
-from sliceformer_lab.data.graphs.base import Sample, SmilesData
+from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return_probabilities, spectrum
 from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit
@@ -27,7 +27,7 @@ from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 from sliceformer_lab.errors import DataError
 
-LARGEST = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
+MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
 
 
 def with_positions(molecule: Molecule, *, laplacian: int, random_walk: int) -> Graph:
@@ -70,7 +70,7 @@ class Peptides(SmilesData):
     table: ClassVar[OfficialFile]
     parts: ClassVar[OfficialFile]
 
-    max_nodes: Annotated[int, Field(ge=1, le=LARGEST)] = 512
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 512
     bucket: bool = True  # sizes differ by hundreds of atoms
     laplacian: Natural = 10
     random_walk: Natural = 20
@@ -99,12 +99,12 @@ class Peptides(SmilesData):
     def source(self) -> dict[str, Any]:
         return {"files": by_name(list(self._files)), "positions": [self.laplacian, self.random_walk]}
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GraphEntry]:
         table, split = self._files
         rows = list(table_rows(table))
         stages = self._stages(split, len(rows))
         for (place, row), stage in zip(rows, stages, strict=True):
-            yield Sample(place, str(field_of(place, row, "smiles", "root")), self.targets_of(place, row), stage)
+            yield GraphEntry(place, str(field_of(place, row, "smiles", "root")), self.targets_of(place, row), stage)
 
     @abstractmethod
     def targets_of(self, place: str, row: Any) -> tuple[float, ...]:

@@ -13,8 +13,8 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Fraction, Natural
 from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.graphs.base import Sample, SmilesData
-from sliceformer_lab.data.graphs.shortest_paths import LARGEST, shortest_paths
+from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
+from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
@@ -23,7 +23,7 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
-MaxNodes = Annotated[int, Field(ge=1, le=LARGEST)]
+MaxNodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Kind = Literal["regression", "classification"]
 
 
@@ -126,14 +126,14 @@ class MoleculeTable(MoleculeData, OwnData):
         columns = {"smiles": self.smiles_column, "targets": list(self.targets), "split": self.split_column}
         return {"files": by_name([self.table]), "columns": columns}
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GraphEntry]:
         return starmap(self._sample, table_rows(self.table))
 
-    def _sample(self, place: str, row: Any) -> Sample:
+    def _sample(self, place: str, row: Any) -> GraphEntry:
         smiles = str(field_of(place, row, self.smiles_column, "smiles_column"))
         targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
         stage = split_of(place, row, self.split_column) if self.split_column else None
-        return Sample(place, smiles, targets, stage)
+        return GraphEntry(place, smiles, targets, stage)
 
     def is_official(self) -> tuple[None, str]:
         return None, "your own table; sha256 is of its graphs and numbers"

@@ -13,7 +13,7 @@ import torch
 from sliceformer_lab.config.option_types import Count, Workers
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
-from sliceformer_lab.data.graphs.base import Sample
+from sliceformer_lab.data.graphs.base import GraphEntry
 from sliceformer_lab.data.graphs.molecule import MoleculeData, compare_counts
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
@@ -59,14 +59,14 @@ class PCQM4M(MoleculeData):
     def source(self) -> dict[str, Any]:
         return {"files": by_name(list(self._files))}
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GraphEntry]:
         table, split = self._files
         stages = self._stages(split)
         last = -1
         for last, (place, row) in enumerate(table_rows(table)):
             if stage := stages.get(last):
                 gap = number_of(place, "homolumogap", field_of(place, row, "homolumogap", "root"))
-                yield Sample(place, str(field_of(place, row, "smiles", "root")), (gap,), stage)
+                yield GraphEntry(place, str(field_of(place, row, "smiles", "root")), (gap,), stage)
         if stages and last < max(stages):
             raise DataError(f"{split} names molecule {max(stages)}, but {table} has {last + 1}; use files of one set")
 

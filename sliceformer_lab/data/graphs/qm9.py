@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch, lock_folder
-from sliceformer_lab.data.graphs.base import Sample
+from sliceformer_lab.data.graphs.base import GraphEntry
 from sliceformer_lab.data.graphs.molecule import MaxNodes, MoleculeData, compare_counts
 from sliceformer_lab.data.table_files import field_of, number_of, table_rows
 
@@ -58,11 +58,11 @@ class QM9Gap(MoleculeData):
         with lock_folder(folder):
             return fetch(self.published, folder, download=self.download, check=False)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GraphEntry]:
         smiles, unit = ("SMILES", 1.0) if self._table == self.part else ("smiles", HARTREE)
         for place, row in table_rows(self._table):
             gap = number_of(place, "gap", field_of(place, row, "gap", "root"))
-            yield Sample(place, str(field_of(place, row, smiles, "root")), (gap * unit,))
+            yield GraphEntry(place, str(field_of(place, row, smiles, "root")), (gap * unit,))
 
     def is_official(self) -> tuple[bool, str]:
         return compare_counts(self._table, self.num_read(), self.published_count)

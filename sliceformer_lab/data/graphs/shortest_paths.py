@@ -4,7 +4,7 @@ import numpy as np
 
 UNREACHABLE = 255  # distance of nodes without a path
 DIRECT = 255  # middle node of a path with one edge, and of nodes without a path
-LARGEST = 254  # number of nodes of a graph
+MAX_NODES = 254  # number of nodes of a graph
 
 
 def shortest_paths(edges: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -12,11 +12,11 @@ def shortest_paths(edges: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.nd
 
     A distance is a number of edges, or UNREACHABLE. The middle node splits a path in two; it is DIRECT for a single
     edge. Among equally short paths, the one of Graphormer's published code is taken: middle nodes are tried in
-    ascending order, and only a strictly shorter path replaces a known one. Raises ValueError for more than LARGEST
+    ascending order, and only a strictly shorter path replaces a known one. Raises ValueError for more than MAX_NODES
     nodes.
     """
-    if num_nodes > LARGEST:
-        raise ValueError(f"given {num_nodes} nodes, expected at most {LARGEST}, whose distances fit into a byte")
+    if num_nodes > MAX_NODES:
+        raise ValueError(f"given {num_nodes} nodes, expected at most {MAX_NODES}, whose distances fit into a byte")
     distances = np.full((num_nodes, num_nodes), 2 * UNREACHABLE, dtype=np.int16)
     distances[edges[0], edges[1]] = 1
     np.fill_diagonal(distances, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.graphs.base import GraphData, Result, Sample
+from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
 from sliceformer_lab.data.graphs.molecule import MaxNodes, compare_counts
 from sliceformer_lab.data.graphs.shortest_paths import shortest_paths
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
@@ -74,7 +74,7 @@ class ZINC(GraphData):
                 edges, bonds = graph.edge_index.numpy().astype(np.int16), graph.edge_attr.numpy().astype(np.uint8)
                 pairs = np.stack(shortest_paths(edges, graph.num_nodes), axis=-1)
                 made = Graph(graph.x.numpy().astype(np.uint8), edges, bonds[:, None], pairs)
-                yield Sample(f"{stage} graph {number}", "", (float(graph.y),), stage), made
+                yield GraphEntry(f"{stage} graph {number}", "", (float(graph.y),), stage), made
 
     def is_official(self) -> tuple[bool, str]:
         return compare_counts(self.path / "ZINC", self.num_read(), 12_000 if self.subset else 249_456)

@@ -30,7 +30,7 @@ from sliceformer_lab.runs.files import digest_of
 ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
 LOOKED_AT = 100  # training images that decide options left null
-GREY = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255
+MAX_GREY_DIFFERENCE = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class ImageFolder(ImageData, OwnData):
     @cached_property
     def _are_grey(self) -> bool:
         images = replace(self._training_images, shorter_side=LARGEST_SIDE).read(self._looked_at)
-        return all(np.ptp(np.asarray(image), axis=2).mean() < GREY for image in images)
+        return all(np.ptp(np.asarray(image), axis=2).mean() < MAX_GREY_DIFFERENCE for image in images)
 
     @property
     def _side(self) -> int:

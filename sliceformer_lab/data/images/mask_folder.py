@@ -40,8 +40,8 @@ from sliceformer_lab.data.strings import Places, Strings
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
 
-UNIT = 8  # pixels: sides that are chosen are multiples of it
-COUNTED = 100  # training images, spread over the set, whose sizes decide the chosen ones
+SIDE_STEP = 8  # pixels: sides that are chosen are multiples of it
+SAMPLED_IMAGES = 100  # training images, spread over the set, whose sizes decide the chosen ones
 NAMES = "classes.txt"
 FACTS, PIXELS, PARTS = "masks.json", "pixels.npy", "stages.npy"  # in the cache folder
 
@@ -181,7 +181,7 @@ class MaskFolder(CachedData, OwnData):
     def _median_sizes(self) -> Sizes:
         found = []
         train = self._pairs["train"]
-        for pair in train[:: -(-len(train) // COUNTED)]:
+        for pair in train[:: -(-len(train) // SAMPLED_IMAGES)]:
             with open_picture(pair.image) as image:
                 found.append((image.height, image.width))
         height, width = np.median(found, axis=0)
@@ -193,7 +193,7 @@ class MaskFolder(CachedData, OwnData):
             return self.height, self.width
         height, width = self._median_sizes
         reduced = min(1.0, LARGEST_SIDE / min(height, width))
-        rounded = [max(UNIT, UNIT * round(side * reduced / UNIT)) for side in (height, width)]
+        rounded = [max(SIDE_STEP, SIDE_STEP * round(side * reduced / SIDE_STEP)) for side in (height, width)]
         return self.height or rounded[0], self.width or rounded[1]
 
     def prepare(self) -> Path:

@@ -33,7 +33,7 @@ Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
 FACTS = "clouds.json"  # in the cache folder: classes, and the number of clouds with too few points
 MOST_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
-COUNTED = 100  # training clouds, spread over the set, that num_points=null reads
+SAMPLED_CLOUDS = 100  # training clouds, spread over the set, that num_points=null reads
 Clouds = Sequence[Path] | Sequence[np.ndarray]
 
 
@@ -141,9 +141,9 @@ class PointData(CachedData):
 
     @cached_property
     def _median_size(self) -> int:
-        """Median number of points of COUNTED training clouds. Raises DataError if one cannot be read."""
+        """Median number of points of SAMPLED_CLOUDS training clouds. Raises DataError if one cannot be read."""
         clouds, _ = self.parts()["train"]
-        counted = clouds[:: math.ceil(len(clouds) / COUNTED)]
+        counted = clouds[:: math.ceil(len(clouds) / SAMPLED_CLOUDS)]
         return int(np.median([len(read_cloud(cloud) if isinstance(cloud, Path) else cloud) for cloud in counted]))
 
     @property

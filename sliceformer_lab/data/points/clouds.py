@@ -16,7 +16,7 @@ from sliceformer_lab.order import along_curve
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
 SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
-_BITS = 10  # per coordinate on a space-filling curve
+_BITS_PER_COORDINATE = 10  # per coordinate on a space-filling curve
 
 
 def read_cloud(path: Path) -> np.ndarray:
@@ -115,5 +115,5 @@ def curve_order(points: Tensor, order: Order) -> Tensor:
         return torch.arange(points.shape[1], device=points.device).expand(points.shape[:2])
     low = points.amin(dim=1, keepdim=True)
     extent = (points.amax(dim=1, keepdim=True) - low).amax(dim=2, keepdim=True).clamp_min(1e-12)
-    cells = ((points - low) / extent * (2**_BITS - 1)).long()
-    return along_curve(cells, _BITS, hilbert=order == "hilbert")
+    cells = ((points - low) / extent * (2**_BITS_PER_COORDINATE - 1)).long()
+    return along_curve(cells, _BITS_PER_COORDINATE, hilbert=order == "hilbert")

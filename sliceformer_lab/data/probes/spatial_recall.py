@@ -8,7 +8,7 @@ import numpy as np
 from sliceformer_lab.data.probes.base import Levels, Sizes, SymbolProbe, blank
 from sliceformer_lab.data.probes.floors import commonest_share
 
-SIDE = 2  # tokens of an object's side
+OBJECT_SIDE_TOKENS = 2  # tokens of an object's side
 
 
 class SpatialRecall(SymbolProbe):
@@ -33,16 +33,16 @@ class SpatialRecall(SymbolProbe):
     @property
     def bag_level(self) -> float:
         """That of guessing the commonest symbol of the marked object."""
-        return commonest_share(SIDE**2, self.sizes.vocabulary)
+        return commonest_share(OBJECT_SIDE_TOKENS**2, self.sizes.vocabulary)
 
     @property
     def per_side(self) -> int:
         """Objects that fit side by side."""
-        return isqrt(self.sizes.max_len) // SIDE
+        return isqrt(self.sizes.max_len) // OBJECT_SIDE_TOKENS
 
     def fault(self) -> str | None:
         length, items = self.sizes.max_len, self.sizes.items
-        if (SIDE * self.per_side) ** 2 != length or self.per_side < 2:
+        if (OBJECT_SIDE_TOKENS * self.per_side) ** 2 != length or self.per_side < 2:
             return f"max_len={length} is no square canvas with an even side; try 16, 36, 64, 100, 144 or 256"
         most = self.per_side**2 - 1
         return None if items <= most else f"items={items} objects do not fit beside the question; at most {most} do"
@@ -50,7 +50,7 @@ class SpatialRecall(SymbolProbe):
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         sizes, tokens = self.sizes, self._tokens()
         places = rng.random((count, len(tokens) - 1)).argsort(1)[:, : sizes.items]
-        symbols = rng.integers(0, sizes.vocabulary, (count, sizes.items, SIDE**2))
+        symbols = rng.integers(0, sizes.vocabulary, (count, sizes.items, OBJECT_SIDE_TOKENS**2))
         inputs, targets = blank(count, sizes.max_len, 2)
         rows = np.arange(count)[:, None]
         inputs[rows[..., None], tokens[places], 0] = 1 + symbols
@@ -61,13 +61,13 @@ class SpatialRecall(SymbolProbe):
 
     def groups(self, inputs: np.ndarray) -> np.ndarray:
         """Rows and columns from the marked object to the question, in tokens."""
-        side = SIDE * self.per_side
+        side = OBJECT_SIDE_TOKENS * self.per_side
         first = (inputs[..., 1] > 0).argmax(1)
-        distance = 2 * (side - SIDE) - first // side - first % side
+        distance = 2 * (side - OBJECT_SIDE_TOKENS) - first // side - first % side
         return np.broadcast_to(distance[:, None], inputs.shape[:2])
 
     def _tokens(self) -> np.ndarray:
         """The tokens (places, 4) of each place of an object, row by row."""
         n = self.per_side
-        grid = np.arange((SIDE * n) ** 2).reshape(n, SIDE, n, SIDE)
-        return grid.transpose(0, 2, 1, 3).reshape(n * n, SIDE**2)
+        grid = np.arange((OBJECT_SIDE_TOKENS * n) ** 2).reshape(n, OBJECT_SIDE_TOKENS, n, OBJECT_SIDE_TOKENS)
+        return grid.transpose(0, 2, 1, 3).reshape(n * n, OBJECT_SIDE_TOKENS**2)

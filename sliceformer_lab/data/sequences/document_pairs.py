@@ -24,10 +24,10 @@ FILES: dict[Stage, str] = {
     "val": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
-LONGEST = 10_000  # characters read from a document, as published
+MAX_CHARACTERS = 10_000  # characters read from a document, as published
 DOCUMENTS = "documents"
 LABELS = {"0.0": 0, "0": 0, "1.0": 1, "1": 1}
-PUBLISHED = {"train": 147_086, "val": 18_090, "test": 17_437}  # pairs
+PUBLISHED_PAIRS = {"train": 147_086, "val": 18_090, "test": 17_437}  # pairs
 
 
 @dataclass
@@ -142,9 +142,9 @@ class LRARetrieval(SequenceData):
 
     def is_official(self) -> tuple[bool, str]:
         counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
-        if counts == PUBLISHED:
+        if counts == PUBLISHED_PAIRS:
             return True, "as many pairs as published; no checksums are published"
-        return False, f"has {counts} pairs, the published set {PUBLISHED}"
+        return False, f"has {counts} pairs, the published set {PUBLISHED_PAIRS}"
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> PairSplit:
         documents = SequenceStore.open(self.folder(), DOCUMENTS)
@@ -158,4 +158,4 @@ def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
             raise DataError(f"{where}: the label is {label!r}, expected {' or '.join(LABELS)}")
         if not all(text.strip() for text in texts):
             raise DataError(f"{where}: one of the texts is empty; delete the row")
-        yield LABELS[label], texts[0][:LONGEST], texts[1][:LONGEST]
+        yield LABELS[label], texts[0][:MAX_CHARACTERS], texts[1][:MAX_CHARACTERS]

@@ -17,15 +17,15 @@ VERSION = 1  # of the expressions that a seed gives
 # An id is a position in this tuple. The published code uses the order of a Python set, which differs between runs.
 VOCABULARY = ("<pad>", "[MIN", "[MAX", "[MED", "[SM", "X", *"0123456789", "<oov>")
 OPERATORS = range(1, 5)
-END = 5  # of a list; ']' in the published files
+END_OF_LIST = 5  # of a list; ']' in the published files
 DIGITS = range(6, 16)
 
 MAX_DEPTH = 10  # of digits; the outermost list has depth 1
 MAX_ARGUMENTS = 10
 LIST_PROBABILITY = 0.25  # of an argument above MAX_DEPTH, and of the expression itself
 
-DRAWS = 4096  # expressions that one seed draws; most of them have other lengths than requested
-PATIENCE = 50 * DRAWS  # draws without a new expression after which the search ends
+DRAWS_PER_SEED = 4096  # expressions that one seed draws; most of them have other lengths than requested
+MAX_FRUITLESS_DRAWS = 50 * DRAWS_PER_SEED  # draws without a new expression after which the search ends
 
 _IDS = {symbol: number for number, symbol in enumerate(VOCABULARY)}
 
@@ -49,7 +49,7 @@ def ids_of(source: str) -> bytes:
 
 def source_of(ids: Iterable[int]) -> str:
     """The expression of some ids, '[MAX 3 7 ]'; `ids_of` reads it back."""
-    return " ".join("]" if symbol == END else VOCABULARY[symbol] for symbol in ids)
+    return " ".join("]" if symbol == END_OF_LIST else VOCABULARY[symbol] for symbol in ids)
 
 
 def value_of(ids: bytes) -> int:
@@ -60,7 +60,7 @@ def value_of(ids: bytes) -> int:
             opened.append((symbol, []))
         elif symbol in DIGITS:
             opened[-1][1].append(symbol - DIGITS[0])
-        elif symbol == END and len(opened) > 1 and opened[-1][1]:
+        elif symbol == END_OF_LIST and len(opened) > 1 and opened[-1][1]:
             operator, arguments = opened.pop()
             opened[-1][1].append(_APPLY[operator](arguments))
         else:
@@ -90,7 +90,7 @@ def draw(rng: Random, longest: int) -> bytes | None:
             missing.pop()
             if not missing:
                 return bytes(ids)
-            ids.append(END)
+            ids.append(END_OF_LIST)
         if len(ids) > longest:
             return None
 
@@ -109,13 +109,13 @@ def distinct(seed: int, min_len: int, max_len: int, processes: int | None) -> It
             if digest not in seen:
                 seen.add(digest)
                 yield ids, value
-        without_new = 0 if len(seen) > before else without_new + DRAWS
-        if without_new >= PATIENCE:
+        without_new = 0 if len(seen) > before else without_new + DRAWS_PER_SEED
+        if without_new >= MAX_FRUITLESS_DRAWS:
             return
 
 
 def _draw_part(seed: int, min_len: int, max_len: int, part: int) -> list[tuple[bytes, int]]:
-    """The expressions within the limits among the `part`-th DRAWS expressions of a seed, with their values."""
+    """The expressions within the limits among the `part`-th DRAWS_PER_SEED expressions of a seed, with their values."""
     rng = Random(f"listops {seed} {part}")  # Random hashes the whole string
-    drawn = (draw(rng, max_len - 1) for _ in range(DRAWS))
+    drawn = (draw(rng, max_len - 1) for _ in range(DRAWS_PER_SEED))
     return [(ids, value_of(ids)) for ids in drawn if ids is not None and len(ids) > min_len]

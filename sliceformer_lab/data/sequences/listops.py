@@ -20,7 +20,7 @@ from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
 
 Examples = Iterable[tuple[bytes, int]]
-PUBLISHED = {"train": 96_000, "val": 2_000, "test": 2_000}
+PUBLISHED_EXPRESSIONS = {"train": 96_000, "val": 2_000, "test": 2_000}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -132,9 +132,9 @@ class ListOps(SequenceData):
         if self.source == "generated":
             return False, "drawn by our own generator from the published distribution"
         counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
-        if counts == PUBLISHED:
+        if counts == PUBLISHED_EXPRESSIONS:
             return True, "as many expressions as published, all targets correct; no checksums are published"
-        return False, f"has {counts} expressions, the published set {PUBLISHED}"
+        return False, f"has {counts} expressions, the published set {PUBLISHED_EXPRESSIONS}"
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()

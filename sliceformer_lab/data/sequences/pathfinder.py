@@ -27,8 +27,8 @@ PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
 }
-PUBLISHED = 200_000  # images, some of which may be empty files
-EXAMPLES = 200  # images read for the contact sheet
+PUBLISHED_IMAGES = 200_000  # images, some of which may be empty files
+SHEET_IMAGES = 200  # images read for the contact sheet
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class LRAPathfinder(SequenceData):
 
     source: Literal["generated", "official"] = "generated"
     difficulty: Difficulty = "hard"
-    num_examples: Annotated[int, Field(ge=10)] = PUBLISHED
+    num_examples: Annotated[int, Field(ge=10)] = PUBLISHED_IMAGES
     num_distractors: Natural | None = None
     generator_seed: Natural = 0
     processes: Processes | None = None
@@ -119,7 +119,7 @@ class LRAPathfinder(SequenceData):
 
     def _draw_sheet(self, folder: Path, paddles: dict[str, np.ndarray] | None, snakes: np.ndarray | None) -> None:
         store = SequenceStore.open(folder, "train")
-        count = min(EXAMPLES, len(store) if paddles is None else len(paddles["label"]))
+        count = min(SHEET_IMAGES, len(store) if paddles is None else len(paddles["label"]))
         pixels = np.array(store.tokens[: count * self.size**2]).reshape(count, self.size, self.size)
         contact_sheet(folder / "contact_sheet.png", pixels, np.array(store.targets[:count]), paddles, snakes)
 

@@ -18,7 +18,7 @@ from sliceformer_lab.data.sequences.snakes import Snakes
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import whole_file
 
-SHARD = 250  # images; an interrupted process draws its whole shard again
+IMAGES_PER_SHARD = 250  # images; an interrupted process draws its whole shard again
 PARTS = ("pixels", "label", "markers", "centres", "orientations")
 
 Counts = Mapping[str, int]  # images of each split, in their order
@@ -118,8 +118,8 @@ def read_images(folder: Path, files: list[Path], labels: list[int], size: int) -
     for stage, count in split_sizes(len(files)).items():
         reserve(folder, stage, count, size)
         np.save(folder / f"{stage}_targets.npy", np.array(labels[done : done + count], np.int64))
-        for start in range(0, count, SHARD):
-            part = files[done : done + min(SHARD, count - start)]
+        for start in range(0, count, IMAGES_PER_SHARD):
+            part = files[done : done + min(IMAGES_PER_SHARD, count - start)]
             write_pixels(folder, stage, start, np.stack([_read_pixels(file, size) for file in part]))
             done += len(part)
             pace.update(done)
@@ -136,9 +136,9 @@ def _read_pixels(file: Path, size: int) -> np.ndarray:
 def _shards(folder: Path, options: SnakeOptions, seed: int, counts: Counts) -> list[Shard]:
     firsts = accumulate(counts.values(), initial=0)
     return [
-        Shard(folder, options, seed, stage, number, range(start, min(start + SHARD, count)), first + start)
+        Shard(folder, options, seed, stage, number, range(start, min(start + IMAGES_PER_SHARD, count)), first + start)
         for (stage, count), first in zip(counts.items(), firsts, strict=False)
-        for number, start in enumerate(range(0, count, SHARD))
+        for number, start in enumerate(range(0, count, IMAGES_PER_SHARD))
     ]
 
 

@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 Difficulty = Literal["easy", "intermediate", "hard"]
 CONTOUR_LENGTHS: dict[Difficulty, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 
-_TRIALS = 4  # random choices of a next link before all possible ones are listed
+_RANDOM_TRIALS = 4  # random choices of a next link before all possible ones are listed
 
 Point = tuple[int, int]  # row, column
 
@@ -109,7 +109,7 @@ class Link(NamedTuple):
     step: int
 
 
-class Board:
+class PixelBoard:
     """Everything about links that depends only on the options and a margin.
 
     A set of pixels is an integer. Pixel (row, column) is bit (row + reach) * width + column + reach, so that the square
@@ -165,7 +165,7 @@ class Board:
         joint = self.end(link)
         near = occupied >> self._shift(joint)
         steps, sums = self.turns[link.step]
-        for _ in range(_TRIALS):  # drawing until one is free is faster than listing the free ones
+        for _ in range(_RANDOM_TRIALS):  # drawing until one is free is faster than listing the free ones
             step = steps[bisect(sums, random.random() * sums[-1])]
             if not near & self.line[step]:
                 return Link(joint, step)

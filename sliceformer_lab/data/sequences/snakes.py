@@ -31,12 +31,12 @@ from random import Random
 
 import numpy as np
 
-from sliceformer_lab.data.sequences.snake_board import Board, Link, Point, SnakeOptions
+from sliceformer_lab.data.sequences.snake_board import Link, PixelBoard, Point, SnakeOptions
 
 GENERATOR_VERSION = 2  # of the images that a seed gives
 
 _DISTRACTOR_TRIALS = 5  # for each distractor, before it is left out (published: 5)
-_CANDIDATES = 4  # scenes drawn at a time, until markers of two scenes agree
+_SCENES_PER_DRAW = 4  # scenes drawn at a time, until markers of two scenes agree
 _SAME_PLACE = 1 / 32  # of the side of the image, between rows and between columns
 _SAME_DISTANCE = 1 / 64  # of the side of the image
 
@@ -86,7 +86,7 @@ class Snakes:
 
     def __init__(self, options: SnakeOptions) -> None:
         self.options = options
-        self.boards = [Board(options, margin) for margin in options.margins]
+        self.boards = [PixelBoard(options, margin) for margin in options.margins]
 
     def draw(self, seed: int, index: int) -> Drawing:
         """Image `index` of `seed`; both labels are equally likely."""
@@ -107,7 +107,7 @@ class Snakes:
             orientations=orientations,
         )
 
-    def _mark_targets(self, board: Board, random: Random) -> tuple[_Mark, _Mark]:
+    def _mark_targets(self, board: PixelBoard, random: Random) -> tuple[_Mark, _Mark]:
         """A scene with marks on both targets and a scene with both marks on one target, at similar places.
 
         The ends of one snake are about as far apart as it is long, ends of two snakes are not, and snakes lead away
@@ -117,14 +117,14 @@ class Snakes:
         scenes: list[Scene] = []
         index = random.randrange(2)  # both labels have the first end of the same target
         while True:
-            scenes += [self._targets(board, random) for _ in range(_CANDIDATES)]
+            scenes += [self._targets(board, random) for _ in range(_SCENES_PER_DRAW)]
             apart, joined = (self._marks(board, scenes, index, joined) for joined in (False, True))
             pairs = list(zip(*np.nonzero(self._agree(apart, joined)), strict=True))
             if pairs:
                 a, j = random.choice(pairs)
                 return self._with_distractors(board, apart[a], joined[j], random)
 
-    def _marks(self, board: Board, scenes: list[Scene], index: int, joined: bool) -> list[_Mark]:
+    def _marks(self, board: PixelBoard, scenes: list[Scene], index: int, joined: bool) -> list[_Mark]:
         """Marks on the first end of a target and the last end of the same or other target, unless they touch."""
         last = index if joined else 1 - index
         ends = [
@@ -143,7 +143,7 @@ class Snakes:
         near &= np.abs(distances[0] - distances[1].T) <= _SAME_DISTANCE * size
         return near
 
-    def _targets(self, board: Board, random: Random) -> Scene:
+    def _targets(self, board: PixelBoard, random: Random) -> Scene:
         """Two snakes that start `seed_distance` apart near the middle."""
         while True:
             snakes = self._seeds(board, random)
@@ -151,7 +151,7 @@ class Snakes:
             if scene:
                 return scene
 
-    def _seeds(self, board: Board, random: Random) -> list[list[Link]] | None:
+    def _seeds(self, board: PixelBoard, random: Random) -> list[list[Link]] | None:
         """The first links of the targets; None if they touch."""
         options = self.options
         low, high = 2 * options.seed_distance, options.size - 2 * options.seed_distance
@@ -164,14 +164,14 @@ class Snakes:
             return None
         return [[first], [second]]
 
-    def _link_from(self, tail: tuple[float, float], board: Board, random: Random) -> Link:
+    def _link_from(self, tail: tuple[float, float], board: PixelBoard, random: Random) -> Link:
         """A link in a random direction whose paddle starts at `tail`."""
         step = random.randrange(len(board.steps))
         gap = board.margin / (self.options.paddle_length + 2 * board.margin)
         row, column = (round(at - gap * along) for at, along in zip(tail, board.steps[step], strict=True))
         return Link((row, column), step)
 
-    def _grow(self, board: Board, snakes: list[list[Link]], random: Random) -> Scene | None:
+    def _grow(self, board: PixelBoard, snakes: list[list[Link]], random: Random) -> Scene | None:
         """The targets at full length; None if one cannot continue."""
         occupied = board.border
         latest = [board.zone_of(snake[0]) for snake in snakes]  # zones that the next link of the same snake may touch
@@ -185,7 +185,7 @@ class Snakes:
                 latest[index] = board.zone_of(link)
         return Scene(snakes, occupied | latest[0] | latest[1])
 
-    def _with_distractors(self, board: Board, first: _Mark, second: _Mark, random: Random) -> tuple[_Mark, _Mark]:
+    def _with_distractors(self, board: PixelBoard, first: _Mark, second: _Mark, random: Random) -> tuple[_Mark, _Mark]:
         """Both marks in scenes with equally many distractors, because their number would favour one label."""
         low, high = self.options.distractor_directions
         starts = []
@@ -200,7 +200,9 @@ class Snakes:
         ]
         return full[0], full[1]
 
-    def _distractors(self, board: Board, occupied: int, starts: list[list[int]], random: Random) -> list[list[Link]]:
+    def _distractors(
+        self, board: PixelBoard, occupied: int, starts: list[list[int]], random: Random
+    ) -> list[list[Link]]:
         """A snake for each list of first steps, unless it fits with none of them."""
         snakes = []
         for steps in starts:
@@ -210,7 +212,7 @@ class Snakes:
                 occupied = found[1]
         return snakes
 
-    def _distractor(self, board: Board, step: int, occupied: int, random: Random) -> tuple[list[Link], int] | None:
+    def _distractor(self, board: PixelBoard, step: int, occupied: int, random: Random) -> tuple[list[Link], int] | None:
         """A snake with a first step at a random free place, and the pixels that are then occupied; None if stuck."""
         link = self._free_link(board, step, occupied, random)
         snake = []
@@ -222,7 +224,7 @@ class Snakes:
             occupied |= board.zone_of(snake[-1])
         return None
 
-    def _free_link(self, board: Board, step: int, occupied: int, random: Random) -> Link | None:
+    def _free_link(self, board: PixelBoard, step: int, occupied: int, random: Random) -> Link | None:
         size = self.options.size
         for _ in range(size * size):
             link = Link(divmod(int(random.random() * size * size), size), step)
@@ -230,7 +232,7 @@ class Snakes:
                 return link
         return None
 
-    def _pixels(self, board: Board, mark: _Mark) -> np.ndarray:
+    def _pixels(self, board: PixelBoard, mark: _Mark) -> np.ndarray:
         reach, size = board.reach, self.options.size
         canvas = np.zeros((size + 2 * reach, size + 2 * reach), np.float32)
 

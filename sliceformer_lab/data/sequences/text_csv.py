@@ -23,7 +23,7 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
-SHORT = 24  # characters of a text on average, below which a step is quick and has little to learn from
+SHORT_TEXT_CHARACTERS = 24  # characters of a text on average, below which a step is quick and has little to learn from
 MORE_STEPS = 4  # times optim.target_steps, that short texts train
 MOST_NUMBERS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
 FEWEST_ROWS = 5  # per class, if there are more labels and all are whole numbers
@@ -73,7 +73,7 @@ class TextCSV(TextData, OwnData):
 
     @property
     def step_factor(self) -> int:
-        return MORE_STEPS if sum(self._training_lengths) < SHORT * len(self._training_lengths) else 1
+        return MORE_STEPS if sum(self._training_lengths) < SHORT_TEXT_CHARACTERS * len(self._training_lengths) else 1
 
     def choices(self) -> list[Choice]:
         if self.vocab_size is not None or self.tokens == "bytes":

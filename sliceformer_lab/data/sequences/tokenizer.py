@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "[SEP]", "[CLS]", "[MASK]")  # ids 0 to 6 (Sliceformer's IMDB code)
 NUM_BYTES = 256
 TOKENIZER_FILE = "tokenizer.json"
-CHUNK = 1000  # texts that are encoded at once
+CHUNK_TEXTS = 1000  # texts that are encoded at once
 
 VocabSize = Annotated[int, Field(ge=len(SPECIALS) + NUM_BYTES, le=2**16)]
 TokenKind = Literal["bytes", "bpe"]
@@ -113,8 +113,8 @@ class PieceTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
         model = load_pieces(folder)
-        for start in range(0, len(texts), CHUNK):
-            for encoding in model.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
+        for start in range(0, len(texts), CHUNK_TEXTS):
+            for encoding in model.encode_batch_fast(list(texts[start : start + CHUNK_TEXTS]), add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=np.uint16)
 
     def decode(self, ids: np.ndarray, folder: Path) -> str:

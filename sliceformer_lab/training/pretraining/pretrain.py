@@ -32,7 +32,7 @@ from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.scoring import score
 from sliceformer_lab.training.results.summary import Summary
 
-PASSES = 3  # of pretraining for each pass of the training, where `pretrain.epochs` is null
+PASSES_PER_TRAINING_PASS = 3  # of pretraining for each pass of the training, where `pretrain.epochs` is null
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def times_as_long(plan: RunPlan) -> float:
     if options.path is not None:
         return 1.0
     optim: OptimOptions = plan.model.optim.build()
-    return 1.0 + (options.epochs / optim.epochs if options.epochs and optim.epochs else PASSES)
+    return 1.0 + (options.epochs / optim.epochs if options.epochs and optim.epochs else PASSES_PER_TRAINING_PASS)
 
 
 def check_maskable(plan: RunPlan) -> None:
@@ -132,7 +132,7 @@ def _pretrain(plan: RunPlan, options: PretrainOptions, folder: Path, loggers: Se
 
 
 def pretraining_plan(plan: RunPlan, options: PretrainOptions) -> RunPlan:
-    """The plan of the stage: PASSES times as long, without test data and with the necessary callbacks only."""
+    """The plan of the stage: longer than the training's, without test data, with the necessary callbacks only."""
     needed = load_option("callbacks", "minimal")
     return plan.with_options(
         {
@@ -151,9 +151,9 @@ def _lengths(plan: RunPlan, options: PretrainOptions) -> dict[str, Any]:
     changed: dict[str, Any] = {"lr": options.lr or optim.lr, "stop_at": None, "cycle": "fit", "horizon": None}
     if options.epochs is not None:
         changed |= {"epochs": options.epochs, "steps": None, "max_steps": None, "val_every": None}
-        times = options.epochs / optim.epochs if optim.epochs else PASSES
+        times = options.epochs / optim.epochs if optim.epochs else PASSES_PER_TRAINING_PASS
     else:
-        times = PASSES
+        times = PASSES_PER_TRAINING_PASS
         lengths = {"epochs": optim.epochs, "steps": optim.steps, "max_steps": optim.max_steps}
         changed |= {name: times * value for name, value in lengths.items() if value is not None}
     if optim.milestones:

@@ -14,7 +14,7 @@ from sliceformer_lab.runs.processes import PARENT
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ProcessRank:
     """The place of a process in its run: the numbers by which Lightning knows it."""
 
     rank: int  # of all processes
@@ -23,7 +23,7 @@ class Place:
     world_size: int
 
 
-def start_child(folder: Path, place: Place, address: str, port: int) -> subprocess.Popen[bytes]:
+def start_child(folder: Path, place: ProcessRank, address: str, port: int) -> subprocess.Popen[bytes]:
     """Starts a process that trains with the first one, which listens at `address` and `port`.
 
     It reads `folder`/.hydra/config.yaml, the resolved configuration, and may load what the user's command line allows.

@@ -24,7 +24,7 @@ from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
 from sliceformer_lab.config.checked import RunPlan, TrainerOptions
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.processes import is_first_process, num_cores
-from sliceformer_lab.training.processes.child_process import Place, start_child
+from sliceformer_lab.training.processes.child_process import ProcessRank, start_child
 from sliceformer_lab.training.processes.signals import end_in_time, no_end
 from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_step, other_tasks, slurm_step
 
@@ -129,7 +129,7 @@ def _start(launcher: _SubprocessScriptLauncher, folder: Path) -> list[Child]:
     if step is not None:
         return [task.start(folder, address, port) for task in other_tasks()]
     world = launcher.num_processes
-    places = [Place(rank=n, local_rank=n, node_rank=0, world_size=world) for n in range(1, world)]
+    places = [ProcessRank(rank=n, local_rank=n, node_rank=0, world_size=world) for n in range(1, world)]
     return [start_child(folder, place, address, port) for place in places]
 
 

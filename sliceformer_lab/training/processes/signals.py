@@ -15,10 +15,10 @@ from types import FrameType
 from sliceformer_lab.errors import Ending, Interrupted
 from sliceformer_lab.runs.processes import STOP_SIGNALS, is_first_process
 
-GRACE = 8.0  # seconds in which a program stops by itself after a signal
-SAVING = 18.0  # seconds more for a checkpoint; Slurm kills after 30 s unless its KillWait says otherwise
-RECORDING = 1.5  # seconds for the last words of a program that is ended
-SAME = 0.5  # seconds in which a repeated signal counts as the same; schedulers send some twice
+STOP_GRACE_S = 8.0  # seconds in which a program stops by itself after a signal
+CHECKPOINT_GRACE_S = 18.0  # seconds more for a checkpoint; Slurm kills after 30 s unless its KillWait says otherwise
+LAST_WORDS_S = 1.5  # seconds for the last words of a program that is ended
+REPEATED_SIGNAL_S = 0.5  # seconds in which a repeated signal counts as the same; schedulers send some twice
 
 Record = Callable[[Ending], None]
 
@@ -110,7 +110,7 @@ def time_to_save() -> Iterator[None]:
 def end_in_time(error: Ending) -> None:
     """Ends the program eight seconds from now with `error`, unless `no_end` is called before."""
     if _watch is not None:
-        _watch.end_at(time.monotonic() + GRACE, error)
+        _watch.end_at(time.monotonic() + STOP_GRACE_S, error)
 
 
 def no_end(error: Ending) -> None:
@@ -168,7 +168,7 @@ class _Watch:
         first = self.caught is None
         if first:
             self.caught, self._caught_at = number, time.monotonic()
-        elif time.monotonic() - self._caught_at < SAME:
+        elif time.monotonic() - self._caught_at < REPEATED_SIGNAL_S:
             return
         if self._closed or (self.later and first):
             return
@@ -182,8 +182,8 @@ class _Watch:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Ends the process up to SAVING seconds later, if at all."""
-        began, self._saving = time.monotonic(), SAVING
+        """Ends the process up to CHECKPOINT_GRACE_S seconds later, if at all."""
+        began, self._saving = time.monotonic(), CHECKPOINT_GRACE_S
         try:
             yield
         finally:
@@ -211,12 +211,12 @@ class _Watch:
                 for number in self._reader.recv(4096):
                     if number in STOP_SIGNALS:
                         when = "; it did not stop by itself in time and was ended"
-                        self.end_at(time.monotonic() + GRACE, interrupted(number, when))
+                        self.end_at(time.monotonic() + STOP_GRACE_S, interrupted(number, when))
 
     def _end_process(self, error: Ending) -> None:
         words = threading.Thread(target=self._last_words, args=(error,), daemon=True)
         words.start()
-        words.join(RECORDING)
+        words.join(LAST_WORDS_S)
         os._exit(error.exit_code)
 
     def _last_words(self, error: Ending) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.processes import PARENT, ignore_stop_signals, num_tasks, process_number
-from sliceformer_lab.training.processes.child_process import Place, start_child
+from sliceformer_lab.training.processes.child_process import ProcessRank, start_child
 
 MEETING = 300.0  # seconds in which all tasks must be connected
 ANSWER = 2.0  # seconds that a connected task may take to say who it is
@@ -39,7 +39,7 @@ class Step:
     nodes: int
     tasks: int
     tasks_per_node: str  # as Slurm writes it: 2, 2(x3) or 2,1
-    place: Place  # of this task's process
+    place: ProcessRank  # of this task's process
     host: str  # of the first task
     port: int  # that the first task listens at
 
@@ -57,7 +57,7 @@ def slurm_step() -> Step | None:
         nodes=int(variables["SLURM_STEP_NUM_NODES"]),
         tasks=tasks,
         tasks_per_node=variables["SLURM_STEP_TASKS_PER_NODE"],
-        place=Place(rank=process_number(), local_rank=local, node_rank=node, world_size=tasks),
+        place=ProcessRank(rank=process_number(), local_rank=local, node_rank=node, world_size=tasks),
         host=first_host(variables["SLURM_STEP_NODELIST"]),
         port=10000 + (7 * job + step) % 20000,  # below the ports that Linux gives to programs that ask for any
     )
@@ -142,7 +142,7 @@ class Task:
 
 
 _others: tuple[int, list[Task]] = (0, [])  # with the process that is connected to them
-_first: tuple[_Link, Place] | None = None
+_first: tuple[_Link, ProcessRank] | None = None
 
 
 def other_tasks() -> list[Task]:
@@ -184,7 +184,7 @@ def follow() -> None:
         _serve(*_first)
 
 
-def _serve(link: _Link, place: Place) -> None:
+def _serve(link: _Link, place: ProcessRank) -> None:
     child: subprocess.Popen[bytes] | None = None
     try:
         while True:

@@ -9,9 +9,9 @@ from sliceformer_lab.training.interfaces import TaskModule
 if TYPE_CHECKING:
     import pandas as pd
 
-LATE = 0.8  # the part of a run after which an improvement is called late
-NOTABLE = 0.01  # relative improvement of the monitored metric that is worth a longer run
-MEMORISED = 2.0  # validation loss divided by training loss
+LATE_SHARE = 0.8  # the part of a run after which an improvement is called late
+NOTABLE_GAIN = 0.01  # relative improvement of the monitored metric that is worth a longer run
+MEMORISED_LOSS_RATIO = 2.0  # validation loss divided by training loss
 
 
 def warnings_of(task: TaskModule, history: pd.DataFrame, monitor: str | None, best_step: int | None) -> list[str]:
@@ -32,8 +32,8 @@ def _late_best(task: TaskModule, history: pd.DataFrame, monitor: str, best_step:
     if len(scores) < 2 or best_step < total:
         return []
     longer = f"optim.epochs={2 * task.optim.epochs}" if task.optim.epochs else f"optim.steps={2 * total}"
-    earlier, last = scores[scores["step"] < LATE * total][monitor], float(scores[monitor].iloc[-1])
-    if len(earlier) and abs(last - (best := float(_best(earlier, task.monitor_mode)))) > NOTABLE * abs(best):
+    earlier, last = scores[scores["step"] < LATE_SHARE * total][monitor], float(scores[monitor].iloc[-1])
+    if len(earlier) and abs(last - (best := float(_best(earlier, task.monitor_mode)))) > NOTABLE_GAIN * abs(best):
         return [
             f"validation was still improving at the end: {monitor} {best:.4f} before the last fifth of the run, "
             f"{last:.4f} at its end; try {longer}"
@@ -54,7 +54,7 @@ def _memorised(history: pd.DataFrame, best_step: int) -> list[str]:
     if not all(map(len, losses)):
         return []
     train, val = (float(loss.iloc[-1]) for loss in losses)
-    if not 0 < MEMORISED * train < val:
+    if not 0 < MEMORISED_LOSS_RATIO * train < val:
         return []
     return [
         f"the training loss is {train:.4f} and the validation loss {val:.4f}: the model memorises its training data; "

@@ -9,7 +9,7 @@ import wandb
 from numpy.typing import NDArray
 from wandb.plot.custom_chart import CustomChart
 
-from sliceformer_lab.measures.plots import DEPTH_PANELS, FLOOR, LAYER_SCALE, PLACES_SHOWN, when
+from sliceformer_lab.measures.plots import DEPTH_PANELS, LAYER_SCALE, MIN_SINGULAR_VALUE, PLACES_SHOWN, when
 from sliceformer_lab.measures.probe import ProbeRecord
 
 SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
@@ -86,7 +86,7 @@ def heatmap_images(record: ProbeRecord) -> list[wandb.Image]:
 
 def _log_spectrum(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Index and log10 of the singular values (R,) above rounding error."""
-    kept = values[values > FLOOR]  # drops the NaN that pads shorter matrices
+    kept = values[values > MIN_SINGULAR_VALUE]  # drops the NaN that pads shorter matrices
     return np.arange(1, len(kept) + 1, dtype=np.float64), np.log10(kept)
 
 

@@ -20,7 +20,7 @@ from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.prediction_table import Names, Row, has_rows, outcomes, read_preprocessing
 
-POOL = 2_048  # inputs of different lengths that are sorted by length at a time
+INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Predictor:
     def rows(self, inputs: Iterable[NewInput]) -> Iterator[Row]:
         """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""
         rest, size = iter(inputs), self.data.eval_batch_size
-        while pool := list(islice(rest, max(POOL, size) if self.spec.ragged else size)):
+        while pool := list(islice(rest, max(INPUTS_PER_SORT, size) if self.spec.ragged else size)):
             yield from self._predicted(pool, size)
 
     def _predicted(self, pool: Sequence[NewInput], size: int) -> list[Row]:

@@ -13,7 +13,7 @@ from PIL import Image
 from sliceformer_lab.commands.report.figures.figure import Figure
 
 FONT = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
-SCALE = 2  # PNG pixels for each pixel of the specification
+PNG_SCALE = 2  # PNG pixels for each pixel of the specification
 NUM_COLOURS = 256  # of a PNG: a tenth of the size of one with all colours
 STYLE: dict[str, Any] = {
     "background": "white",
@@ -53,7 +53,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 
 def _png(drawing: str) -> bytes:
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=SCALE))) as pixels, io.BytesIO() as file:
+    with Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=PNG_SCALE))) as pixels, io.BytesIO() as file:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few.save(file, format="PNG")
         return file.getvalue()

@@ -20,8 +20,8 @@ from sliceformer_lab.runs.collect import RunRecord
 
 MOST_LAYERS = 4
 MOST_TOKENS, MOST_CHANNELS = 96, 64  # shown in a heatmap
-SIDE = 160  # of a panel, in pixels
-SMALLEST = 160  # pixels of the image's shorter side; viewers smooth smaller images
+PANEL_PIXELS = 160  # of a panel, in pixels
+MIN_IMAGE_PIXELS = 160  # pixels of the image's shorter side; viewers smooth smaller images
 MAP = mpl.colormaps["PuOr_r"]
 
 
@@ -72,7 +72,7 @@ def _panel(values: NDArray[np.float32], title: list[str]) -> alt.Chart:
             y2=alt.Y2("bottom:Q"),
             url=alt.Url("picture:N"),
         )
-        .properties(width=SIDE, height=SIDE, title=alt.TitleParams(title))
+        .properties(width=PANEL_PIXELS, height=PANEL_PIXELS, title=alt.TitleParams(title))
     )
     return panel
 
@@ -82,7 +82,7 @@ def _picture(values: NDArray[np.float32]) -> str:
     largest = max(float(np.nanmax(np.abs(values))), 1e-30)
     colours = MAP(np.nan_to_num(0.5 + 0.5 * values / largest, nan=0.5))[..., :3]
     pixels = Image.fromarray((255 * colours).round().astype(np.uint8))
-    zoom = max(1, -(-SMALLEST // min(pixels.size)))
+    zoom = max(1, -(-MIN_IMAGE_PIXELS // min(pixels.size)))
     with io.BytesIO() as file:
         big = pixels.resize((zoom * pixels.width, zoom * pixels.height), Image.Resampling.NEAREST)
         big.quantize(256).save(file, format="PNG", optimize=True)

@@ -26,7 +26,7 @@ from sliceformer_lab.commands.report.reference_rows import references_of
 from sliceformer_lab.measures.metric_scale import bounds, headed, less_is_better, shown
 
 MOST_ROWS = 40  # of a figure
-STEP = 30  # pixels for a row
+ROW_PIXELS = 30  # pixels for a row
 WIDE, HIGH = 2 * WIDTH, 300
 REFERENCE = (1, 3)  # the dash of a reference; chance has longer dashes
 BUBBLES = [60, 1200]  # area in square pixels at least and most memory
@@ -230,7 +230,7 @@ def _rule(value: float, domain: tuple[float, float], dash: tuple[int, int] = (4,
 
 
 def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) -> alt.LayerChart:
-    return alt.LayerChart(layer=list(layers), width=width, height=STEP * count + 8, title=title)
+    return alt.LayerChart(layer=list(layers), width=width, height=ROW_PIXELS * count + 8, title=title)
 
 
 def _line_of(names: pd.Series) -> alt.Y:

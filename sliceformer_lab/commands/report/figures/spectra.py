@@ -28,7 +28,7 @@ from sliceformer_lab.commands.report.figures.figure import (
 )
 from sliceformer_lab.commands.report.figures.heatmaps import heatmaps
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
-from sliceformer_lab.measures.plots import DEPTH_PANELS, FLOOR
+from sliceformer_lab.measures.plots import DEPTH_PANELS, MIN_SINGULAR_VALUE
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.collect import RunRecord
 
@@ -76,7 +76,7 @@ def spectral_figures(plotted: PlotTable) -> list[Figure]:
 def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
     """Normalised singular values of a few layers, raw and without the token mean."""
     table = seed_means(found.spectra, [ROW, "form", "layer", "x"])
-    table = table[table["mean"] > FLOOR]
+    table = table[table["mean"] > MIN_SINGULAR_VALUE]
     if table.empty:
         return None
     panels, reach = [], (1, int(table["x"].max()))
@@ -95,9 +95,9 @@ def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
         title="Singular values after training",
         caption=(
             f"{MEASURED_OUTPUT}Singular values s_i / s_1 after training, raw and with the token mean removed. "
-            f"{BANDS}. Lines end where values fall below {FLOOR:g}, the rounding of float32; if all tokens are equal, "
-            "nothing remains without their mean. A flat spectrum can come from the operator's input as well as from "
-            f"the operator.{_left_out(plotted, found)}"
+            f"{BANDS}. Lines end where values fall below {MIN_SINGULAR_VALUE:g}, the rounding of float32; "
+            "if all tokens are equal, nothing remains without their mean. A flat spectrum can come from the operator's "
+            f"input as well as from the operator.{_left_out(plotted, found)}"
         ),
         alt="Plotted singular values above a tenth of the largest, in the last layer: "
         + ", ".join(f"{row} {count}" for row, count in shares.items()),
@@ -108,7 +108,7 @@ def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
 def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
     """The spectrum of the last layer at several epochs, a panel for each row."""
     table = seed_means(found.growth, [ROW, "epoch", "x"])
-    table = table[table["mean"] > FLOOR]
+    table = table[table["mean"] > MIN_SINGULAR_VALUE]
     if table.empty or table["epoch"].nunique() < 2:
         return None
     domain, epochs = axis_bounds(table["mean"], log=True), (int(table["epoch"].min()), int(table["epoch"].max()))
