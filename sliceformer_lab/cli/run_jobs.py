@@ -1,42 +1,60 @@
-"""Runs jobs that a command plans as a sweep, until each of them has ended."""
+"""Runs jobs that a command plans as a sweep, step by step, until each of them has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sliceformer_lab.cli.run_sweep import run_job
 from sliceformer_lab.config.compose import conf_folders, search_path
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.job_state import JobState, refuse, state_of, try_again
+from sliceformer_lab.runs.job_state import refuse, state_of, try_again
 from sliceformer_lab.runs.sources import Sources
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, write_sweep
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
-STARTS = 2  # of a job whose process dies: it goes on once, and fails if it dies again
-DIED = ("killed", "interrupted")
+STARTS = 2  # of a job in one step: it goes on once after its process was killed or stopped
+ENDED_EARLY = ("killed", "interrupted")
 
 
 class JobsInSteps:
-    """Jobs in one folder that are planned step by step, from the results of the steps before."""
+    """Jobs in one folder that are planned step by step, from the results of the steps before.
+
+    `modules` is what they import; `data` is the user's own, as the command's plan has it, and no job starts on other
+    data.
+    """
 
     def __init__(
         self, folder: Path, launcher: Launcher, modules: Sequence[str], data: Sources, retry: bool = False
     ) -> None:
         self._folder, self._launcher, self._modules, self._data, self._retry = folder, launcher, modules, data, retry
+        self._flags = tuple(search_path(conf_folders()[1:]))
         self._planned: dict[str, PlannedJob] = {}
 
     def run(self, jobs: Iterable[PlannedJob]) -> None:
-        """Run those of a step's jobs that have not ended; one whose process dies twice fails. Raises as `run_jobs`."""
+        """Run those of a step's jobs that have not ended. A job whose process is killed twice fails.
+
+        Raises Interrupted at a signal, and LabError if some jobs were stopped or not run, as when the sweep is
+        cancelled: the same command goes on with them.
+        """
         step = {job.name: job for job in jobs}
         for name in step.keys() - self._planned.keys() if self._retry else ():
             if state_of(self._folder / name).status == "failed":
                 try_again(self._folder / name)
         self._planned |= step
-        if left := [job for job in step.values() if not state_of(self._folder / job.name).is_final]:
-            ends = run_jobs(self._folder, list(self._planned.values()), left, self._launcher, self._modules, self._data)
-            for name in [name for name, state in ends.items() if not state.is_final]:
-                refuse(self._folder / name, LabError("its process died twice"))
+        for _ in range(STARTS):
+            if left := self._left(step):
+                self._start(left)
+            if not any(state_of(self._folder / job.name).status in ENDED_EARLY for job in left):
+                break
+        ends = {job.name: state_of(self._folder / job.name).status for job in self._left(step)}
+        for name in [name for name, status in ends.items() if status == "killed"]:
+            refuse(self._folder / name, LabError("its process died twice"))
+        if waiting := [name for name, status in ends.items() if status != "killed"]:
+            raise LabError(
+                f"{len(waiting)} of {len(step)} jobs in {self._folder} were stopped or not run, the first is "
+                f"{waiting[0]} ({ends[waiting[0]]}); the same command goes on"
+            )
 
     def check_failures(self, command: str) -> None:
         """Raises LabError if some of the jobs so far have failed; what diverged has ended well."""
@@ -49,30 +67,14 @@ class JobsInSteps:
                 "retry=true, or leave the row out"
             )
 
+    def _left(self, step: dict[str, PlannedJob]) -> list[PlannedJob]:
+        return [job for name, job in step.items() if not state_of(self._folder / name).is_final]
 
-def run_jobs(
-    folder: Path,
-    jobs: Sequence[PlannedJob],
-    left: Sequence[PlannedJob],
-    launcher: Launcher,
-    modules: Sequence[str],
-    data: Sources,
-) -> Mapping[str, JobState]:
-    """Run those of the jobs that are left, and return how each of these ended, by its name.
-
-    `modules` is what they import; `data` is the user's own, as the command's plan has it, and no job starts on other
-    data. Raises Interrupted at a signal, and LabError if some were not run, as when
-    the sweep is cancelled.
-    """
-    flags = tuple(search_path(conf_folders()[1:]))
-    write_sweep(Sweep(folder, tuple(jobs), flags, data=data))
-    for _ in range(STARTS):
-        sweep = Sweep(folder, tuple(left), flags, data=data)
-        if not launcher.run(Queue(sweep, run_job, modules)):
-            raise LabError(f"the jobs in {folder} go on without this process; start the same command once they ended")
-        states = {job.name: state_of(sweep.place(job)) for job in left}
-        if not any(state.status in DIED for state in states.values()):
-            break
-    if waiting := [name for name, state in states.items() if not state.is_final and state.status not in DIED]:
-        raise LabError(f"{len(waiting)} of {len(left)} jobs in {folder} were not run; the same command goes on")
-    return states
+    def _start(self, jobs: Sequence[PlannedJob]) -> None:
+        """Hand jobs to the launcher; the plan in the folder names those of all steps so far."""
+        write_sweep(Sweep(self._folder, tuple(self._planned.values()), self._flags, data=self._data))
+        sweep = Sweep(self._folder, tuple(jobs), self._flags, data=self._data)
+        if not self._launcher.run(Queue(sweep, run_job, self._modules)):
+            raise LabError(
+                f"the jobs in {self._folder} go on without this process; start the same command once they ended"
+            )

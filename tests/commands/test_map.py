@@ -139,6 +139,15 @@ def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
     assert csp["score"] is not None and identity["score"] is not None
 
 
+def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    launcher = WrittenRuns(lambda words: -2 if words["attention"] == "csp" else 0.03)
+    with pytest.raises(LabError, match=r"2 of 4 jobs in .* were stopped or not run.*\(interrupted\); the same command"):
+        draw(tmp_path, launcher)
+    assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
+    csp, _ = draw(tmp_path, WrittenRuns(rising))
+    assert csp["score"] is not None
+
+
 def test_a_map_of_an_earlier_protocol_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text(json.dumps({"rates": [1e-3], "edge_rate": None, "seed": 0, "words": []}))
     with pytest.raises(ConfigError, match="holds results of map by an earlier protocol, which cannot go on"):

@@ -16,7 +16,9 @@ Words = Mapping[str, str]
 
 
 class WrittenRuns(Launcher):
-    """Ends each job with the accuracy that `accuracy` gives for its words: None if it diverges, -1 if it is killed.
+    """Ends each job with the accuracy that `accuracy` gives for its words.
+
+    None: it diverges; -1: its process is killed; -2: it is stopped and has saved a checkpoint.
 
     The process of the search is killed before job number `killed_at`, counted over all calls.
     """
@@ -35,6 +37,9 @@ class WrittenRuns(Launcher):
             value = self._accuracy(words)
             if value is None:
                 refuse(queue.sweep.place(job), DivergedError("the training loss became nan"))
+                continue
+            if value == -2:
+                refuse(queue.sweep.place(job), Interrupted("stopped by SIGTERM", 15))
                 continue
             if value == -1:
                 (queue.sweep.place(job) / CONFIG).parent.mkdir(parents=True, exist_ok=True)
