@@ -63,7 +63,7 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
     register_resolvers()
     with opened(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
         config = compose_job([*arguments.words, "hydra.mode=RUN", f"hydra.run.dir={quoted(folder)}"])
-        return measured_cost(config, Path(folder), JOB_MEASURING_S)
+        return measured_cost(config, JOB_MEASURING_S)
 
 
 def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Sequence[str]) -> int:

@@ -1,75 +1,137 @@
-"""How long a run would take and how much disk it would need, from a few of its steps."""
+"""Times training steps in a bare loop: to estimate what a run would cost, and to give several models equal time."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import pytorch_lightning as pl
+import numpy as np
+import torch
 
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.measures.call_cost import in_turns
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import with_choices
-from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.fitting import build_trainer
-from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrain import times_as_long
 
-WARMUP, STEPS = 2, 20  # steps that are not measured, and that are at most
+ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches
+MAX_ROUND_S = 2.0  # of one model; slower steps are measured in shorter rounds
+WARMUP = 2  # steps that `measured_cost` does not count
 FLOATS = 3 * 3  # of each weight on disk: itself and two moments, in three checkpoints
 BYTES = 4
 
 
-def measured_cost(config: Mapping[str, Any], folder: Path, limit: float) -> tuple[float, int]:
+@dataclass(frozen=True)
+class StepTime:
+    """The seconds of a training step of one model."""
+
+    median: float
+    spread: float  # interquartile range of the rounds, as a share of the median
+
+
+class TimedTraining:
+    """A model that trains in a bare loop, so that its steps can be timed.
+
+    With `cached`, it repeats so many batches that are loaded before; else each step loads its own.
+    """
+
+    def __init__(self, config: Mapping[str, Any], device: str, cached: int | None = None) -> None:
+        self.plan = check_config({**config, "callbacks": {}, "logger": {}})
+        data = build_data(self.plan)
+        self.plan, _ = with_choices(self.plan, data)
+        data.prepare_data()
+        data.setup()
+        self.device = device
+        self.task: TaskModule = build_task(self.plan, data.spec).to(device).train()
+        self.task.initialise()
+        self._optimizer = self.task.optim.build_optimizer(self.task)
+        self._batches: Iterator[Batch] = _load_endlessly(data)
+        if cached is not None:
+            kept = [batch.to(device) for batch in itertools.islice(data.train_dataloader(), cached)]
+            self._batches = itertools.cycle(kept)
+        self.steps_per_epoch = _steps_per_epoch(self.plan, data, self.task)
+        optim = self.task.optim
+        steps = optim.steps or (optim.epochs or 1) * self.steps_per_epoch
+        self.num_steps = min(steps, optim.last_step or steps)  # of the planned run
+
+    def step(self) -> None:
+        """Train for one step."""
+        task, optimizer = self.task, self._optimizer
+        optimizer.zero_grad()
+        for _ in range(task.optim.accumulate):
+            batch = next(self._batches).to(self.device)
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.plan.trainer.precision == "bf16-mixed"):
+                loss = task.loss(task(batch), batch.target)
+            torch.autograd.backward(loss)
+        if task.optim.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(task.parameters(), task.optim.clip_norm)
+        optimizer.step()
+
+    def steps(self, count: int) -> Callable[[], None]:
+        """A function that trains for so many steps."""
+
+        def train() -> None:
+            for _ in range(count):
+                self.step()
+
+        return train
+
+
+def measured_cost(config: Mapping[str, Any], limit: float) -> tuple[float, int]:
     """Seconds of training and pretraining, without validation, and bytes of checkpoints.
 
-    Measured on the training, for about `limit` seconds. Raises LabError for a configuration that cannot run.
+    Measured on a few steps of the training, for about `limit` seconds. Raises LabError for a configuration that cannot
+    run.
     """
-    plan = check_config({**config, "callbacks": {}, "logger": {}})
-    data = build_data(plan)
-    plan, _ = with_choices(plan, data)
-    task = build_task(plan, data.spec)
-    task.initialise()
-    context = RunContext(folder=folder, seed=plan.seed, monitor=None, monitor_mode=task.monitor_mode)
-    trainer = build_trainer(plan, context, task, [])
-    watch = _Stopwatch(limit)
-    trainer.callbacks.append(watch)  # type: ignore[attr-defined]
-    with suppress(_Enough):
-        trainer.fit(task, datamodule=data)
-    parameters = sum(parameter.numel() for parameter in task.parameters())
-    return watch.seconds_of(task) * times_as_long(plan), parameters * FLOATS * BYTES
+    training = TimedTraining(config, device_of(config))
+    times = [time.perf_counter()]
+    while len(times) <= WARMUP + STEPS and times[-1] - times[0] <= limit:
+        training.step()
+        if training.device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter())
+    counted = times[WARMUP:] if len(times) > WARMUP + 1 else times
+    each = (counted[-1] - counted[0]) / (len(counted) - 1)
+    parameters = sum(parameter.numel() for parameter in training.task.parameters())
+    return each * training.num_steps * times_as_long(training.plan), parameters * FLOATS * BYTES
 
 
-class _Enough(Exception):  # noqa: N818 - no error
-    """Enough steps have been measured."""
+def time_in_turns(trainings: Mapping[str, TimedTraining]) -> dict[str, StepTime]:
+    """The time of a step of each model on one device; all take turns, and the first step is not counted."""
+    device = next(iter(trainings.values())).device
+    for one in trainings.values():
+        one.step()
+    slowest = max(in_turns({name: one.step for name, one in trainings.items()}, 1, 1, device).values())
+    count = max(2, min(STEPS, int(MAX_ROUND_S / slowest[0])))
+    found = in_turns({name: one.steps(count) for name, one in trainings.items()}, ROUNDS, 1, device)
+    return {name: _step_time([seconds / count for seconds in rounds]) for name, rounds in found.items()}
 
 
-class _Stopwatch(pl.Callback):
-    """Ends a training after a few steps."""
+def device_of(config: Mapping[str, Any]) -> str:
+    """The device that a configuration trains on: cpu | cuda."""
+    accelerator = config["trainer"]["accelerator"]
+    is_cuda = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
+    return "cuda" if is_cuda else "cpu"
 
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
-        self._times: list[float] = []
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Notes the time of a batch."""
-        del trainer, pl_module, outputs, batch, batch_idx
-        self._times.append(time.perf_counter())
-        if len(self._times) > WARMUP + STEPS or self._times[-1] - self._times[0] > self._limit:
-            raise _Enough
+def _step_time(seconds: list[float]) -> StepTime:
+    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return StepTime(float(middle), float((high - low) / middle))
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Starts the clock."""
-        del trainer, pl_module
-        self._times.append(time.perf_counter())
 
-    def seconds_of(self, task: TaskModule) -> float:
-        """The time of all steps of the run."""
-        measured = self._times[WARMUP:] if len(self._times) > WARMUP + 1 else self._times
-        each = (measured[-1] - measured[0]) / max(1, len(measured) - 1)
-        return each * (task.num_steps or 0) * task.optim.accumulate
+def _load_endlessly(data: DataModule) -> Iterator[Batch]:
+    while True:
+        yield from data.train_dataloader()
+
+
+def _steps_per_epoch(plan: RunPlan, data: DataModule, task: TaskModule) -> int:
+    batches, limit = len(data.train_dataloader()), plan.trainer.limit_train_batches
+    if limit is not None:
+        batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
+    return max(1, math.ceil(batches / task.optim.accumulate))

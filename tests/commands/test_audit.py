@@ -13,9 +13,9 @@ from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.audit.command import sorted_words
-from sliceformer_lab.commands.compare import steps
+from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
-from sliceformer_lab.commands.compare.step_times import StepTime, Times
+from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError, check_options
 from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
@@ -23,6 +23,7 @@ from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import audit_folder, register_resolvers, tune_folder
 from sliceformer_lab.sweeps.queue import Launcher
+from sliceformer_lab.training.timing import StepTime
 
 MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
 
@@ -192,7 +193,7 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {"csp": StepTime(0.5, 0.2), "identity": StepTime(0.5, 0.2), "mha": StepTime(1.0, 0.2)}
-    monkeypatch.setattr(steps, "measure", lambda _: Times(rows, 152, 19, 3.0, "here", "the load was 3.0"))
+    monkeypatch.setattr(equal_time, "measure_times", lambda _: Times(rows, 152, 19, 3.0, "here", "the load was 3.0"))
     with pytest.raises(ConfigError, match=r"axes=time: the load was 3\.0; use a quieter machine, or go on with force"):
         audit(tmp_path, WrittenRuns(scores), axes=("time",), words=("attention.group_size=4",))
     ledger = tmp_path / "data" / "test_ledger.jsonl"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from sliceformer_lab.commands.compare.equal_time import Times, time_words
 from sliceformer_lab.commands.compare.search import (
     Point,
     Trial,
@@ -18,10 +19,10 @@ from sliceformer_lab.commands.compare.search import (
     sides_to_grow,
 )
 from sliceformer_lab.commands.compare.sensitivity import lr_width, sensitivities
-from sliceformer_lab.commands.compare.step_times import StepTime, Times, time_words
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
+from sliceformer_lab.training.timing import StepTime
 
 RATES = (1e-3, 3e-3, 1e-2)
 CLEAR = [0.03, 0.031, 0.029, 0.032, 0.028, 0.03]

@@ -12,9 +12,9 @@ from typing import Any
 from sliceformer_lab.commands.compare.compare_options import Axis, CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import Row
 from sliceformer_lab.commands.compare.declaration import Declaration, Margin
+from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
-from sliceformer_lab.commands.compare.step_times import Times
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.runs.collect import RunRecord

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
-from sliceformer_lab.commands.compare.compare_options import BASE, CompareOptions
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_page import write_page
-from sliceformer_lab.commands.compare.compare_rows import Row, checked_row, checked_rows, row_words, solve_ways
+from sliceformer_lab.commands.compare.compare_rows import Row, checked_rows, solve_ways
 from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
+from sliceformer_lab.commands.compare.equal_time import give_equal_time
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.search import (
@@ -22,12 +22,9 @@ from sliceformer_lab.commands.compare.search import (
     first_points,
     sides_to_grow,
 )
-from sliceformer_lab.commands.compare.step_times import Times, measure, time_words
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import NoVerdictError
-from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.sources import digests_of, sources_of
 from sliceformer_lab.runs.sweep import PlannedJob
@@ -68,7 +65,7 @@ def run(
             if warning:
                 log.warning(f"WARNING: {warning}")
         parameters = solve_ways(rows) if "params" in options.axes else None
-        times = _equal_times(rows, folder, options) if "time" in options.axes else None
+        times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
         scores = ExampleScores(rows[0].config)
         jobs = JobsInSteps(folder / RUNS, launcher, modules_of(rows), data, options.retry)
         runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
@@ -178,32 +175,3 @@ class Rounds:
 def modules_of(rows: Sequence[Row]) -> list[str]:
     """The modules that the runs of the rows import."""
     return sorted({module for row in rows for module in named_modules(row.config)})
-
-
-def _equal_times(rows: Sequence[Row], folder: Path, options: CompareOptions) -> Times:
-    """Measure the rows once, and give each the steps of its axis. Raises ConfigError on a noisy machine."""
-    file = folder / TIMES
-    times = _read_times(file)
-    if times is None or any(row.name not in times.rows for row in rows):
-        log.info("measuring the training steps of all rows in turns")
-        base = checked_row(row_words(BASE, options), options.tuning_seeds[0])
-        times = measure({BASE: base, **{row.name: row.config for row in rows}})
-    if times.noise is not None and not options.force_time:
-        raise ConfigError(
-            f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
-            "with axes=params"
-        )
-    write_json(file, times.as_json())
-    for row in rows:
-        steps, _ = times.steps_of(row.name)
-        optim = row.config["optim"]
-        as_planned = row.name == BASE and optim["interval"] == "step"
-        row.axis_words["time"] = () if as_planned else time_words(optim, steps, times.steps, times.steps_per_epoch)
-    return times
-
-
-def _read_times(file: Path) -> Times | None:
-    try:
-        return Times.from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
