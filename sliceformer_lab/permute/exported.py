@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 
 def decomposed(
@@ -51,10 +52,12 @@ def decomposed(
 def _sort_windows(source: Tensor, keys: Tensor, size: int) -> Tensor:
     """`source` in stable order of its keys inside each window of `size` slots. (B, C, N) -> (B, C, N)."""
     num_tokens = keys.shape[2]
-    if size == num_tokens:
+    if statically_known_true(size == num_tokens):  # without a guard that excludes this length
         return source.gather(2, keys.sort(dim=2, stable=True).indices)
-    tail = -num_tokens % size
-    keys = torch.nn.functional.pad(keys, (0, tail), value=torch.inf)
-    padded = torch.nn.functional.pad(source, (0, tail))
-    order = torch.unflatten(keys, 2, (-1, size)).sort(dim=3, stable=True).indices
-    return torch.unflatten(padded, 2, (-1, size)).gather(3, order).flatten(2)[..., :num_tokens]
+    num_windows = num_tokens // size + 1  # never 1, which would be taken as fixed
+    slots = torch.arange(num_windows * size, device=keys.device)  # the last ones are beyond the tokens
+    token = slots.clamp(max=num_tokens - 1)  # read, and not padded or cut: their sizes would fix the length
+    keys = keys[:, :, token].masked_fill(slots >= num_tokens, torch.inf)
+    order = torch.unflatten(keys, 2, (num_windows, size)).sort(dim=3, stable=True).indices
+    moved = torch.unflatten(source[:, :, token], 2, (num_windows, size)).gather(3, order).flatten(2)
+    return moved[:, :, torch.arange(num_tokens, device=keys.device)]

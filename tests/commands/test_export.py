@@ -13,7 +13,7 @@ from support import official_files
 
 from sliceformer_lab import load_export, load_run
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.permute import shift_sort
 from sliceformer_lab.permute.exported import decomposed
@@ -84,20 +84,79 @@ def test_onnx_runtime_gives_the_same_outputs(run: Path) -> None:
         np.testing.assert_allclose(outputs, expected(run, images(count)).numpy(), atol=1e-5)
 
 
-def test_a_model_of_texts_takes_lengths(train: Callable[..., Path], tmp_path: Path) -> None:
-    table = official_files.texts(tmp_path)
-    run = train(
-        "task=text_csv",
-        f"data.file={table}",
-        f"data.root={tmp_path}",
-        "data.max_len=20",
-        "attention=csp",
-        "data.tokens=bytes",
-    )
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return official_files.texts(tmp_path_factory.mktemp("texts"))
+
+
+def text_run(train: Callable[..., Path], table: Path, *words: str) -> Path:
+    own = ("task=text_csv", f"data.file={table}", f"data.root={table.parent}", "data.max_len=20", "data.tokens=bytes")
+    return train(*own, *words)
+
+
+def padded_texts(lengths: list[int], num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids (B, N) with 0 as padding, and their lengths (B,)."""
+    ids = torch.randint(1, 257, (len(lengths), num_tokens), generator=torch.Generator().manual_seed(num_tokens))
+    real = torch.tensor(lengths)
+    return ids.masked_fill(torch.arange(num_tokens) >= real[:, None], 0), real
+
+
+def expected_of_texts(run: Path, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return load_run(run).model(Batch.unlabelled(ids, Padding.from_lengths(lengths, ids.shape[1])))
+
+
+@pytest.mark.parametrize("attention", ["mha", "csp", "csp_head_block", "sliceformer", "linear"])
+def test_onnx_takes_texts_of_every_length_with_padding(
+    attention: str, train: Callable[..., Path], texts: Path, tmp_path: Path
+) -> None:
+    run = text_run(train, texts, f"attention={attention}")
+    assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 0
+    session = onnxruntime.InferenceSession(tmp_path / "model" / "model.onnx")
+    names = [value.name for value in session.get_inputs()]
+    for num_tokens in (2, 3, 7, 12, 20):
+        ids, lengths = padded_texts([num_tokens, 1, num_tokens - 1], num_tokens)
+        outputs = session.run(None, {names[0]: ids.numpy(), names[1]: lengths.numpy()})[0]
+        np.testing.assert_allclose(outputs, expected_of_texts(run, ids, lengths).numpy(), atol=1e-5)
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "`inputs` (B, N) int64" in card and "Inputs have 2 to 20 tokens, padding included" in card
+
+
+@pytest.mark.parametrize("attention", ["csp_random_order", "mega"])
+def test_an_operator_without_free_lengths_has_one_and_the_card_says_so(
+    attention: str, train: Callable[..., Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = text_run(train, texts, f"attention={attention}")
+    assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 0
+    fixed = "Inputs have exactly 20 tokens, padding included: fill up shorter ones."
+    assert fixed in (tmp_path / "model" / "README.md").read_text() and fixed in capsys.readouterr().out
+    session = onnxruntime.InferenceSession(tmp_path / "model" / "model.onnx")
+    names = [value.name for value in session.get_inputs()]
+    ids, lengths = padded_texts([20, 1, 7], 20)
+    outputs = session.run(None, {names[0]: ids.numpy(), names[1]: lengths.numpy()})[0]
+    np.testing.assert_allclose(outputs, expected_of_texts(run, ids, lengths).numpy(), atol=1e-5)
+
+
+def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: Path, tmp_path: Path) -> None:
+    run = text_run(train, texts, "attention=csp", "attention.group_size=8")
     assert main(["export", f"resume={run}", "format=torch_export", f"output={tmp_path / 'model'}"]) == 0
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "(B, 20) int64" in card and "model(inputs, lengths)" in card
+    assert "model(inputs, lengths)" in card and "Inputs have 8 to 20 tokens" in card
     assert "its UTF-8 bytes plus 1. Cut them to 20 and fill up with 0" in card
+    text, row = "Zoë", [0] * 12
+    row[: len(text.encode())] = [byte + 1 for byte in text.encode()]
+    outputs = torch.export.load(tmp_path / "model" / "model.pt2").module()(torch.tensor([row]), torch.tensor([4]))
+    row = load_run(run).predict([text]).iloc[0]
+    share = row[f"probability_{row['prediction']}"]
+    assert float(outputs.softmax(1).max()) == pytest.approx(share, abs=1e-4)  # of outputs in half precision
+
+
+def test_what_onnx_computes_wrongly_is_refused(
+    train: Callable[..., Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = text_run(train, texts, "attention=pooling")  # torch.onnx drops the divisor of avg_pool2d
+    assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 1
+    assert "differs from the run's by" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 def test_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

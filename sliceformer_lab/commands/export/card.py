@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sliceformer_lab.commands.export.export_options import Format
+from sliceformer_lab.commands.export.program import Lengths, Written
 from sliceformer_lab.training.saved.saved_run import Run
 
 LOAD = {
@@ -25,13 +26,14 @@ outputs = model.run(None, dict(zip(names, [{arguments}])))[0]""",
 }
 
 
-def model_card(run: Run, form: Format, difference: float, copied: Sequence[str]) -> str:
+def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) -> str:
     """The Markdown of the card."""
     summary, spec = run.summary, run.data.spec
     protocol = summary.get("protocol", {})
     arguments = "inputs, lengths" if spec.ragged else "inputs"
     example = run.model.example().inputs
-    shape = ", ".join(["B", *map(str, example.shape[1:])])
+    free = written.lengths is not None and not written.lengths.is_fixed
+    shape = ", ".join(["B", *map(str, ["N", *example.shape[2:]] if free else example.shape[1:])])
     official = "" if protocol.get("official") is not False else ", not checked against a published copy"
     facts = {
         "task": summary["task"],
@@ -47,7 +49,7 @@ def model_card(run: Run, form: Format, difference: float, copied: Sequence[str])
         "commit": summary.get("git_commit") or "unknown",
     }
     metrics = [f"| {name} | {value:.4f} |" for name, value in summary.get("metrics", {}).items()]
-    lengths = "; `lengths` (B,) int64 are the numbers of real tokens, padding follows them" if spec.ragged else ""
+    padding = "; `lengths` (B,) int64 are the numbers of real tokens, padding follows them" if spec.ragged else ""
     lines = [
         f"# {summary['name']}",
         "",
@@ -68,16 +70,26 @@ def model_card(run: Run, form: Format, difference: float, copied: Sequence[str])
         "```",
         "",
         f"`inputs` ({shape}) {str(example.dtype).removeprefix('torch.')}, preprocessed as in the evaluation of the run"
-        f"{lengths}. The batch size may vary. The outputs equal those of the run's model up to {difference:.1e} "
-        "of the largest output, on random inputs.",
-        *(["", _rule_of_ids(tokens.rule, spec.max_len)] if (tokens := getattr(run.data, "tokenizer", None)) else []),
+        f"{padding}. The batch size may vary. The outputs equal those of the run's model up to "
+        f"{written.difference:.1e} of the largest output, on random inputs.",
+        *(["", sentence_of_lengths(written.lengths)] if written.lengths is not None else []),
+        *(["", _rule_of_ids(rule, example.shape[1])] if (rule := getattr(run.data, "rule_of_ids", None)) else []),
         *(["", f"For the preprocessing: {', '.join(f'`{name}`' for name in copied)}."] if copied else []),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _rule_of_ids(rule: str, max_len: int | None) -> str:
-    return f"As `inputs`, {rule}. Cut them to {max_len} and fill up with 0, which is padding."
+def sentence_of_lengths(lengths: Lengths) -> str:
+    """Which lengths the inputs may have."""
+    if lengths.is_fixed:
+        return f"Inputs have exactly {lengths.longest} tokens, padding included: fill up shorter ones."
+    *first, last = map(str, lengths.samples())
+    compared = f"; the outputs were compared at {', '.join(first)} and {last}"
+    return f"Inputs have {lengths.shortest} to {lengths.longest} tokens, padding included{compared}."
+
+
+def _rule_of_ids(rule: str, longest: int) -> str:
+    return f"As `inputs`, {rule}. Cut them to {longest} and fill up with 0, which is padding."
 
 
 def _with_options(name: str, options: dict[str, Any]) -> str:

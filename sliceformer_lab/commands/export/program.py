@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,34 @@ from sliceformer_lab.training.interfaces import TaskModule
 
 Predict = Callable[..., Tensor]  # inputs, and the lengths of padded sequences -> output
 MOST = 4096  # samples in a batch of an exported program
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many tokens the inputs of a program may have, padding included."""
+
+    shortest: int
+    longest: int
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all inputs have one length."""
+        return self.shortest == self.longest
+
+    def samples(self) -> list[int]:
+        """Lengths to compare: both ends, their neighbours, and some between."""
+        if self.is_fixed:
+            return [self.longest]
+        between = (self.shortest + (self.longest - self.shortest) * part // 8 for part in (1, 2, 3, 5))
+        return sorted({self.shortest, self.shortest + 1, *between, self.longest - 1, self.longest})
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a comparison of a written model with the run's found."""
+
+    difference: float  # largest, relative to the largest output
+    lengths: Lengths | None = None  # tokens that the model's inputs may have; None: the sizes of the run's inputs
 
 
 class Function(nn.Module):
@@ -36,10 +65,10 @@ class Function(nn.Module):
         return output
 
 
-def sample_inputs(task: TaskModule, spec: DataSpec, *, batch: int, seed: int) -> tuple[Tensor, ...]:
-    """Random inputs of the task's sizes, and lengths where samples differ in length.
+def sample_inputs(task: TaskModule, spec: DataSpec, *, batch: int, tokens: int | None = None) -> tuple[Tensor, ...]:
+    """Random inputs of `tokens` tokens or of the task's own sizes, and lengths where samples differ in length.
 
-    Raises LabError for a task whose inputs are more than one tensor.
+    The first sample has no padding. Raises LabError for a task whose inputs are more than one tensor.
     """
     example = task.example()
     if example.structure is not None or example.context is not None or len(example.inputs) != len(example):
@@ -47,28 +76,34 @@ def sample_inputs(task: TaskModule, spec: DataSpec, *, batch: int, seed: int) ->
             f"{spec.name}: its inputs are graphs, pairs or have a context, which a program of one tensor cannot take; "
             "use format=safetensors"
         )
-    generator = torch.Generator().manual_seed(seed)
-    shape = (batch, *example.inputs.shape[1:])
+    generator = torch.Generator().manual_seed(batch)
+    sizes = example.inputs.shape[1:]
+    shape = (batch, *sizes) if tokens is None else (batch, tokens, *sizes[1:])
     if example.inputs.is_floating_point():
         inputs = torch.randn(shape, generator=generator)
     else:
         inputs = torch.randint(1, max(2, spec.vocab_size), shape, generator=generator)
     if not spec.ragged:
         return (inputs,)
-    return inputs, torch.randint(1, shape[1] + 1, (batch,), generator=generator).clamp_min(2)
+    lengths = torch.randint(1, shape[1] + 1, (batch,), generator=generator)
+    lengths[0] = shape[1]
+    return inputs, lengths
 
 
-def exported(task: TaskModule, spec: DataSpec) -> torch.export.ExportedProgram:
-    """The task as a program of plain torch operators, for batches of any size; shorter sequences are padded.
+def exported(task: TaskModule, spec: DataSpec, lengths: Lengths | None) -> torch.export.ExportedProgram:
+    """The task as a program of plain torch operators, for batches of any size, and of any of these lengths.
 
-    Raises LabError with torch's reason if the model cannot be exported.
+    `lengths` is None for inputs of the task's own sizes. Raises LabError with torch's reason if the model cannot be
+    exported.
     """
-    arguments = sample_inputs(task, spec, batch=3, seed=0)
-    batch = torch.export.Dim("batch", min=1, max=MOST)
-    sizes = tuple({0: batch} for _ in arguments)
+    tokens = None if lengths is None or lengths.is_fixed else lengths.longest - 1  # an end would be taken as fixed
+    arguments = sample_inputs(task, spec, batch=3, tokens=tokens)
+    sizes: list[dict[int, Any]] = [{0: torch.export.Dim("batch", min=1, max=MOST)} for _ in arguments]
+    if lengths is not None and tokens is not None:
+        sizes[0][1] = torch.export.Dim.DYNAMIC(min=lengths.shortest, max=lengths.longest)
     try:
         with torch.no_grad():
-            program = torch.export.export(Function(task), arguments, dynamic_shapes=sizes)
+            program = torch.export.export(Function(task), arguments, dynamic_shapes=tuple(sizes))
             plain: torch.export.ExportedProgram = program.run_decompositions(
                 {torch.ops.sliceformer_lab.shift_sort.default: decomposed}
             )
@@ -78,6 +113,16 @@ def exported(task: TaskModule, spec: DataSpec) -> torch.export.ExportedProgram:
         raise LabError(f"torch.export cannot export this model ({reason}); use format=safetensors") from error
 
 
+def lengths_of(program: torch.export.ExportedProgram) -> Lengths:
+    """The lengths that a program takes: an operator may need a window of tokens at least."""
+    name = program.graph_signature.user_inputs[0]
+    size = next(node for node in program.graph.nodes if node.name == name).meta["val"].shape[1]
+    if isinstance(size, int):
+        return Lengths(size, size)
+    found = program.range_constraints[size.node.expr]
+    return Lengths(int(found.lower), int(found.upper))
+
+
 def write_program(program: torch.export.ExportedProgram, file: Path) -> Predict:
     """Saves a program and returns what the file computes."""
     torch.export.save(program, file)
@@ -85,7 +130,7 @@ def write_program(program: torch.export.ExportedProgram, file: Path) -> Predict:
     return module
 
 
-def write_onnx(task: TaskModule, spec: DataSpec, program: torch.export.ExportedProgram, file: Path) -> Predict:
+def write_onnx(program: torch.export.ExportedProgram, file: Path) -> Predict:
     """Writes a program as ONNX and returns what ONNX Runtime computes from the file.
 
     Raises LabError if a package is missing, or an operator has no counterpart.
@@ -109,7 +154,7 @@ def write_onnx(task: TaskModule, spec: DataSpec, program: torch.export.ExportedP
     try:
         found = torch.onnx.export(
             program,
-            sample_inputs(task, spec, batch=3, seed=0),
+            (),
             dynamo=True,
             verbose=False,
             custom_translation_table={torch.ops.aten.sort.stable: stable_sort},
@@ -119,8 +164,7 @@ def write_onnx(task: TaskModule, spec: DataSpec, program: torch.export.ExportedP
         found.save(file)
         session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     except Exception as error:  # of torch, onnxscript or ONNX Runtime
-        lines = [line for line in str(error).splitlines() if "No ONNX function" in line] or str(error).splitlines()[:1]
-        raise LabError(f"this model cannot be exported to ONNX ({' '.join(lines)}); use format=torch_export") from error
+        raise LabError(f"this model cannot be exported to ONNX ({_reason(error)}); use format=torch_export") from error
     finally:
         logging.disable(level)
     names = [value.name for value in session.get_inputs()]
@@ -130,3 +174,12 @@ def write_onnx(task: TaskModule, spec: DataSpec, program: torch.export.ExportedP
         return torch.from_numpy(session.run(None, values)[0])
 
     return predict
+
+
+def _reason(error: BaseException) -> str:
+    """The line of an error that names the operator, or the first line of the error that caused all others."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    lines = [line for line in str(error).splitlines() if "No ONNX function" in line] or str(first).splitlines()[:1]
+    return " ".join(lines)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import torch
 
-from sliceformer_lab.commands.export.card import model_card
+from sliceformer_lab.commands.export.card import model_card, sentence_of_lengths
 from sliceformer_lab.commands.export.export_options import ExportOptions, Format
 from sliceformer_lab.commands.export.program import (
     Function,
+    Lengths,
     Predict,
+    Written,
     exported,
+    lengths_of,
     sample_inputs,
     write_onnx,
     write_program,
 )
 from sliceformer_lab.config.schema import allowed_too
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.files import whole_folder, write_text
 from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.saved.exported_model import load_export, save_export
 from sliceformer_lab.training.saved.saved_run import Run, load_run
 
@@ -37,37 +43,63 @@ def run(options: ExportOptions) -> None:
     if folder.exists():
         raise ConfigError(f"output={folder}: this folder exists already; name a new one")
     with whole_folder(folder) as unfinished:
-        difference = _write(opened, options.format, unfinished)
+        written = _write(opened, options.format, unfinished)
         copied = [name for name in PREPROCESSING if (source / name).is_file()]
         for name in copied:
             shutil.copy2(source / name, unfinished / name)
-        write_text(unfinished / "README.md", model_card(opened, options.format, difference, copied))
+        write_text(unfinished / "README.md", model_card(opened, options.format, written, copied))
     console = PlainConsole(highlight=False, soft_wrap=True)
-    console.print(f"the exported model gives the outputs of the run's, up to {difference:.1e} (relative)")
+    console.print(f"the exported model gives the outputs of the run's, up to {written.difference:.1e} (relative)")
+    if written.lengths is not None:
+        console.print(sentence_of_lengths(written.lengths))
     console.print(str(folder))
 
 
-def _write(opened: Run, form: Format, folder: Path) -> float:
-    """Writes the model; returns its largest relative difference from the run's."""
+def _write(opened: Run, form: Format, folder: Path) -> Written:
+    """Writes the model and compares it with the run's. Sequences may have any length if the model allows it."""
     task, spec = opened.model, opened.data.spec
     if form == "safetensors":
         save_export(folder, opened)
         loaded = load_export(folder, allowed_too())
         with torch.no_grad():
-            return _difference([(loaded(task.example()), task(task.example()))])
-    program = exported(task, spec)
+            return Written(_difference([(loaded(task.example()), task(task.example()))]))
+    if not spec.ragged:
+        return _write_program(task, spec, form, folder, None)
+    longest = task.example().inputs.shape[1]
+    try:
+        return _write_program(task, spec, form, folder, Lengths(1, longest))
+    except LabError as error:
+        fixed = _write_program(task, spec, form, folder, Lengths(longest, longest))
+        PlainConsole(highlight=False, soft_wrap=True).print(f"a program of one length, since {error}")
+        return fixed
+
+
+def _write_program(task: TaskModule, spec: DataSpec, form: Format, folder: Path, lengths: Lengths | None) -> Written:
+    """Writes a program for inputs of these lengths and compares it at each of `Lengths.samples`. Raises LabError."""
+    program = exported(task, spec, lengths)
+    lengths = lengths and lengths_of(program)
     predict: Predict
     if form == "onnx":
-        predict = write_onnx(task, spec, program, folder / "model.onnx")
+        predict = write_onnx(program, folder / "model.onnx")
     else:
         predict = write_program(program, folder / "model.pt2")
     function = Function(task)
     pairs = []
     with torch.no_grad():
-        for batch in BATCHES:
-            arguments = sample_inputs(task, spec, batch=batch, seed=batch)
-            pairs.append((predict(*arguments), function(*arguments)))
-    return _difference(pairs)
+        for batch, tokens in product(BATCHES, [None] if lengths is None else lengths.samples()):
+            arguments = sample_inputs(task, spec, batch=batch, tokens=tokens)
+            pairs.append((_outputs_of(predict, arguments), function(*arguments)))
+    return Written(_difference(pairs), lengths)
+
+
+def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """The outputs of the written program. Raises LabError if it fails."""
+    try:
+        return predict(*arguments)
+    except Exception as error:  # of torch or ONNX Runtime: a size that was taken as fixed
+        reason = " ".join(str(error).splitlines()[:1])
+        shape = tuple(arguments[0].shape)
+        raise LabError(f"the exported model does not take inputs of {shape} ({reason})") from error
 
 
 def _difference(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
@@ -77,6 +109,6 @@ def _difference(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> float:
     if not difference <= TOLERANCE:
         raise LabError(
             f"the exported model differs from the run's by {difference:.1e} of the largest output, more than "
-            f"{TOLERANCE:.0e}; nothing was written"
+            f"{TOLERANCE:.0e}; use another format"
         )
     return difference

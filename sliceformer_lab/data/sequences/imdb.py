@@ -134,6 +134,12 @@ class LRAText(Reviews):
             vocab_size=known.vocab_size + self.eos,
         )
 
+    @property
+    def rule_of_ids(self) -> str:
+        if not self.eos:
+            return super().rule_of_ids
+        return f"{super().rule_of_ids}, the first {self.max_len} of them, and {self.tokenizer.vocab_size} at the end"
+
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         end = self.tokenizer.vocab_size if self.eos else None
         return SequenceSplit(store, self.max_len, self.pad_to_max_len, end=end, rows=rows)

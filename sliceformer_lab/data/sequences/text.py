@@ -53,6 +53,11 @@ class TextData(SequenceData):
     def tokenizer(self) -> Tokenizer:
         """Turns texts into tokens."""
 
+    @property
+    def rule_of_ids(self) -> str:
+        """How a program outside this package makes the ids of a text."""
+        return self.tokenizer.rule
+
     @abstractmethod
     def source(self) -> dict[str, Any]:
         """Identifies the files without reading them. Raises DataError if a file is missing."""
