@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.batch import Padding
 
@@ -80,6 +81,8 @@ class Attention(nn.Module, ABC):
     accepts_padding: ClassVar[bool] = True
     accepts_causal: ClassVar[bool] = False  # under spec.causal, reads no later token
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
+    passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
+    reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2
@@ -137,6 +140,19 @@ class Attention(nn.Module, ABC):
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
         v, q, k = self.project(x)
         return self.project_out(v, self.mix(v, q, k, padding=padding, bias=bias))
+
+    def attend_in_block(
+        self,
+        x: Tensor,
+        padding: Padding | None,
+        bias: Tensor | None,
+        state: LayerState | None,
+        block_input: Tensor | None,
+    ) -> Tensor:
+        """`forward` of a block's attention. A subclass may read the state, or the tokens before the block's norm."""
+        del state, block_input
+        mixed: Tensor = self(x, padding, bias)
+        return mixed
 
     def project_out(self, v: Tensor, mixed: Tensor) -> Tensor:
         """Mixed values (B, N, H*D) -> (B, N, dim), called once per forward pass, with the values (B, N, H*D) as well.

@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
-from sliceformer_lab.attention.published_padding import PUBLISHED_PADDING
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.schema import ConfigError, Node
 
@@ -353,7 +352,7 @@ def _broken_rule(check: Callable[[Factory], None], attention: Node) -> str | Non
 
 
 def _is_exempt(layer: Attention, check: Callable[[Factory], None]) -> bool:
-    if isinstance(layer, PUBLISHED_PADDING):
+    if layer.reads_padding:
         return check in RULES_ON_PADDING
     return layer.random_evaluation and check in RULES_ON_TWO_PASSES
 

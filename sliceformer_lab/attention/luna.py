@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.stateful import StatefulAttention
+from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
 
-class Luna(StatefulAttention):
+class Luna(Attention):
     """Softmax attention packed into `memory_size` rows and unpacked again. (B, N, dim) -> (B, N, dim).
 
     The memory is the state that the encoder passes from layer to layer. Layer 0 learns it. Every layer adds its packed
@@ -27,6 +27,8 @@ class Luna(StatefulAttention):
     key: nn.Module
 
     needs_qk = True
+    passes_state = True
+    mixable = False  # `mix` alone has no access to the state
     order_sensitive = False
     complexity = "N C memory"
     source = "Ma et al. 2021, section 3"
@@ -44,6 +46,28 @@ class Luna(StatefulAttention):
             self.memory = nn.Parameter(memory + torch.randn(memory.shape) * (1.0 if embed_norm else self.width**-0.5))
         else:
             self.register_buffer("memory", memory, persistent=False)
+
+    def attend_in_block(
+        self,
+        x: Tensor,
+        padding: Padding | None,
+        bias: Tensor | None,
+        state: LayerState | None,
+        block_input: Tensor | None,
+    ) -> Tensor:
+        """`forward` with the memory of the layer before; leaves its own to the next layer. -> (B, N, dim)."""
+        del block_input
+        mixed: Tensor = self(x, padding, bias, state)
+        return mixed
+
+    def forward(
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, state: LayerState | None = None
+    ) -> Tensor:
+        """(B, N, dim) -> (B, N, dim); reads the memory, or the initial one, and stores the next one in `state`."""
+        state = LayerState() if state is None else state
+        start = self.init_state(x.shape[0]) if state.value is None else state.value
+        y, state.value = self.step(x, start, padding, bias)
+        return y
 
     def init_state(self, batch_size: int) -> Tensor:
         """The memory for each sample: (B, S, H*D)."""

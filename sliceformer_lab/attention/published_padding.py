@@ -27,6 +27,7 @@ class CSPPublishedPadding(CSP):
     """
 
     deviation = ""
+    reads_padding = True
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class SliceformerPublishedPadding(Sliceformer):
     """Sliceformer that sorts padded tokens with the real ones. (B, N, dim) -> (B, N, dim)."""
 
     deviation = ""
+    reads_padding = True
 
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
@@ -91,6 +93,3 @@ class SliceformerPublishedPadding(Sliceformer):
         if padding is None or self.order != "max_exchange":
             return source
         return source.masked_fill(~padding.mask[..., None], -1)
-
-
-PUBLISHED_PADDING = (CSPPublishedPadding, SliceformerPublishedPadding)

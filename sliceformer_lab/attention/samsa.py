@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.base import NEVER, LayerSpec
-from sliceformer_lab.attention.block_input import BlockInputAttention
+from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -31,7 +31,7 @@ class TokenSample:
     scores: Tensor  # (B, H, K), with the noise
 
 
-class SAMSA(BlockInputAttention):
+class SAMSA(Attention):
     """Softmax attention to K sampled keys and values per head. (B, N, dim) -> (B, N, dim).
 
     An MLP scores every token for every head; training adds Gumbel noise. The candidates are the tokens and 2K learned
@@ -104,6 +104,19 @@ class SAMSA(BlockInputAttention):
         for layer in (self.value, self.query, self.key):
             if projection_init == "kaiming" and isinstance(layer, nn.Linear):
                 nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
+
+    def attend_in_block(
+        self,
+        x: Tensor,
+        padding: Padding | None,
+        bias: Tensor | None,
+        state: LayerState | None,
+        block_input: Tensor | None,
+    ) -> Tensor:
+        """`forward` inside a block, whose tokens before the norm the score may read. -> (B, N, dim)."""
+        del state
+        mixed: Tensor = self(x, padding, bias, block_input)
+        return mixed
 
     def forward(
         self,

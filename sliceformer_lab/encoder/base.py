@@ -8,8 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.attention.block_input import BlockInputAttention
-from sliceformer_lab.attention.stateful import LayerState, StatefulAttention
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.batch import Edges, Padding
 
 
@@ -55,25 +54,10 @@ class EncoderBlock(nn.Module, ABC):
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:
         """The input of this block's attention, from the block's input. (B, N, C) -> (B, N, C)."""
 
-    def attend(
-        self,
-        x: Tensor,
-        padding: Padding | None,
-        bias: Tensor | None,
-        state: LayerState | None,
-        block_input: Tensor | None = None,
-    ) -> Tensor:
-        """The attention applied to its input, with the state or the block's input if it reads one. -> (B, N, C)."""
-        if isinstance(self.attention, StatefulAttention):
-            return self.attention(x, padding, bias, state)
-        if isinstance(self.attention, BlockInputAttention):
-            return self.attention(x, padding, bias, block_input)
-        return self.attention(x, padding, bias)
-
     @property
     def passes_state(self) -> bool:
         """Whether the block leaves something in the state that the next one reads."""
-        return isinstance(self.attention, StatefulAttention)
+        return self.attention.passes_state
 
     def build_final_norm(self) -> nn.Module | None:
         """A new norm for the end of the encoder, or None if there is none."""

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.published_padding import PUBLISHED_PADDING
-from sliceformer_lab.attention.stateful import LayerState
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, Node, check_node
@@ -28,7 +27,7 @@ class Encoder(nn.Module):
     """Positions, then a stack of blocks. (B, N, C) embedded tokens -> (B, N, C), zero on padding.
 
     Padded rows are set to zero on entry and after every block, so that they cannot affect a real token. The encoder
-    leaves them as they are for the attentions of `published_padding`.
+    leaves them as they are for an attention with `reads_padding`.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Encoder(nn.Module):
         self.embed_dropout = nn.Dropout(options.embed_dropout)
         self.blocks = nn.ModuleList(blocks)
         self.norm = blocks[-1].build_final_norm()
-        self.keeps_padding = any(isinstance(block.attention, PUBLISHED_PADDING) for block in blocks)
+        self.keeps_padding = any(block.attention.reads_padding for block in blocks)
         self.gain = blocks[0].gain  # shared by all blocks
 
     @property

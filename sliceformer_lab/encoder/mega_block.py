@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.stateful import LayerState
+from sliceformer_lab.attention.layer_state import LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.encoder.base import EncoderBlock
