@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
-from omegaconf._utils import get_yaml_loader  # reads 1e-4 as a number, as OmegaConf does
 
 from sliceformer_lab.errors import RunFolderError
 
 INTERPOLATION = "${"
+FLOAT, TIMESTAMP = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
+EXPONENT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+
+
+class PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads plain values as OmegaConf writes them: 1e-4 is a number, although YAML 1.1 wants 1.0e-4; a date is text."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping, whose keys are different. Raises ConstructorError."""
+        given = [key.value for key, _ in node.value]
+        if twice := [key for key in given if given.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]} is given twice", node.start_mark)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+PlainLoader.add_implicit_resolver(FLOAT, EXPONENT, list("-+.0123456789"))
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -21,8 +43,8 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
-        content = None if aliased else yaml.load(text, Loader=get_yaml_loader())  # a loader of plain values only
+        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, PlainLoader))
+        content = None if aliased else yaml.load(text, Loader=PlainLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise RunFolderError(f"{file} cannot be read ({type(error).__name__}: {reason})") from error
