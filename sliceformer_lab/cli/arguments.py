@@ -7,10 +7,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
@@ -24,6 +24,11 @@ from sliceformer_lab.runs.tuned import with_tuned
 
 ALLOW, SEARCH_PATH = ALLOWING = ("allow_targets", "hydra.searchpath")
 MULTIRUN = ("-m", "--multirun")
+SWITCHES = (
+    *(("--help", "-h"), ("--hydra-help",), ("--resolve",)),
+    *(("--run", "-r"), ("--multirun", "-m"), ("--shell-completion", "-sc")),
+)
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 
 
 @dataclass(frozen=True)
@@ -139,12 +144,22 @@ def _importable(folder: str) -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def _parser() -> ArgumentParser:
-    """Hydra's parser of arguments, which raises ConfigError instead of exiting."""
+class _Parser(ArgumentParser):
+    """Raises ConfigError instead of exiting."""
 
-    def refuse(message: str) -> NoReturn:
+    def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see --help, and --hydra-help for the flags")
 
-    parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
+
+def _parser() -> ArgumentParser:
+    """Parses overrides and the flags of Hydra, which reads them again once they are known to be right."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    for flag in SWITCHES:
+        parser.add_argument(*flag, action="store_true")
+    for flag in ("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd"):
+        parser.add_argument(*flag)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    parser.add_argument("--version", action="version", version=f"sliceformer-lab {version('sliceformer-lab')}")
     return parser

@@ -28,7 +28,10 @@ def words_of_file(command: Sequence[str], file: str) -> list[str]:
     for a word that could bring code.
     """
     named = [*command[:1]] if command and command[0] in PLANNING_COMMANDS else []
-    args = parse_arguments(command[len(named) :])
+    try:
+        args = parse_arguments(command[len(named) :])
+    except ConfigError as error:
+        raise ConfigError(f"{file} holds a command that cannot be read: {error}") from error
     words = [word for word in args.overrides if override_key(word) not in (*ALLOWING, SWEEP_DIR)]
     flags = [f"--{name}" for name, value in vars(args).items() if value and name not in ("overrides", *KNOWN_FLAGS)]
     if foreign := [*flags, *filter(_brings_code, words)]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -14,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, compose_root, no_such_option, option_names
 from sliceformer_lab.config.schema import ConfigError, nearest
+from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
 
 
@@ -65,7 +65,7 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
 def _jobs(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each job of a sweep."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return BasicSweeper.split_arguments(parsed, None)[0]
+    return split_jobs(parsed)
 
 
 def _faults(overrides: list[str], config_name: str) -> list[str]:

@@ -1,9 +1,10 @@
-"""Counts the jobs of a sweep before one of them is made: ten letters can ask for a billion."""
+"""The jobs of a sweep: counted before one of them is made, for ten letters can ask for a billion, and listed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import product
 
 from hydra.core.override_parser.types import ChoiceSweep, Override, RangeSweep
 
@@ -32,3 +33,15 @@ def _num_values(value: object) -> float:
         return 1
     number = (value.stop - value.start) / value.step if value.step else 0.0
     return math.ceil(number) if 0 < number < math.inf else max(0.0, number)
+
+
+def split_jobs(overrides: Iterable[Override]) -> list[list[str]]:
+    """The overrides of each job: all combinations of the values, of which the last override's change first."""
+    return [list(job) for job in product(*map(_words, overrides))]
+
+
+def _words(override: Override) -> list[str]:
+    """An override for each of its values; one for `~key`."""
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from sliceformer_lab.config.sweep_size import check_sweep_size
+from sliceformer_lab.config.sweep_size import check_sweep_size, split_jobs
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.saved_yaml import read_yaml
@@ -102,7 +101,7 @@ def hydra_jobs(hydra: Mapping[str, Any]) -> list[tuple[str, ...]]:
     words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]
     parsed = OverridesParser.create().parse_overrides(words)
     check_sweep_size(parsed)
-    return list(map(tuple, BasicSweeper.split_arguments(parsed, None)[0]))
+    return list(map(tuple, split_jobs(parsed)))
 
 
 def override_key(override: str) -> str:
