@@ -16,16 +16,8 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from rich.table import Table
-from study_command import run_study
-from torch import Tensor
-from torch.nn.functional import layer_norm
-
-from sliceformer_lab.attention import Attention, LayerSpec
-from sliceformer_lab.commands.inspect.base import Findings
-from sliceformer_lab.commands.inspect.operators import MIXERS, PERMUTATIONS, build_operators, shown_as
-from sliceformer_lab.commands.inspect.panels import legend_below, panels, styles
-from sliceformer_lab.measures.collapse import (
+from operators import MIXERS, PERMUTATIONS, build_operators, shown_as
+from random_tokens import (
     BRANCH_GAIN,
     SHOWN,
     Mix,
@@ -36,6 +28,14 @@ from sliceformer_lab.measures.collapse import (
     shown,
     white_tokens,
 )
+from rich.table import Table
+from study_command import run_study
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.commands.inspect.base import Findings
+from sliceformer_lab.commands.inspect.panels import legend_below, panels, styles
 from sliceformer_lab.measures.probe import measure
 from sliceformer_lab.runs.controls import is_control
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from grouped_sinkhorn import grouped_sinkhorn
 from matplotlib.figure import Figure
 from rich.table import Table
 from study_command import run_study
@@ -24,7 +25,6 @@ from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.commands.inspect.base import Findings
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures.plots import COLOURS, MARKERS
-from sliceformer_lab.measures.theorem2 import grouped_sinkhorn
 
 VALUES = {
     "spaced": "evenly spaced values, the same in every channel",

@@ -21,7 +21,6 @@ from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, Maps
-from sliceformer_lab.commands.inspect.show_same_v import OWN, SOFTMAX, SameV
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures import maps as functions
 from sliceformer_lab.measures.capture import blocks_of
@@ -201,31 +200,6 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
     assert 0 < reach[0] <= reach[1]
     assert set(result.figures) == {"maps_digits", "maps_digits_distances"}
     assert result.summary[0].row_count == 4
-
-
-def test_same_values_through_the_own_operator_are_the_own_output(study: Callable[[], Study]) -> None:
-    small_study = study()
-    result = SameV(samples=3).findings(small_study)
-    table = result.table
-    for measure in ("stable_rank", "residual", "cosine"):
-        of_csp = [one(table, attention="csp", operator=name, measure=measure) for name in (OWN, "csp")]
-        assert of_csp[0] == pytest.approx(of_csp[1], rel=1e-5)
-        of_mha = [one(table, attention="mha", operator=name, measure=measure) for name in (OWN, SOFTMAX)]
-        assert of_mha[0] == of_mha[1]
-    assert table.loc[table["operator"] == SOFTMAX, "attention"].unique().tolist() == ["mha"]
-    assert one(table, attention="csp", operator="mean", measure="residual") == pytest.approx(0, abs=1e-9)
-    assert one(table, attention="csp", operator="sliceformer", measure="stable_rank_mean_removed") < 1.5
-    assert set(result.figures) == {"same_v_digits"} and result.summary[0].row_count == 4
-
-
-def test_other_operators_see_the_values_and_the_padding_of_the_model() -> None:
-    lengths = torch.tensor([TOKENS, 7])
-    call = mixed("csp", batch=2, padding=Padding.from_lengths(lengths, TOKENS))
-    outputs = SameV().outputs(call)
-    expected = call.v[1, :7].double().mean(0).expand(7, -1)
-    assert_close(outputs["mean"][1, :7], expected)
-    assert_close(outputs["sliceformer"][1, :7], call.v[1, :7].double().sort(0).values)
-    assert_close(outputs["identity"][0], call.v[0].double())
 
 
 def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:

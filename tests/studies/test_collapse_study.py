@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from collapse import Collapse
+from random_tokens import distances, shown
 
-from sliceformer_lab.measures.collapse import distances, shown
 from sliceformer_lab.measures.probe import measure
 
 DRAWS = 4

@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from grouped_sinkhorn import grouped_sinkhorn
 from study_command import run_study
 from theorem2 import CONTROLS, SINKHORN, VALUES, Theorem2
 
 from sliceformer_lab.commands.inspect.base import Findings
-from sliceformer_lab.measures.theorem2 import grouped_sinkhorn
 
 TAUS = (0.1, 1.0, 0.01)
 

@@ -45,7 +45,6 @@ COMMAND = Command(
         "residual runs=[outputs/a,outputs/b] checkpoint=best": "two run folders, at their scored checkpoints",
         "spectrum runs=outputs/digits analysis.samples=8": "an option of one analysis",
         "maps runs=outputs/digits": "which tokens each operator mixes, and how far they travel",
-        "same_v runs=outputs/digits": "one model's values through every operator",
         "--cfg job": "print every option with its value",
     },
     sections=lambda: {"Analyses": first_comments("analysis"), "Written to FOLDER/analysis/ANALYSIS": FILES},

@@ -1,4 +1,4 @@
-"""The operators that analyses compare, each built as a layer of a model builds it."""
+"""The operators that the study of random tokens compares, each built as a layer of a model builds it."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from grouped_sinkhorn import grouped_sinkhorn, grouped_sinkhorn_maps
 from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.measures.theorem2 import grouped_sinkhorn, grouped_sinkhorn_maps
 
 TOKENS, CHANNELS = 16, 6
 TAUS = (1.0, 0.3, 0.1, 0.03, 0.01)

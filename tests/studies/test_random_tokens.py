@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_tokens import correlated_tokens, distances, projected, random_layers
 from torch import Tensor
 
-from sliceformer_lab.measures.collapse import correlated_tokens, distances, projected, random_layers
 from sliceformer_lab.measures.spectrum import remove_token_mean, singular_values, stable_rank
 
 
