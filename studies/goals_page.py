@@ -1,8 +1,9 @@
 """The goals of a CPU and of a GPU beside what was measured, in docs/speed.md.
 
-usage: python studies/goals_page.py            write the tables (`make docs`)
-       python studies/goals_page.py FOLDER     first keep the results of a finished `benchmark suite=goals`, and name
-                                               the goals that are slower than in the results kept before
+usage: python studies/goals_page.py                     write the tables (`make docs`)
+       python studies/goals_page.py LAYERS OPERATORS    first keep the verdicts on the results in these folders of
+                                                        `benchmark suite=layers` and `suite=operators`, and name the
+                                                        goals that are slower than in the results kept before
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from growth import markdown
 from marked_sections import with_section
+from speed_goals import COLUMNS, Column, Goal, goals_for, verdicts
 
-from sliceformer_lab.commands.benchmark.goals import COLUMNS, CPU_GOALS, CUDA_GOALS, Column, Goal
+from sliceformer_lab.commands.benchmark.rows import Row
 from sliceformer_lab.runs.files import write_json, write_text
 
 STUDIES = Path(__file__).resolve().parent
@@ -33,18 +36,25 @@ def read(device: str) -> Results | None:
     return found
 
 
-def keep(folder: Path) -> list[str]:
-    """Write studies/results/goals_DEVICE.json from a benchmark's folder -> a line for each goal that became slower.
+def keep(folders: Sequence[Path]) -> list[str]:
+    """Write results/goals_DEVICE.json from benchmarks of one machine -> a line for each goal that became slower.
 
-    Raises SystemExit if the folder holds another suite.
+    Raises SystemExit if a goal has no measurement in the folders.
     """
-    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    if content["options"]["suite"] != "goals":
-        raise SystemExit(f"{folder} holds no results of benchmark suite=goals")
-    device = content["options"]["device"]
+    contents = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in folders]
+    first = contents[0]
+    device = first["options"]["device"]
+    rows = [Row(**row) for content in contents for row in content["rows"]]
+    found = verdicts(goals_for(device), rows)
+    if missing := {str(goal) for goal in goals_for(device)} - {one.goal for one in found}:
+        raise SystemExit(f"no measurement of {sorted(missing)[0]}, nor of {len(missing) - 1} other goals")
     before = read(device)
-    content["rows"] = [{key: row[key] for key in KEPT} for row in content["rows"]]
-    now = {key: content[key] for key in ("options", "machine", "goals", "rows")}
+    now = {
+        "options": first["options"],
+        "machine": first["machine"],
+        "goals": [asdict(one) for one in found],
+        "rows": [{key: getattr(row, key) for key in KEPT} for row in rows],
+    }
     write_json(RESULTS / f"goals_{device}.json", now)
     return [] if before is None else slower(before, now)
 
@@ -67,10 +77,10 @@ def section(device: str) -> str:
     """The text between the markers: all goals with their limits, and what was measured."""
     found = read(device)
     measured = {} if found is None else {(one["goal"], one["column"]): one for one in found["goals"]}
-    goals, columns = (CUDA_GOALS, ("kernel",)) if device == "cuda" else (CPU_GOALS, COLUMNS)
+    columns: tuple[Column, ...] = ("kernel",) if device == "cuda" else COLUMNS
     heads = [f"{'plain torch' if column == 'plain' else column}: limit" for column in columns]
     head = ["goal", *(cell for limit in heads for cell in (limit, "measured"))]
-    return f"{_machine(found)}\n\n{markdown(head, [_row(goal, columns, measured) for goal in goals])}"
+    return f"{_machine(found)}\n\n{markdown(head, [_row(goal, columns, measured) for goal in goals_for(device)])}"
 
 
 def _row(goal: Goal, columns: Sequence[Column], measured: Mapping[tuple[str, str], Results]) -> list[str]:
@@ -105,6 +115,6 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        print(*keep(Path(argument)), sep="\n")  # noqa: T201
+    if sys.argv[1:]:
+        print(*keep([Path(argument) for argument in sys.argv[1:]]), sep="\n")  # noqa: T201
     write_text(PAGE, page())

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 from support.benchmark_rows import made_row
 
 from sliceformer_lab.attention.base import LayerSpec
@@ -22,11 +19,8 @@ from sliceformer_lab.commands.benchmark import speed_figures as figures
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import TABLE3, comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
-from sliceformer_lab.commands.benchmark.goals import CPU_GOALS, CUDA_GOALS, Goal, goals_for, verdicts
-from sliceformer_lab.commands.benchmark.paper_speeds import add_published, published_memory
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import Row, matches, quartiles, ratio_between, set_ratios
-from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.commands.benchmark.workloads import Comparison, Variant, Workload
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
@@ -133,44 +127,6 @@ def test_encoders_are_those_of_the_papers() -> None:
 def test_unknown_attention_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="attentions=linformr: there is no such option; did you mean linformer"):
         comparisons(BenchmarkOptions(attentions=("csp", "linformr")))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_goals_measure_all_rows_that_they_compare(device: str) -> None:
-    planned = comparisons(BenchmarkOptions(suite="goals", device=device))
-    for goal in goals_for(device):
-        size = None if goal.kind == "layer" else goal.group_size or goal.tokens
-        (found,) = (
-            c
-            for c in planned
-            if (c.workload.kind, c.workload.tokens, c.workload.group_size) == (goal.kind, goal.tokens, size)
-        )
-        methods = {variant.method for variant in found.variants}
-        assert {goal.method, goal.against or goal.method} <= methods
-    if device == "cuda":
-        assert {c.workload.batch * c.workload.tokens for c in planned} == {65536}
-
-
-@pytest.mark.parametrize("tokens", [64, pytest.param(1024, marks=pytest.mark.slow)])
-def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu_compare(tokens: int) -> None:
-    on_gpu = BenchmarkOptions(suite="goals", device="cuda", sizes=(tokens,), batch=1, rounds=2, warmup=1)
-    here = replace(on_gpu, device="cpu", dtype=on_gpu.precision)
-    operators = [comparison for comparison in comparisons(on_gpu) if comparison.workload.kind == "operator"]
-    rows = [row for comparison in operators for row in run_contest(comparison, here)]
-    assert {(row.status, row.dtype) for row in rows} == {("ok", "bfloat16")}
-    for measured in rows:
-        if measured.method == "shift_sort":  # stands for the kernel, which needs a GPU
-            measured.engine = "custom"
-    goals = [goal for goal in goals_for("cuda") if (goal.kind, goal.tokens) == ("operator", tokens)]
-    found = verdicts(goals, rows)
-    assert len(found) == len(goals) > 4
-    assert all(verdict.measured is not None and verdict.measured > 0 for verdict in found)
-
-
-def test_goals_of_a_gpu_are_in_bfloat16_and_all_else_in_float32_unless_said() -> None:
-    assert BenchmarkOptions(suite="goals", device="cuda").precision == "bfloat16"
-    assert BenchmarkOptions(suite="goals", device="cuda", dtype="float16").precision == "float16"
-    assert BenchmarkOptions(suite="goals").precision == BenchmarkOptions(device="cuda").precision == "float32"
 
 
 # measures
@@ -349,66 +305,6 @@ def test_plain_meets_plain_and_best_meets_best() -> None:
         (best, "mha (fused)"): ("mha (fused)", "sdpa", 1.0),
         (best, "linear"): ("mha (fused)", "plain", 4.0),
     }
-
-
-# goals
-
-
-def test_goal_is_met_or_missed_by_how_much() -> None:
-    goal = Goal("A", "layer", 64, "csp", "training", "mha", 0.5, 0.6)
-    rows = [
-        row("mha (fused)", [1.0, 1.0], engine="sdpa"),
-        row("csp (plain)", [0.75, 0.75]),
-        row("csp (cpu)", [0.4, 0.4], engine="custom"),
-    ]
-    kernel, plain = verdicts([goal], rows)
-    assert (kernel.column, kernel.met, kernel.off_by) == ("kernel", True, pytest.approx(-0.2))
-    assert (plain.column, plain.met, plain.off_by) == ("plain", False, pytest.approx(0.25))
-    without_kernel = verdicts([goal], rows[:2])[0]
-    assert (without_kernel.met, without_kernel.measured, without_kernel.note) == (False, None, "no kernel row")
-    assert verdicts([replace(goal, tokens=128)], rows) == []
-    saved = replace(goal, against=None, kernel=4.0, plain=3.0)
-    assert [verdict.met for verdict in verdicts([saved], rows)] == [True, False]
-    lost = verdicts([goal], [row("mha (fused)", [], status="oom"), *rows[1:]])[0]
-    assert (lost.met, lost.measured, lost.note) == (False, None, "mha was not measured")
-
-
-def test_goals_are_those_of_the_issue() -> None:
-    kernel = {str(goal): goal.kernel for goal in CPU_GOALS}
-    layers = {(64, "csp"): 0.50, (1024, "csp"): 0.18, (4096, "sliceformer"): 0.05, (16384, "sliceformer"): 0.008}
-    for (tokens, method), limit in layers.items():
-        assert kernel[f"layer {method}, N={tokens}, forward + backward / mha"] == limit
-    assert kernel["operator G=2, N=64, forward / published_csp"] == 0.08
-    assert kernel["operator G=2, N=64, forward + backward / published_csp"] == 0.14
-    for tokens in (64, 1024, 4096, 16384):
-        assert kernel[f"operator complete sort, N={tokens}, forward / published_sliceformer"] == 0.06
-        assert kernel[f"operator complete sort, N={tokens}, forward + backward / published_sliceformer"] == 0.16
-    assert kernel["layer csp, N=64, forward + backward / identity"] == 1.15
-    assert kernel["layer sliceformer, N=8192, forward + backward / identity"] == 1.30
-    assert len({str(goal) for goal in CPU_GOALS}) == len(CPU_GOALS)
-    assert len({str(goal) for goal in CUDA_GOALS}) == len(CUDA_GOALS)
-
-
-# what the papers print
-
-
-def test_published_numbers_are_printed_with_ours() -> None:
-    facts = {"suite": "lra_speed", "workload": "LRA text classifier"}
-    ours = row("mha (plain)", [1.0, 1.0], tokens=3000, **facts)
-    lost = row("mha (plain)", [], tokens=4000, status="oom", **facts)
-    sliceformer = row("sliceformer (cpu)", [1.0, 1.0], tokens=1000, mode="inference", **facts)
-    samsa = row("samsa (k=128,hard)", [1.0, 1.0], tokens=1024, suite="samsa_speed", mode="inference")
-    other = row("csp (cpu)", [1.0, 1.0], tokens=3000, **facts)
-    add_published([ours, lost, sliceformer, samsa, other])
-    assert (ours.published, sliceformer.published, samsa.published, other.published) == (4.73, 43.73, 2.17, None)
-    assert ours.published_text == "4.73 (sliceformer, 4 x RTX 3090, JAX)"
-    assert lost.published is None and lost.published_text.startswith("OOM (")
-    memory = published_memory(ours)
-    assert memory is not None and memory.value == 65.67
-    console = Console(record=True, width=150, file=StringIO())
-    print_tables(console, "lra_speed", [ours, lost, other], [])
-    text = console.export_text()
-    assert "1 (4.73)" in text and "OOM (OOM)" in text and "measured on" in text
 
 
 # figures

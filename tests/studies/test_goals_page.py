@@ -3,71 +3,122 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import goals_page
 import pytest
+import speed_goals
+from speed_goals import Goal, goals_for, verdicts
+from support.benchmark_rows import made_row
 
-from sliceformer_lab.commands.benchmark.goals import CUDA_GOALS
-
-MET, MISSED, FAILED = (str(goal) for goal in CUDA_GOALS[:3])
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.comparisons import comparisons
+from sliceformer_lab.commands.benchmark.contest import run_contest
+from sliceformer_lab.commands.benchmark.rows import Row
 
 
 def test_page_is_current() -> None:
     assert goals_page.PAGE.read_text(encoding="utf-8") == goals_page.page(), "`make docs` writes it anew"
 
 
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The results of a benchmark on a GPU, as `benchmark` writes them; nothing is kept yet."""
-    monkeypatch.setattr(goals_page, "RESULTS", tmp_path / "kept")
-    (tmp_path / "kept").mkdir()
-    row = dict.fromkeys([*goals_page.KEPT, "rounds"]) | {"softmax_kernel": "flash", "rounds": [1.0, 2.0]}
-    facts = {"processor": "Xeon", "accelerator": "H200", "versions": {"torch": "2.14"}, "git_commit": "abc"}
-    verdicts: list[tuple[str, float | None, bool, str]] = [
-        (MET, 0.1234, True, ""),
-        (MISSED, 2.0, False, ""),
-        (FAILED, None, False, "no kernel row"),
-    ]
-    return {
-        "options": {"suite": "goals", "device": "cuda", "rounds": 7},
+def written(folder: Path, rows: list[Row], accelerator: str = "H200") -> Path:
+    """The folder of a benchmark on a GPU."""
+    facts = {"processor": "Xeon", "accelerator": accelerator, "versions": {"torch": "2.14"}, "git_commit": "abc"}
+    content = {
+        "options": {"suite": "layers", "device": "cuda", "rounds": 7},
         "machine": facts | {"load_before": 0.5},
-        "rows": [row],
-        "goals": [
-            {"goal": goal, "column": "kernel", "measured": measured, "met": met, "note": note}
-            for goal, measured, met, note in verdicts
-        ],
+        "rows": [asdict(row) for row in rows],
         "matches": [],
     }
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(content))
+    return folder
 
 
-def keep(results: dict[str, Any], folder: Path) -> list[str]:
-    (folder / "results.json").write_text(json.dumps(results))
-    return goals_page.keep(folder)
+def measured(name: str, seconds: float, **facts: Any) -> Row:
+    """A row of a layer at N=64, measured in two rounds."""
+    times = {"seconds": seconds, "rounds": [seconds, seconds]}
+    return made_row(name, **{"engine": "plain", "saved_bytes_per_element": 4.0, **times, **facts})
 
 
-def test_kept_results_stand_beside_their_limits(results: dict[str, Any], tmp_path: Path) -> None:
-    assert keep(results, tmp_path) == []
+@pytest.fixture
+def goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Goal]:
+    """Two goals of a GPU; nothing is kept yet."""
+    chosen = [Goal("GPU", "layer", 64, name, "training", "mha", 0.5, None) for name in ("csp", "sliceformer")]
+    monkeypatch.setattr(speed_goals, "CUDA_GOALS", tuple(chosen))
+    monkeypatch.setattr(goals_page, "RESULTS", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    return chosen
+
+
+SOFTMAX = measured("mha (fused)", 1.0, engine="sdpa", softmax_kernel="flash")
+
+
+def test_kept_results_stand_beside_their_limits(goals: list[Goal], tmp_path: Path) -> None:
+    rows = [SOFTMAX, measured("csp (triton)", 0.1234, engine="custom"), measured("sliceformer (plain)", 2.0)]
+    assert goals_page.keep([written(tmp_path / "a", rows[:1]), written(tmp_path / "b", rows[1:])]) == []
     text, table = goals_page.section("cuda").split("\n\n")
     assert text.startswith("Measured on H200, torch 2.14, commit abc, load 0.5 before the start, medians of\n7 rounds;")
-    assert text.endswith("softmax attention: flash. **1 of 3 goals are met.**")
+    assert text.endswith("softmax attention: flash. **1 of 2 goals are met.**")
     cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-    assert [row[0] for row in cells] == [str(goal) for goal in CUDA_GOALS]
-    assert [row[2] for row in cells[:4]] == ["0.123", "2 **missed**", "no kernel row", "–"]
+    assert cells == [[str(goals[0]), "0.5", "0.123"], [str(goals[1]), "0.5", "no kernel row"]]
     kept = goals_page.read("cuda")
     assert kept is not None and "rounds" not in kept["rows"][0]
 
 
-def test_goals_that_became_slower_are_named_beyond_the_tolerance(results: dict[str, Any], tmp_path: Path) -> None:
-    keep(results, tmp_path)
-    results["goals"][0]["measured"], results["goals"][1]["measured"] = 0.1234 * 1.09, 2.3
-    assert keep(results, tmp_path) == [f"slower: {MISSED}, kernel: 2.3 instead of 2"]
-    results["machine"]["accelerator"] = "B200"
-    assert keep(results, tmp_path) == ["not compared with the results kept before, which are of H200"]
+def test_goals_that_became_slower_are_named_beyond_the_tolerance(goals: list[Goal], tmp_path: Path) -> None:
+    def keep(csp: float, sliceformer: float, accelerator: str = "H200") -> list[str]:
+        rows = [
+            measured("csp (triton)", csp, engine="custom"),
+            measured("sliceformer (triton)", sliceformer, engine="custom"),
+        ]
+        return goals_page.keep([written(tmp_path / "a", [SOFTMAX, *rows], accelerator)])
+
+    assert keep(0.1, 2.0) == []
+    assert keep(0.109, 2.3) == [f"slower: {goals[1]}, kernel: 2.3 instead of 2"]
+    assert keep(0.109, 9.0, "B200") == ["not compared with the results kept before, which are of H200"]
 
 
-def test_results_of_another_suite_are_refused(results: dict[str, Any], tmp_path: Path) -> None:
-    results["options"]["suite"] = "layers"
-    with pytest.raises(SystemExit, match="holds no results of benchmark suite=goals"):
-        keep(results, tmp_path)
+@pytest.mark.usefixtures("goals")
+def test_goals_without_a_measurement_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no measurement of layer csp, N=64"):
+        goals_page.keep([written(tmp_path / "a", [measured("csp (triton)", 1.0, tokens=8)])])
+
+
+def test_goal_is_met_or_missed_by_how_much() -> None:
+    goal = Goal("A", "layer", 64, "csp", "training", "mha", 0.5, 0.6)
+    rows = [
+        measured("mha (fused)", 1.0, engine="sdpa"),
+        measured("csp (plain)", 0.75),
+        measured("csp (cpu)", 0.4, engine="custom"),
+    ]
+    kernel, plain = verdicts([goal], rows)
+    assert (kernel.column, kernel.met, kernel.off_by) == ("kernel", True, pytest.approx(-0.2))
+    assert (plain.column, plain.met, plain.off_by) == ("plain", False, pytest.approx(0.25))
+    without_kernel = verdicts([goal], rows[:2])[0]
+    assert (without_kernel.met, without_kernel.measured, without_kernel.note) == (False, None, "no kernel row")
+    assert verdicts([replace(goal, tokens=128)], rows) == []
+    saved = replace(goal, against=None, kernel=4.0, plain=3.0)
+    assert [verdict.met for verdict in verdicts([saved], rows)] == [True, False]
+    lost = verdicts([goal], [made_row("mha (fused)", status="oom"), *rows[1:]])[0]
+    assert (lost.met, lost.measured, lost.note) == (False, None, "mha was not measured")
+
+
+@pytest.mark.parametrize("tokens", [64, pytest.param(1024, marks=pytest.mark.slow)])
+def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu_compare(tokens: int) -> None:
+    on_gpu = BenchmarkOptions(
+        suite="operators", device="cuda", dtype="bfloat16", sizes=(tokens,), batch=1, rounds=2, warmup=1
+    )
+    here = replace(on_gpu, device="cpu")
+    operators = [comparison for comparison in comparisons(on_gpu) if comparison.workload.kind == "operator"]
+    rows = [row for comparison in operators for row in run_contest(comparison, here)]
+    assert {(row.status, row.dtype) for row in rows} == {("ok", "bfloat16")}
+    for row in rows:
+        if row.method == "shift_sort":  # stands for the kernel, which needs a GPU
+            row.engine = "custom"
+    goals = [goal for goal in goals_for("cuda") if (goal.kind, goal.tokens) == ("operator", tokens)]
+    found = verdicts(goals, rows)
+    assert len(found) == len(goals) > 4
+    assert all(verdict.measured is not None and verdict.measured > 0 for verdict in found)

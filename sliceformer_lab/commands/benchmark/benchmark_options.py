@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, check_lists
 
-Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed", "training", "goals"]
+Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 SUITES: dict[Suite, str] = {
@@ -18,8 +18,6 @@ SUITES: dict[Suite, str] = {
     "encoders": "the ViT of CIFAR-10 and the text encoder of LRA, end to end",
     "lra_speed": "Sliceformer's Table 3: training and inference steps per second and peak memory at 1K to 4K",
     "samsa_speed": "SAMSA's Table 1: inference at 1,024 tokens relative to fused softmax attention",
-    "training": "whole training steps of five recipes: with Lightning and in a bare loop, part by part",
-    "goals": "the speeds that this version promises, each measured again, met or missed",
 }
 
 
@@ -32,7 +30,7 @@ class BenchmarkOptions:
     warmup: Count = 2  # rounds before the measured ones
     threads: Count = 1
     device: Literal["cpu", "cuda"] = "cpu"
-    dtype: Precision | None = None  # of weights and inputs; None: float32, for the goals of a GPU bfloat16
+    dtype: Precision = "float32"  # of weights and inputs
     compile: bool = False  # torch.compile for all variants
     sizes: tuple[Count, ...] | None = None  # numbers of tokens; None: those of the suite
     batch: Count | None = None  # None: that of the suite for each number of tokens
@@ -41,8 +39,3 @@ class BenchmarkOptions:
     def __post_init__(self) -> None:
         given = {"sizes": self.sizes, "attentions": self.attentions}
         check_lists({name: values for name, values in given.items() if values is not None})
-
-    @property
-    def precision(self) -> Precision:
-        """The type of weights and inputs."""
-        return self.dtype or ("bfloat16" if (self.suite, self.device) == ("goals", "cuda") else "float32")

@@ -32,8 +32,6 @@ COMMAND = Command(
         "suite=layers attentions=[csp,sliceformer,linformer]": "other attentions of conf/attention",
         "suite=lra_speed batch=1 sizes=[1000] rounds=3": "Sliceformer's Table 3 in minutes on a CPU",
         "suite=layers device=cuda dtype=bfloat16 compile=true": "on a GPU, every attention compiled",
-        "suite=goals": "the speeds that this version promises, met or missed",
-        "suite=goals device=cuda": "those of a GPU, in bfloat16 with 65,536 tokens a batch",
         "--cfg job": "print every option with its value",
     },
     sections=lambda: {"Suites (suite=)": {str(name): line for name, line in SUITES.items()}},

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.goals import goals_for
-from sliceformer_lab.commands.benchmark.training_recipes import training_comparisons
 from sliceformer_lab.commands.benchmark.workloads import Comparison, Kind, Variant, Workload
 from sliceformer_lab.config.compose import load_option, no_such_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
@@ -44,7 +41,7 @@ TEXT_SHAPES: Shapes = {1024: (8, 256), 2048: (4, 256), 4096: (2, 256)}
 LRA_SPEED_SHAPES: Shapes = {1000: (32, 256), 2000: (32, 256), 3000: (32, 256), 4000: (32, 256)}
 SAMSA_SPEED_SHAPES: Shapes = {1024: (8, 256)}
 GROUP_SIZES = (1, 2, 4, 8, 32, None)
-CUDA_TOKENS = 65536  # tokens in a batch for the goals on a GPU
+CUDA_TOKENS = 65536  # tokens in a batch of operators and layers on a GPU
 MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # longer maps, H N^2 floats several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 TABLE3 = (
@@ -71,21 +68,17 @@ def comparisons(options: BenchmarkOptions) -> list[Comparison]:
             return _lra_speed(options)
         case "samsa_speed":
             return _samsa_speed(options)
-        case "goals":
-            return _goals(options)
-        case "training":
-            return training_comparisons(options)
 
 
 def _operators(options: BenchmarkOptions) -> list[Comparison]:
     found = []
     for tokens in options.sizes or OPERATOR_SHAPES:
-        found += [operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
+        found += [_operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
         found += [_part(options, tokens, "exchange"), _part(options, tokens, "sample")]
     return found
 
 
-def operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> Comparison:
+def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> Comparison:
     """The permutation alone: a complete sort against Sliceformer's published code, others against CSP's."""
     batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
     size = tokens if group_size is None else group_size
@@ -171,27 +164,6 @@ def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
     return found
 
 
-def _goals(options: BenchmarkOptions) -> list[Comparison]:
-    """The comparisons that the goals of the device need. Raises ConfigError for other attentions."""
-    if options.attentions is not None:
-        raise ConfigError("attentions: suite=goals has its own; leave it out, or take suite=layers")
-    methods: dict[tuple[int, int | None, Kind], dict[str, None]] = {}
-    for goal in goals_for(options.device):
-        methods.setdefault((goal.tokens, goal.group_size, goal.kind), {})[goal.method] = None
-    found = []
-    for (tokens, size, kind), names in methods.items():
-        if options.sizes is not None and tokens not in options.sizes:
-            continue
-        if kind == "operator":
-            comparison = operator(options, tokens, size)
-            needed = [v for v in comparison.variants if v.way != "reference"]
-        else:
-            comparison = _layer(replace(options, attentions=tuple(names)), tokens)
-            needed = [v for v in comparison.variants if v.way != "plain" or v.method != "mha"]
-        found.append(replace(comparison, variants=tuple(needed)))
-    return found
-
-
 def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] | None = None) -> list[Variant]:
     """An attention in every implementation for this device. Raises ConfigError if its options do not fit."""
     if name in PEERS:
@@ -234,7 +206,7 @@ def _node(cls: type) -> dict[str, str]:
 
 def _shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
     """Samples and channels at this length: those of the next smaller length in `shapes`, or of the first."""
-    if options.device == "cuda" and options.suite == "goals":
+    if options.device == "cuda" and options.suite in ("operators", "layers"):
         shapes = {64: (max(1, CUDA_TOKENS // tokens), 512)}
     nearest = max((length for length in shapes if length <= tokens), default=min(shapes))
     batch, channels = shapes[nearest]

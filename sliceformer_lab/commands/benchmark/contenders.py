@@ -119,7 +119,7 @@ def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Co
 
 def _tokens(workload: Workload, options: BenchmarkOptions, *, train: bool = True) -> Tensor:
     shape = (workload.batch, workload.tokens, workload.channels)
-    x = torch.randn(shape).to(options.device, getattr(torch, options.precision))
+    x = torch.randn(shape).to(options.device, getattr(torch, options.dtype))
     return x.requires_grad_(train)
 
 
@@ -212,4 +212,4 @@ def _attention(variant: Variant, workload: Workload, options: BenchmarkOptions) 
 
 
 def _on(module: Module, options: BenchmarkOptions) -> Module:
-    return module.to(options.device, getattr(torch, options.precision))
+    return module.to(options.device, getattr(torch, options.dtype))

@@ -56,7 +56,7 @@ def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Varia
             workload=work.name,
             kind=work.kind,
             device=options.device,
-            dtype=options.precision,
+            dtype=options.dtype,
             threads=options.threads,
             compiled=options.compile,
             batch=work.batch,

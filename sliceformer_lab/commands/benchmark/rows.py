@@ -56,12 +56,7 @@ class Row:
     multiply_adds: int | None = None  # of one sample's forward pass, as are the next two
     comparisons: int | None = None
     moves: int | None = None
-    published: float | None = None  # the paper's number, from its machine
-    published_text: str = ""  # as printed, with paper and machine
-    parts: dict[str, float] = field(default_factory=dict)  # of a training step: seconds for data, model, optimiser
-    cpu_seconds: float | None = None  # of a training step: median of the processor time
     rounds: list[float] = field(default_factory=list, repr=False)  # seconds of each
-    cpu_rounds: list[float] = field(default_factory=list, repr=False)
 
     @property
     def place(self) -> tuple[Any, ...]:
@@ -151,7 +146,5 @@ def _best(group: list[Row]) -> dict[str, Row]:
 
 
 def as_record(row: Row) -> dict[str, Any]:
-    """The row as a dictionary, without its rounds; a column for each part of a step."""
-    found = asdict(row)
-    parts = {f"{part}_seconds": seconds for part, seconds in found.pop("parts").items()}
-    return {name: value for name, value in found.items() if name not in ("rounds", "cpu_rounds")} | parts
+    """The row as a dictionary, without its rounds."""
+    return {name: value for name, value in asdict(row).items() if name != "rounds"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,14 +13,11 @@ from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
-from sliceformer_lab.commands.benchmark.goals import Verdict, goals_for, verdicts
 from sliceformer_lab.commands.benchmark.machine import describe, machine
-from sliceformer_lab.commands.benchmark.paper_speeds import add_published
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set_ratios
 from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
-from sliceformer_lab.commands.benchmark.training_goals import training_verdicts
 from sliceformer_lab.commands.benchmark.workloads import Comparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
@@ -44,10 +40,9 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
         log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
         rows += _measure(comparison, options)
         set_ratios(rows)
-        add_published(rows)
         _write(folder, options, facts, rows)
     console = table_console(WIDTH)
-    print_tables(console, options.suite, rows, suite_verdicts(options, rows))
+    print_tables(console, rows)
     console.print(describe(facts), markup=False)
     for path in (folder, *draw(rows, folder, describe(facts))):
         console.print(str(path), markup=False, soft_wrap=True)
@@ -57,22 +52,13 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
 def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
     """The rows of a comparison; if its process died, rows with that status."""
     try:
-        rows: list[Row] = in_child(_contest(options), comparison, options, limited=options.device == "cpu")
+        rows: list[Row] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
     except ProcessEndedError as ended:
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
         for row in blank:
             row.status, row.note = ("oom" if ended.killed else "failed"), str(ended)
         return blank
     return rows
-
-
-def _contest(options: BenchmarkOptions) -> Callable[[Comparison, BenchmarkOptions], list[Row]]:
-    """The function that measures a comparison of the suite."""
-    if options.suite != "training":
-        return run_contest
-    from sliceformer_lab.commands.benchmark.training_contest import run_training_contest  # imports Lightning
-
-    return run_training_contest
 
 
 def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[Row]) -> None:
@@ -84,16 +70,8 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
         "machine": facts,
         "rows": [asdict(row) for row in rows],
         "matches": [asdict(match) for match in matches(rows)],
-        "goals": [asdict(verdict) for verdict in suite_verdicts(options, rows)],
     }
     write_json(folder / "results.json", content)
-
-
-def suite_verdicts(options: BenchmarkOptions, rows: list[Row]) -> list[Verdict]:
-    """The verdicts on the goals; empty for suites without any."""
-    if options.suite == "training":
-        return training_verdicts(rows)
-    return verdicts(goals_for(options.device), rows) if options.suite == "goals" else []
 
 
 def _title(comparison: Comparison) -> str:

@@ -1,43 +1,29 @@
-"""The tables that a benchmark prints: all rows, ratios, published numbers and goals."""
+"""The tables that a benchmark prints: all rows, and ratios."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from sliceformer_lab.commands.benchmark.goals import Verdict
-from sliceformer_lab.commands.benchmark.paper_speeds import MACHINES, published_memory
 from sliceformer_lab.commands.benchmark.rows import KINDS, Match, Row, matches
-from sliceformer_lab.commands.benchmark.training_tables import training_tables
 
-Value = Callable[[Row], float | None]
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
-def print_tables(console: Console, suite: str, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> None:
+def print_tables(console: Console, rows: Sequence[Row]) -> None:
     """Print all tables of a suite."""
-    for workload in dict.fromkeys(row.workload for row in rows if suite != "training"):
+    for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
         _show(console, _times_of(here))
         _show(console, _costs_of(here))
     for failed in (row for row in rows if row.status != "ok"):
         passes = PASSES[failed.mode]
         console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
-    if suite == "training":
-        for table in training_tables(rows):
-            _show(console, table)
-    if suite == "lra_speed":
-        for table in _table3(rows):
-            _show(console, table)
-    if suite == "samsa_speed":
-        _show(console, _speed_ups(rows))
-    for kind in KINDS if suite != "training" else ():
+    for kind in KINDS:
         for table in _matches(kind, [match for match in matches(rows) if match.kind == kind]):
             _show(console, table)
-    if verdicts:
-        _show(console, _goals(verdicts))
 
 
 def _show(console: Console, table: Table) -> None:
@@ -125,83 +111,6 @@ def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
 
 def _cell(match: Match | None) -> str:
     return "" if match is None else f"{_short(match.ratio)} {match.engine}"
-
-
-def _table3(rows: Sequence[Row]) -> Iterable[Table]:
-    """Our results in the layout of Sliceformer's Table 3, with the published numbers."""
-    lengths = sorted({row.tokens for row in rows})
-    columns: dict[str, tuple[str, Value, Value]] = {
-        "training steps per second": ("training", _steps, _their_steps),
-        "inference steps per second": ("inference", _steps, _their_steps),
-        "peak memory of training, GB": ("training", _gigabytes, _their_memory),
-    }
-    for title, (mode, ours, theirs) in columns.items():
-        note = f"in brackets Sliceformer's Table 3, measured on {MACHINES['sliceformer']}"
-        table = Table(title=f"{title}; {note}")
-        table.add_column("attention", no_wrap=True)
-        table.add_column("engine")
-        for length in lengths:
-            table.add_column(f"N={length}", justify="right")
-        for name in dict.fromkeys(row.name for row in rows):
-            here = {row.tokens: row for row in rows if (row.name, row.mode) == (name, mode)}
-            engine = next((row.engine for row in here.values() if row.engine), None)
-            cells = []
-            for length in lengths:
-                row = here.get(length)
-                mine = "" if row is None else row.status.upper() if row.status != "ok" else _short(ours(row))
-                printed = "" if row is None else _printed(row, theirs(row))
-                cells.append(f"{mine}{printed}")
-            table.add_row(name, engine or "", *cells)
-        yield table
-
-
-def _steps(row: Row) -> float | None:
-    return None if row.seconds is None else 1 / row.seconds
-
-
-def _their_steps(row: Row) -> float | None:
-    return row.published
-
-
-def _gigabytes(row: Row) -> float | None:
-    return None if row.peak_bytes is None else row.peak_bytes / 1e9
-
-
-def _their_memory(row: Row) -> float | None:
-    found = published_memory(row)
-    return None if found is None else found.value
-
-
-def _printed(row: Row, value: float | None) -> str:
-    if not row.published_text:
-        return ""
-    return f" ({row.published_text.partition(' ')[0] if value is None else f'{value:g}'})"
-
-
-def _speed_ups(rows: Sequence[Row]) -> Table:
-    """Our results in the layout of SAMSA's Table 1."""
-    table = Table(
-        title=f"inference speed relative to fused softmax attention; SAMSA's Table 1 is from {MACHINES['samsa']}",
-    )
-    for name in ("tokens", "attention", "engine", "ours", "published"):
-        table.add_column(name, justify="left" if name in ("attention", "engine") else "right")
-    for row in rows:
-        ours = "" if row.ratio is None else f"{1 / row.ratio:.2f} x"
-        theirs = "" if row.published is None else f"{row.published:g} x"
-        table.add_row(str(row.tokens), row.name, row.engine or "", ours or row.status.upper(), theirs)
-    return table
-
-
-def _goals(verdicts: Sequence[Verdict]) -> Table:
-    """The verdict on each goal, and its distance to the limit."""
-    met = sum(verdict.met for verdict in verdicts)
-    table = Table(title=f"Goals: {met} of {len(verdicts)} met")
-    for name in ("", "goal", "column", "limit", "measured", "", "off by"):
-        table.add_column(name, justify="right" if name in ("limit", "measured", "off by") else "left")
-    for v in verdicts:
-        off = v.note if v.off_by is None else f"{100 * v.off_by:+.0f} %"
-        table.add_row(v.letter, v.goal, v.column, f"{v.limit:g}", _short(v.measured), "met" if v.met else "MISSED", off)
-    return table
 
 
 def _short(value: float | None) -> str:

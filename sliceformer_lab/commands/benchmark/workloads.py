@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sliceformer_lab.commands.benchmark.rows import Mode
 
-Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier", "recipe"]
+Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The speeds that this version promises, and the check whether a run meets them.
+"""The speeds that this version promises, and the check whether results of `benchmark` meet them.
 
 The limits are our own, slightly above measurements of prototypes on one thread of an AVX-512 processor (Zen 4).
 Ratios compare times of one run. The limits of a GPU are estimates that no measurement has confirmed.
