@@ -7,6 +7,7 @@ as soon as it ends.
 from __future__ import annotations
 
 import getpass
+import hashlib
 import importlib.util
 import io
 import json
@@ -29,6 +30,7 @@ from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.errors import ConfigError, DataError, Interrupted, LabError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import LAST
 from sliceformer_lab.runs.job_state import OUTPUT, refuse
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.runs.processes import is_first_process
@@ -44,6 +46,7 @@ POLL_S = 5.0  # seconds between questions to Slurm
 MAX_SILENCE_S = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
 BEFORE_END = 90  # seconds before the end of its time at which a job is signalled
 TIME_IS_UP = signal.SIGUSR2  # that signal
+LEAST_TIME = 3  # minutes of a job: a start, some steps, and those seconds
 
 
 class Slurm(Launcher):
@@ -68,14 +71,19 @@ class Slurm(Launcher):
     ) -> None:
         if importlib.util.find_spec("submitit") is None:
             raise ConfigError("launcher=slurm needs submitit; install it with: pip install 'sliceformer-lab[slurm]'")
+        if time < LEAST_TIME:
+            raise ConfigError(
+                f"launcher.time={time}: a job saves its place {BEFORE_END} s before the end of its time, so at least "
+                f"{LEAST_TIME} minutes are needed"
+            )
         if shutil.which("sbatch") is None:
             raise ConfigError("launcher=slurm: this machine has no Slurm (no sbatch); log in to a node of a cluster")
         given = {"partition": partition, "gres": gres, "cpus_per_task": cpus, "mem": memory}
         self._parameters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         self._parameters |= {"time": time, "nodes": nodes, "ntasks_per_node": tasks_per_node, "setup": list(setup)}
         self._parameters |= {"array_parallelism": max_parallel, "signal_delay_s": BEFORE_END}
-        self._parameters |= {"additional_parameters": {"requeue": True, **(options or {})}, "job_name": "sliceformer"}
-        self._parameters["srun_args"] = ["--kill-on-bad-exit=1"]
+        self._parameters |= {"job_name": "sliceformer", "srun_args": ["--kill-on-bad-exit=1"]}
+        self._options = dict(options or {})
         self._wait, self.places = wait, max_parallel
 
     def run(self, queue: Queue) -> bool:
@@ -84,7 +92,7 @@ class Slurm(Launcher):
         (folder / FILES).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / FILES / ".lock"):
             in_slurm = slurm_numbers(folder)
-            known = _ask()
+            known = _ask(folder)
             jobs = []
             prepared: set[tuple[str, ...]] = set()  # words of data that are ready
             while (job := queue.take()) is not None:
@@ -115,7 +123,8 @@ class Slurm(Launcher):
 
         executor = submitit.SlurmExecutor(folder=queue.sweep.folder / FILES)
         try:
-            executor.update_parameters(**self._parameters)
+            extra = {"requeue": True, **self._options, "comment": comment_of(queue.sweep.folder)}
+            executor.update_parameters(**self._parameters, additional_parameters=extra)
             with redirect_stderr(io.StringIO()):  # submitit repeats there what sbatch says
                 submitted = executor.map_array(ArrayTask(queue.sweep, queue.run), jobs)
         except FailedJobError as error:
@@ -139,6 +148,7 @@ class ArrayTask:
         if is_first_process():
             print_to(folder / OUTPUT)
         queue = Queue(self.sweep, self.run, launcher=SLURM)
+        began = time.time()
         try:
             with signals_as_errors(), joined_step():
                 if is_first_process():
@@ -148,7 +158,7 @@ class ArrayTask:
         except Interrupted as error:
             print(f"this job was stopped: {error}", flush=True)  # noqa: T201
             if caught() == TIME_IS_UP or error.exit_code == 128 + TIME_IS_UP:
-                _queue_again()
+                _queue_again(folder, began)
             raise SystemExit(error.exit_code) from error
         except LabError as error:
             print(f"this job {error.status}: {error}", flush=True)  # noqa: T201
@@ -164,30 +174,58 @@ def slurm_numbers(sweep: Path) -> dict[str, str]:
     return {str(name): str(number) for name, number in content.items()} if isinstance(content, dict) else {}
 
 
-def slurm_states() -> dict[str, str] | None:
-    """The state of each of this user's jobs that wait or run, by number, such as PENDING; None without an answer."""
+@dataclass(frozen=True)
+class SlurmJob:
+    """What Slurm says of a job."""
+
+    state: str  # such as PENDING
+    comment: str  # `comment_of` its sweep
+
+
+def comment_of(sweep: Path) -> str:
+    """The comment of a sweep's jobs in Slurm, which names its folder: a number in a file may be of any job."""
+    return f"sliceformer-{hashlib.sha256(os.fsencode(sweep.resolve())).hexdigest()[:16]}"
+
+
+def slurm_jobs() -> dict[str, SlurmJob] | None:
+    """This user's jobs that wait or run, by number; None without an answer."""
     try:
-        words = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i %T"]
+        words = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i %T %k"]
         answer = subprocess.run(words, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired, KeyError):
         return None
     if answer.returncode:
         return None
-    return dict(line.split(maxsplit=1) for line in answer.stdout.splitlines() if " " in line.strip())
+    parts = [line.split(maxsplit=2) for line in answer.stdout.splitlines()]
+    return {found[0]: SlurmJob(found[1], " ".join(found[2:])) for found in parts if len(found) > 1}
 
 
-def cancel_in_slurm(numbers: Sequence[str]) -> None:
-    """Ends jobs in Slurm. Raises LabError if Slurm does not answer."""
-    if not numbers:
-        return
-    answer = subprocess.run(["scancel", *numbers], capture_output=True, text=True)
-    if answer.returncode:
-        raise LabError(f"scancel failed: {' '.join(answer.stderr.split())}")
+def slurm_states(sweep: Path) -> dict[str, str] | None:
+    """The state of each job of a sweep that waits or runs, by number; None without an answer."""
+    if (jobs := slurm_jobs()) is None:
+        return None
+    return {number: job.state for number, job in jobs.items() if job.comment == comment_of(sweep)}
 
 
-def _ask() -> dict[str, str]:
+def cancel_in_slurm(sweep: Path) -> list[str]:
+    """Ends the jobs of a sweep in Slurm. Returns the numbers in its folder that are other jobs of this user.
+
+    Raises LabError if Slurm does not answer.
+    """
+    numbers = slurm_numbers(sweep).values()
+    jobs = (slurm_jobs() or {}) if numbers else {}
+    listed = {number for number in numbers if number in jobs}
+    own = {number for number in listed if jobs[number].comment == comment_of(sweep)}
+    if own:
+        answer = subprocess.run(["scancel", *sorted(own)], capture_output=True, text=True)
+        if answer.returncode:
+            raise LabError(f"scancel failed: {' '.join(answer.stderr.split())}")
+    return sorted(listed - own)
+
+
+def _ask(sweep: Path) -> dict[str, str]:
     """As `slurm_states`. Raises LabError without an answer."""
-    if (states := slurm_states()) is None:
+    if (states := slurm_states(sweep)) is None:
         raise LabError("launcher=slurm: Slurm does not answer (squeue failed); look at `sinfo`, then try again")
     return states
 
@@ -216,7 +254,7 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
     console, shown, heard = PlainConsole(highlight=False, soft_wrap=True), "", time.monotonic()
     left = dict(numbers)
     while left:
-        states = slurm_states()
+        states = slurm_states(queue.sweep.folder)
         now = time.monotonic()
         heard = now if states is not None else heard
         if now - heard > MAX_SILENCE_S:
@@ -240,8 +278,12 @@ def _wait_for(queue: Queue, numbers: Mapping[PlannedJob, str]) -> None:
             time.sleep(POLL_S)
 
 
-def _queue_again() -> None:
-    """Lets Slurm start this task again, from its last checkpoint."""
+def _queue_again(folder: Path, began: float) -> None:
+    """Lets Slurm start this task again from its last checkpoint, unless it would save none the next time either."""
+    last = folder / "checkpoints" / LAST
+    if not last.is_file() or last.stat().st_mtime < began:
+        print("its time was too short to save a place, so it is not queued again; give launcher.time more", flush=True)  # noqa: T201
+        return
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     number = f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -16,6 +16,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.job_state import read_record
 from sliceformer_lab.runs.processes import process_start
 from sliceformer_lab.sweeps.queue import Queue
+from sliceformer_lab.sweeps.slurm_array import comment_of
 
 COMMANDS = {
     "a package": ["-m", "seed=0,1", "allow_targets=[stranger.]"],
@@ -137,6 +138,27 @@ def test_cancel_signals_no_process_but_the_one_that_holds_the_job(
     Queue(sweep, cancel_with_a_changed_record).work(sweep.jobs[0])
     printed = capsys.readouterr().err
     assert "0-job" in printed and "was not signalled" in printed and printed.count("\n") == 1
+
+
+def test_cancel_ends_no_job_in_slurm_that_this_sweep_did_not_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "sweep", "end=ok", "end=ok")
+    programs, queued = tmp_path / "bin", comment_of(sweep.folder)
+    programs.mkdir()
+    lines = [f"7_0 RUNNING {queued}", "8 RUNNING (null)", f"9 RUNNING {comment_of(tmp_path)}"]
+    (programs / "squeue").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    (programs / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/ended\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    (sweep.folder / ".slurm").mkdir()
+    for other in ("8", "9"):
+        numbers = {sweep.jobs[0].name: "7_0", sweep.jobs[1].name: other}
+        (sweep.folder / ".slurm" / "jobs.json").write_text(json.dumps(numbers))
+        assert main(["sweep", "cancel", str(sweep.folder)]) == 1
+        assert f"Slurm job {other} was not queued by this sweep" in capsys.readouterr().err
+    assert (tmp_path / "ended").read_text() == "7_0\n7_0\n"
 
 
 def test_cancel_does_not_follow_links_of_the_folder(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from support.runs import assert_equal_runs
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.job_state import JobState, read_record, state_of
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
-from sliceformer_lab.sweeps.slurm_array import slurm_numbers, slurm_states
+from sliceformer_lab.sweeps.slurm_array import slurm_jobs, slurm_numbers
 
 PROGRAM = [sys.executable, "-m", "sliceformer_lab"]
 SMALL = ["encoder=tiny", "callbacks=minimal", "pictures=false", "reference=null", "data.limit_train=320"]
@@ -45,8 +45,8 @@ def end_of(process: subprocess.Popen[str]) -> str:
 
 def start_now() -> None:
     """Lets Slurm start what it has queued again, without its delay."""
-    for number, state in (slurm_states() or {}).items():
-        if state == "PENDING":
+    for number, job in (slurm_jobs() or {}).items():
+        if job.state == "PENDING":
             subprocess.run(["scontrol", "update", f"JobId={number}", "StartTime=now"], capture_output=True)
 
 
@@ -116,7 +116,27 @@ def test_the_same_command_finishes_an_array_whatever_happened_to_it(
     found = collect(Path("sweep"))
     assert len(found.runs) == 12 and not found.missing and not found.unreadable
     assert not [job for job in sweep.jobs if "Traceback" in (sweep.place(job) / "job.log").read_text()]
-    assert not set(slurm_numbers(sweep.folder).values()) & set(slurm_states() or {})
+    assert not set(slurm_numbers(sweep.folder).values()) & set(slurm_jobs() or {})
+
+
+def test_cancel_ends_the_jobs_of_this_sweep_and_no_other_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["-m", *SMALL, "optim.epochs=400", "seed=0,1", "launcher=slurm", "launcher.wait=false"]
+    subprocess.run([*PROGRAM, *words, "hydra.sweep.dir=own"], check=True)
+    wrapped = ["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 300"]
+    other = subprocess.run(wrapped, capture_output=True, text=True, check=True).stdout.strip()
+    numbers = slurm_numbers(Path("own"))
+    try:
+        first, second = sorted(numbers)
+        (tmp_path / "own" / ".slurm" / "jobs.json").write_text(json.dumps(numbers | {second: other}))
+        done = subprocess.run([*PROGRAM, "sweep", "cancel", "own"], capture_output=True, text=True)
+        assert done.returncode == 1 and f"Slurm job {other} was not queued by this sweep" in done.stderr, done.stderr
+        wait_for(lambda: numbers[first] not in (slurm_jobs() or {}))
+        assert {other, numbers[second]} <= set(slurm_jobs() or {})
+    finally:
+        subprocess.run(["scancel", other, *numbers.values()], check=True)
 
 
 def test_what_slurm_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

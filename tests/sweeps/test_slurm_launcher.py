@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
+from support.fake_jobs import sweep_of
 
-from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.sweeps.slurm_array import Slurm, slurm_numbers, slurm_states
+from sliceformer_lab.errors import ConfigError, Interrupted
+from sliceformer_lab.sweeps import slurm_array
+from sliceformer_lab.sweeps.slurm_array import TIME_IS_UP, Slurm, Task, comment_of, slurm_numbers, slurm_states
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,12 +26,13 @@ def test_a_machine_without_slurm_differs_from_one_that_does_not_answer(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="this machine has no Slurm"):
         Slurm()
-    assert slurm_states() is None
+    assert slurm_states(tmp_path) is None
     (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "squeue").chmod(0o755)
-    assert slurm_states() is None
-    (tmp_path / "squeue").write_text("#!/bin/sh\necho '7_0 RUNNING'\necho '7_1 PENDING'\n")
-    assert slurm_states() == {"7_0": "RUNNING", "7_1": "PENDING"}
+    assert slurm_states(tmp_path) is None
+    lines = [f"7_0 RUNNING {comment_of(tmp_path)}", f"7_1 PENDING {comment_of(tmp_path)}", "8 RUNNING (null)"]
+    (tmp_path / "squeue").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    assert slurm_states(tmp_path) == {"7_0": "RUNNING", "7_1": "PENDING"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{"])
@@ -36,3 +40,31 @@ def test_damaged_numbers_are_none(content: str, tmp_path: Path) -> None:
     (tmp_path / ".slurm").mkdir()
     (tmp_path / ".slurm" / "jobs.json").write_text(content)
     assert slurm_numbers(tmp_path) == {}
+
+
+def test_a_time_that_ends_before_a_place_can_be_saved_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"launcher.time=2: a job saves its place 90 s before .* at least 3 minutes"):
+        Slurm(time=2)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_job_whose_time_is_up_is_queued_again_only_if_it_saved_a_place(
+    saves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(tmp_path / "sweep", "end=ok")
+    last = sweep.place(sweep.jobs[0]) / "checkpoints" / "last.ckpt"
+    last.parent.mkdir(parents=True)
+    last.touch()
+    os.utime(last, (0, 0))  # of an earlier start
+
+    def stop(words: list[str]) -> None:
+        if saves:
+            last.write_text("a place")
+        raise Interrupted("its time is up", TIME_IS_UP)
+
+    asked = []
+    monkeypatch.setattr(slurm_array.subprocess, "run", lambda words, **_: asked.append(words))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(SystemExit):
+        Task(sweep, stop)(sweep.jobs[0])
+    assert asked == ([["scontrol", "requeue", "7"]] if saves else [])

@@ -42,7 +42,7 @@ class SweepOptions:
 def show(sweep: Sweep) -> None:
     """Prints a line for each job, and how many there are of each state."""
     numbers = slurm_numbers(sweep.folder)
-    known = (slurm_states() or {}) if numbers else {}
+    known = (slurm_states(sweep.folder) or {}) if numbers else {}
     table = Table("job", "state", "metric", "time", "where", "error")
     counts: Counter[str] = Counter()
     for job in sweep.jobs:
@@ -65,9 +65,7 @@ def cancel(sweep: Sweep) -> None:
     """Stops the jobs that run, on any machine, and takes waiting ones out of Slurm. Raises LabError."""
     write_text(sweep.folder / CANCELLED, str(time.time()))  # every start that runs its jobs as children looks at it
     states = {job: state_of(sweep.place(job)) for job in sweep.jobs}
-    numbers = slurm_numbers(sweep.folder)
-    known = (slurm_states() or {}) if numbers else {}
-    cancel_in_slurm([number for number in numbers.values() if number in known])
+    others = cancel_in_slurm(sweep.folder)
     elsewhere, unknown = set(), []
     for job, state in states.items():
         record = state.record or {}
@@ -85,6 +83,8 @@ def cancel(sweep: Sweep) -> None:
     print(f"{running} jobs that ran save their place and stop; the same command goes on with them")  # noqa: T201
     if unknown:
         raise LabError(f"{unknown[0]}: another process than its {JOB} names holds it, and was not signalled")
+    if others:
+        raise LabError(f"Slurm job {others[0]} was not queued by this sweep in this folder, and was not cancelled")
     if elsewhere:
         raise LabError(f"a signal does not reach other machines; run there: {'; '.join(sorted(elsewhere))}")
 
