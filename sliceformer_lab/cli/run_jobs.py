@@ -20,13 +20,20 @@ ENDED_EARLY = ("killed", "interrupted")
 class JobsInSteps:
     """Jobs in one folder that are planned step by step, from the results of the steps before.
 
-    `modules` is what they import; `data` is the user's own, as the command's plan has it, and no job starts on other
-    data.
+    `command` plans them, and `modules` is what they import; `data` is the user's own, as the command's plan has it, and
+    no job starts on other data.
     """
 
     def __init__(
-        self, folder: Path, launcher: Launcher, modules: Sequence[str], data: Sources, retry: bool = False
+        self,
+        command: str,
+        folder: Path,
+        launcher: Launcher,
+        modules: Sequence[str],
+        data: Sources,
+        retry: bool = False,
     ) -> None:
+        self._command = command
         self._folder, self._launcher, self._modules, self._data, self._retry = folder, launcher, modules, data, retry
         self._flags = tuple(search_path(conf_folders()[1:]))
         self._planned: dict[str, PlannedJob] = {}
@@ -35,7 +42,8 @@ class JobsInSteps:
         """Run those of a step's jobs that have not ended. A job whose process is killed twice fails.
 
         Raises Interrupted at a signal, and LabError if some jobs were stopped or not run, as when the sweep is
-        cancelled: the same command goes on with them.
+        cancelled: the same command goes on with them. Raises LabError too if some jobs so far have failed, because a
+        failed run is neither a score nor chance; what diverged has ended well.
         """
         step = {job.name: job for job in jobs}
         for name in step.keys() - self._planned.keys() if self._retry else ():
@@ -56,14 +64,15 @@ class JobsInSteps:
                 f"{waiting[0]} ({ends[waiting[0]]}); the same command goes on"
             )
 
-    def check_failures(self, command: str) -> None:
-        """Raises LabError if some of the jobs so far have failed; what diverged has ended well."""
+        self._check_failures()
+
+    def _check_failures(self) -> None:
         states = {name: state_of(self._folder / name) for name in self._planned}
         if failed := {name: state.error for name, state in states.items() if state.status == "failed"}:
             name, error = next(iter(failed.items()))
             raise LabError(
-                f"{len(failed)} of {len(states)} runs of this {command} failed, and a failed run is no result; the "
-                f"first is {name}: {' '.join(str(error).split())}; mend the cause and give the same command with "
+                f"{len(failed)} of {len(states)} runs of this {self._command} failed, and a failed run is no result; "
+                f"the first is {name}: {' '.join(str(error).split())}; mend the cause and give the same command with "
                 "retry=true, or leave the row out"
             )
 

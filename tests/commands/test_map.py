@@ -102,16 +102,6 @@ def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp
     assert len(cell["reporting"]) == 2 and len(first.done) == 9 and second.done == ["recall-csp-lr0.03-seed101"]
 
 
-def test_a_map_announces_all_its_steps_as_a_range_of_runs_and_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        draw(tmp_path, WrittenRuns(rising))
-    lines = [record.message for record in caplog.records if "are left in all" in record.message]
-    assert lines[0] == "map: 4 runs in this step; 8 to 28 runs are left in all"  # 2 cells, 2 to 12 trials, 2 reports
-    assert lines[-1].startswith("map: 4 runs in this step; 4 to 4 runs are left in all, 1 min to 1 min")
-
-
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
     draw(tmp_path, WrittenRuns(rising), attentions=("csp",), seeds=1)
     launcher = WrittenRuns(rising)

@@ -18,7 +18,6 @@ from sliceformer_lab.commands.compare.search import (
     lead_of,
     sides_to_grow,
 )
-from sliceformer_lab.commands.compare.sensitivity import lr_width, sensitivities
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_seeds, holm
@@ -42,10 +41,6 @@ def single(*values: Sequence[float]) -> list[Outcome]:
 
 def negative(values: Sequence[float]) -> list[float]:
     return [-value for value in values]
-
-
-def trials(*means: float, rates: Sequence[float] = RATES) -> list[Trial]:
-    return [Trial(Point(rate), (mean,)) for rate, mean in zip(rates, means, strict=True)]
 
 
 def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
@@ -162,19 +157,6 @@ def test_a_point_keeps_the_shape_of_the_schedule() -> None:
     optim = {"lr": 1e-3, "warmup_lr": 1e-5, "min_lr": 0.0}
     assert Point(1e-2).words(optim) == ["optim.lr=0.01", "optim.warmup_lr=0.0001"]
     assert "optim.warmup_steps=0" in Point(1e-2, {"optim.warmup_share": 0.1}).words(optim)
-
-
-def test_sensitivity_is_measured_at_the_same_points_for_all_rows() -> None:
-    rows = {"csp": trials(0.2, 0.9, 0.88), "mha": trials(0.1, 0.5, 0.8), "identity": trials(0.3, 0.31, 0.2)}
-    chosen = {name: chosen_trial(found, 1.0, 1e-3) for name, found in rows.items()}
-    found = sensitivities(rows, chosen, 1.0, 0.1)
-    assert found["csp"].shared_regret == pytest.approx(0.02)  # the last rate has the best sum
-    assert found["identity"].shared_regret == pytest.approx(0.11) and found["mha"].shared_regret == 0
-    assert found["identity"].base_regret == pytest.approx(0.11)
-    assert lr_width(rows["csp"], 1.0, 0.1) == pytest.approx(np.log10(10 / 3))
-    assert lr_width(rows["mha"], 1.0, 0.1) == 0
-    errors = trials(2.0, 1.0, 1.01)
-    assert lr_width(errors, -1.0, None) == pytest.approx(np.log10(10 / 3))
 
 
 def test_equal_time_gives_fast_rows_more_steps_up_to_four_times() -> None:

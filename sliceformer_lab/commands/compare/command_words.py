@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from sliceformer_lab.cli.jobs import check_attentions
 from sliceformer_lab.cli.passed_words import with_passed_words
-from sliceformer_lab.commands.compare.compare_options import VARIANTS
+from sliceformer_lab.commands.compare.compare_options import VARIANTS, SearchOptions
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.sweep import override_key
 
@@ -23,6 +25,7 @@ REFUSED = {
     "seed": "a comparison has tuning_seeds=[...], and reporting seeds from 100 on; give seeds=N",
     "optim.lr": "it is chosen for each row; give rates=[...]",
 }
+RENAMED = ("subject", "against", "attentions", "probes", "words", "folder", "retry")  # in a command, or not part of it
 LISTS = ("against", "axes", "rates", "tuning_seeds")
 
 
@@ -45,3 +48,22 @@ def words_of_comparison(words: Sequence[str], command: str, refused: Mapping[str
 def check_names(names: Iterable[str]) -> None:
     """Raises ConfigError for a row that is neither an attention nor one of ours with options of the model."""
     check_attentions(name for name in names if name not in VARIANTS)
+
+
+def repeat_command(word: str, names: Mapping[str, Sequence[str]], options: SearchOptions) -> str:
+    """The command line of a comparison or a map; `names` are its rows and columns."""
+    chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    words = [
+        *(f"{key}={','.join(given)}" for key, given in names.items() if given),
+        *(word for word in options.words if not word.startswith("paths.")),
+        *(f"{key}={_word(value)}" for key, value in chosen.items() if key not in RENAMED and value is not False),
+    ]
+    return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_word, value))}]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "null" if value is None else "true" if value is True else str(value)

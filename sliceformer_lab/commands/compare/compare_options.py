@@ -23,7 +23,22 @@ VARIANTS = {  # rows that are an attention with options of the model
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions:
+class SearchOptions:
+    """What a comparison and a map share."""
+
+    seeds: Count
+    retry: bool = False
+    words: tuple[str, ...] = ()  # overrides of the training runs
+    folder: str
+
+    @property
+    def reporting_seeds(self) -> range:
+        """The seeds of the reporting runs; no learning rate is chosen with them."""
+        return range(FIRST_SEED, FIRST_SEED + self.seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(SearchOptions):
     """One attention against others. Raises ValueError for options that contradict each other."""
 
     subject: Name
@@ -38,9 +53,6 @@ class CompareOptions:
     margin: Positive | None = None
     force_time: bool = False
     untuned: bool = False
-    retry: bool = False
-    words: tuple[str, ...] = ()  # overrides of the training runs
-    folder: str
 
     def __post_init__(self) -> None:
         lists = {"axes": self.axes, "tuning_seeds": self.tuning_seeds, "rates": self.rates}
@@ -74,5 +86,5 @@ class CompareOptions:
 
     @property
     def reporting_seeds(self) -> range:
-        """The seeds of the reporting runs, one for each split if there are several; no trial has one of them."""
+        """One for each split if there are several."""
         return range(FIRST_SEED, FIRST_SEED + (self.splits or self.seeds))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE, CompareOptions
+from sliceformer_lab.commands.compare.command_words import repeat_command
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.compare_tables import (
     markdown_table,
     print_tables,
@@ -49,7 +49,7 @@ def markdown(found: Comparison) -> str:
         f"![Paired differences]({PICTURE})",
         "",
         "```bash",
-        repeat_command(found.word, found.options),
+        _command(found),
         "```",
         "",
         *protocol(found),
@@ -75,9 +75,6 @@ def markdown(found: Comparison) -> str:
         f"![Validation score over learning rate]({RATES})",
         "",
         *markdown_table(rate_table(found)),
-        "",
-        "From the trials alone. `width`: decades of learning rate within 5 % of the best. `regret`: what the row would "
-        f"lose at the rate that is best for all on average, and at the best rate of {BASE}.",
         "",
         *(f"- {line}" for line in page_notes(found)),
         *_failures(found),
@@ -128,30 +125,12 @@ def page_notes(found: Comparison) -> list[str]:
     return notes
 
 
-def repeat_command(word: str, options: CompareOptions) -> str:
-    """The command line of this comparison."""
-    words = [
-        f"attention={options.subject}",
-        f"against={','.join(options.others)}",
-        *(word for word in options.words if not word.startswith("paths.")),
-        f"axes={','.join(options.axes)}",
-        f"splits={options.splits}" if options.splits else f"seeds={options.seeds}",
-        f"tuning_seeds=[{','.join(map(str, options.tuning_seeds))}]",
-        f"rates=[{','.join(f'{one:g}' for one in options.rates)}]",
-        *([f"trials={options.trials}", f"search={options.search}"] if options.trials else []),
-        *([] if options.margin is None else [f"margin={options.margin:g}"]),
-        *(["untuned=true"] if options.untuned else []),
-        *(["force_time=true"] if options.force_time else []),
-    ]
-    return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
-
-
 def as_json(found: Comparison) -> dict[str, Any]:
     """Everything the page is made of."""
     tuning = found.tuning
     return {
         "sentence": verdict_sentence(found),
-        "command": repeat_command(found.word, found.options),
+        "command": _command(found),
         "declaration": dict(found.declaration.content),
         "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
         "outcomes": [_outcome_as_json(one) for one in found.outcomes],
@@ -160,13 +139,17 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "chosen": {name: trial and asdict(trial.point) for name, trial in tuning.chosen.items()},
         "learned": dict(tuning.learned),
         "at_edge": dict(tuning.at_edge),
-        "sensitivity": {name: asdict(one) for name, one in tuning.sensitivity.items()},
         "ways": {name: dict(ways) for name, ways in found.way_scores.items()},
         "references": found.references,
         "times": found.times and found.times.as_json(),
         "refused": dict(found.refused),
         "evaluations_of_this_test_set": len(found.evaluations),
     }
+
+
+def _command(found: Comparison) -> str:
+    options = found.options
+    return repeat_command(found.word, {"attention": [options.subject], "against": options.others}, options)
 
 
 def _axis_as_json(result: AxisResult) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import missing_files
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.names import digest
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
@@ -30,6 +31,7 @@ class Row:
     name: str
     options: CompareOptions
     config: Mapping[str, Any]  # with the recipe's own values
+    spec: DataSpec
     axis_words: dict[Axis, tuple[str, ...]] = field(default_factory=dict)  # of the axes that it can meet
     refused: dict[Axis, str] = field(default_factory=dict)  # why it cannot meet the others
     ways: tuple[tuple[str, ...], ...] = ()  # to the parameters of the base, the first for the trials of rates
@@ -79,7 +81,7 @@ def checked_rows(options: CompareOptions) -> tuple[list[Row], dict[str, str]]:
     refused: dict[str, str] = {}
     for name in options.names:
         try:
-            rows.append(Row(name, options, checked_row(row_words(name, options), options.tuning_seeds[0])))
+            rows.append(Row(name, options, *checked_row(row_words(name, options), options.tuning_seeds[0])))
         except LabError as error:
             if name == options.subject:
                 raise
@@ -93,25 +95,25 @@ def checked_rows(options: CompareOptions) -> tuple[list[Row], dict[str, str]]:
     return rows, refused
 
 
-def checked_row(words: Sequence[str], seed: int) -> dict[str, Any]:
-    """The composed configuration of a row with the recipe's own values. Raises LabError if it cannot run."""
+def checked_row(words: Sequence[str], seed: int) -> tuple[dict[str, Any], DataSpec]:
+    """The composed configuration of a row with its recipe's values, and its data. Raises LabError if it cannot run."""
     config = job_config([*words, f"seed={seed}"])
     if config["selection"] == "best_test":
         raise ConfigError("selection=best_test: a search must not see the test set; use best_val or last")
     if missing := missing_files(config):
         raise DataError("; ".join(missing))
     plan = check_config(config)
+    spec = build_data(plan).spec
     try:
-        build_task(plan, build_data(plan).spec)
+        build_task(plan, spec)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return config
+    return config, spec
 
 
 def solve_ways(rows: Sequence[Row]) -> int:
     """Give each row its ways to the parameters of mha, and return these. Raises ConfigError if the subject has none."""
-    plan = check_config(checked_row(row_words(BASE, rows[0].options), rows[0].options.tuning_seeds[0]))
-    spec = build_data(plan).spec
+    base, spec = checked_row(row_words(BASE, rows[0].options), rows[0].options.tuning_seeds[0])
     for row in rows:
         ways: dict[tuple[str, ...], None] = {}
         failure: ConfigError | None = None
@@ -132,4 +134,4 @@ def solve_ways(rows: Sequence[Row]) -> int:
             raise failure
         else:
             row.refused["params"] = str(failure)
-    return model_cost(plan, spec, "params")
+    return model_cost(check_config(base), spec, "params")

@@ -83,25 +83,19 @@ def _parameters(found: Comparison, result: AxisResult, name: str) -> str:
 
 
 def rate_table(found: Comparison) -> Rows:
-    """A head, and for each row its choice with the lead on the next one, and its sensitivity to the learning rate."""
+    """A head, and for each row its choice among the trials with the lead on the next one."""
     metric, tuning = f"val/{found.goal.monitor}", found.tuning
-    head = ["row", headed(f"best {metric}"), "trial runs", "ahead of the next", "at the edge", "width"]
-    head += ["regret, shared rate", f"regret, rate of {BASE}"]
-    rows = []
-    for name, one in tuning.sensitivity.items():
-        best, trials = tuning.chosen[name], tuning.trials[name]
-        if best is None:
+    rows = [["row", headed(f"best {metric}"), "trial runs", "ahead of the next", "at the edge"]]
+    for name, trials in tuning.trials.items():
+        if (best := tuning.chosen[name]) is None:
             continue
-        lead = lead_of(best, trials, found.goal.sign)
-        ahead = "–"
+        lead, ahead = lead_of(best, trials, found.goal.sign), "–"
         if lead is not None:
             half = lead.interval().high - lead.mean
             ahead = f"{number(lead.mean, metric)} ± {number(half, metric)} over seeds"
-        regrets = [number(one.shared_regret, metric), number(one.base_regret, metric)]
         runs = str(sum(len(trial.scores) for trial in trials))
-        edge = "yes" if tuning.at_edge[name] else ""
-        rows.append([name, number(best.mean, metric), runs, ahead, edge, f"{one.width:.2f}", *regrets])
-    return [head, *rows]
+        rows.append([name, number(best.mean, metric), runs, ahead, "yes" if tuning.at_edge[name] else ""])
+    return rows
 
 
 def way_table(found: Comparison) -> Rows:

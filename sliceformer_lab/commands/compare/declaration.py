@@ -89,15 +89,23 @@ def declare(
         **facts_of_rows,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-    file = folder / f"{word}.json"
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
+    return Declaration(record_plan(folder / f"{word}.json", facts, of_this_start))
+
+
+def record_plan(file: Path, facts: Mapping[str, Any], of_this_start: Mapping[str, Any]) -> dict[str, Any]:
+    """Write WORD.json before the first run, or find that it declares the same facts; returns its content.
+
+    Raises ConfigError for other facts, and for an earlier protocol.
+    """
     if not file.exists():
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        write_json(file, {"digest": digest, "time": now, "commit": git_commit(), **facts})
-    check_protocol(file, word)
-    return Declaration(read_same_plan(file, facts, f"the results of {word}"))
+        write_json(file, {**of_this_start, **facts})
+    _check_protocol(file)
+    return read_same_plan(file, facts, f"the results of {file.stem}")
 
 
-def check_protocol(file: Path, word: str) -> None:
+def _check_protocol(file: Path) -> None:
     """Raises ConfigError for a plan of an earlier protocol; one that cannot be read is left to the next step."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -105,7 +113,8 @@ def check_protocol(file: Path, word: str) -> None:
         return
     if isinstance(content, dict) and content.get("protocol") != PROTOCOL:
         raise ConfigError(
-            f"{file.parent} holds results of {word} by an earlier protocol, which cannot go on; choose another folder="
+            f"{file.parent} holds results of {file.stem} by an earlier protocol, which cannot go on; choose another "
+            "folder="
         )
 
 

@@ -63,7 +63,7 @@ def give_equal_time(rows: Sequence[Row], file: Path, options: CompareOptions) ->
     times = _read_times(file)
     if times is None or any(row.name not in times.rows for row in rows):
         log.info("measuring the training steps of all rows in turns")
-        base = checked_row(row_words(BASE, options), options.tuning_seeds[0])
+        base, _ = checked_row(row_words(BASE, options), options.tuning_seeds[0])
         times = measure_times({BASE: base, **{row.name: row.config for row in rows}})
     if times.noise is not None and not options.force_time:
         raise ConfigError(

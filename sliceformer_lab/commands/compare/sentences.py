@@ -98,7 +98,6 @@ def limits_of(found: Comparison) -> list[str]:
         limits.append(f"at the edge of the learning rates after two extensions: {list_names(edge)}")
     if len(found.tuning.points.points) == 1:
         limits.append(f"not tuned: all rows have the learning rate {found.tuning.points.low:g}")
-    limits += order_changes(found)
     for name in found.options.names:
         if count := max((len(one.lost.get(name, ())) for one in found.results if one.scores.get(name)), default=0):
             limits.append(f"{count} runs of {name} diverged and count as chance")
@@ -124,21 +123,6 @@ def unreached_reference(found: Comparison) -> str | None:
     if sign * scores[name] <= max(sign * mean for mean in means):
         return None
     return f"no row reaches {name} without a network ({number(scores[name], found.metric)})"
-
-
-def order_changes(found: Comparison) -> list[str]:
-    """The rows that change places with the subject on validation if all share one learning rate."""
-    tuning, sign, subject = found.tuning, found.goal.sign, found.options.subject
-    best = {name: sign * one.mean for name, one in tuning.chosen.items() if one is not None and tuning.learned[name]}
-    shared = {name: value - (tuning.sensitivity[name].shared_regret or 0.0) for name, value in best.items()}
-    changed = [
-        name
-        for name in found.options.others
-        if name in best and subject in best and (best[subject] - best[name]) * (shared[subject] - shared[name]) < 0
-    ]
-    if not changed:
-        return []
-    return [f"on validation one shared learning rate would reverse its order with {list_names(changed)}"]
 
 
 def order_note(found: Comparison) -> str:

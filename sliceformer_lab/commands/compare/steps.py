@@ -27,7 +27,6 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.sources import digests_of, sources_of
-from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.goal import Goal, goal
@@ -67,7 +66,7 @@ def run(
         parameters = solve_ways(rows) if "params" in options.axes else None
         times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
         scores = ExampleScores(rows[0].config)
-        jobs = JobsInSteps(folder / RUNS, launcher, modules_of(rows), data, options.retry)
+        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(rows), data, options.retry)
         runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
@@ -122,7 +121,9 @@ class Rounds:
         rows = {row: trial.point for row in self._reported(tuning) if (trial := tuning.chosen[row.name])}
         several = {row: point for row, point in rows.items() if len(row.ways) > 1}
         seeds = self._options.tuning_seeds
-        self._run(row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds)
+        self._jobs.run(
+            row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds
+        )
         found = {}
         for row, point in several.items():
             row.axis_words["params"], found[row.name] = best_way(self._folder, row, point, self._goal)
@@ -141,7 +142,7 @@ class Rounds:
         ]
         if options.untuned:
             planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
-        self._run(planned)
+        self._jobs.run(planned)
 
     def _reported(self, tuning: Tuning) -> list[Row]:
         """The rows that score the test set: those that learn, if the subject is one of them."""
@@ -157,19 +158,14 @@ class Rounds:
             if tuning.learned[row.name]
             for point in contested_points(tuning.trials[row.name], self._goal.sign, row.own_rate)
         ]
-        self._run(jobs)
+        self._jobs.run(jobs)
 
     def _tuning(self, points: Points) -> Tuning:
         return tuning_of(self._folder, self._rows, points, self._goal, self._scores)
 
     def _run_trials(self, points: Iterable[Point], rows: Sequence[Row]) -> None:
         seeds = self._options.tuning_seeds
-        self._run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
-
-    def _run(self, jobs: Iterable[PlannedJob]) -> None:
-        """Run a step's jobs. Raises LabError if some have failed: a failed run is neither a score nor chance."""
-        self._jobs.run(jobs)
-        self._jobs.check_failures(self._word)
+        self._jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
 
 
 def modules_of(rows: Sequence[Row]) -> list[str]:

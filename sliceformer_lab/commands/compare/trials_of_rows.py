@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sliceformer_lab.commands.compare.compare_rows import Row
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial
-from sliceformer_lab.commands.compare.sensitivity import Sensitivity, sensitivities
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.statistics import LEVEL, estimate_over_seeds
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob
-from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.goal import Goal
 
 
@@ -31,8 +28,6 @@ class Tuning:
     chosen: Mapping[str, Trial | None]
     learned: Mapping[str, bool]  # whether some trial of a row is above the constant predictor
     at_edge: Mapping[str, bool]
-    floor: float | None
-    sensitivity: Mapping[str, Sensitivity]
 
 
 def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
@@ -48,7 +43,7 @@ def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, s
         for row in rows
     }
     finished = [value for found in values.values() for point in found for value in point if value is not None]
-    chance = _chance(rows[0].config, wanted)
+    chance = _chance(rows[0].spec, wanted)
     worst = chance if chance is not None else min(finished, key=lambda value: wanted.sign * value, default=0.0)
 
     def trial(point: Point, found: Sequence[float | None]) -> Trial:
@@ -66,8 +61,6 @@ def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, s
         chosen,
         {row.name: _has_learned(folder, row, trials[row.name], chance, wanted, scores) for row in rows},
         {name: one is not None and points.side_of(one.point) is not None for name, one in chosen.items()},
-        chance,
-        sensitivities(trials, chosen, wanted.sign, chance),
     )
 
 
@@ -124,9 +117,8 @@ def _validation(folder: Path, job: PlannedJob) -> float | None:
     return state.value if state.status == "ok" else None
 
 
-def _chance(config: Mapping[str, Any], wanted: Goal) -> float | None:
+def _chance(spec: DataSpec, wanted: Goal) -> float | None:
     """The accuracy of a model that has learned nothing; None for other metrics."""
-    spec = build_data(check_config(config)).spec
     if spec.chance is not None:
         return float(spec.chance)
     return 1 / spec.num_classes if wanted.monitor == "accuracy" and spec.num_classes else None

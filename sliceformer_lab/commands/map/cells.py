@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
 from sliceformer_lab.commands.compare.search import Trial, chosen_trial
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.sweep import PlannedJob
 
 SOLVED = 0.99  # of validation; equals optim.stop_at of conf/optim/probe.yaml
-OF_RUNS = ("pictures=false", "reference=null")
-OF_TUNING = "score_test=false"
 WORDS_OF_PROBE = {
     "back_far": ("task=probe_back", "data.max_len=128", "data.distance=37", "data.batch_size=16"),
 }
@@ -59,7 +56,7 @@ class Cell:
 
     def tuning(self, rate: float, seed: int) -> PlannedJob:
         """The job that tries a learning rate; it does not score the test set."""
-        words = (*self.words, OF_TUNING, f"seed={seed}", f"optim.lr={rate:g}")
+        words = (*self.words, OF_TRIALS, f"seed={seed}", f"optim.lr={rate:g}")
         return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-trial{seed}", words)
 
     def reporting(self, rate: float, seed: int) -> PlannedJob:
@@ -69,16 +66,7 @@ class Cell:
 
     def checked(self) -> tuple[Mapping[str, Any], Floors]:
         """Its composed configuration and the floors of its probe. Raises LabError if the two do not fit together."""
-        from sliceformer_lab.training.build import build_data, build_task
-
-        words = [*self.words, f"seed={self.options.seed}"]
-        config = job_config(words)
-        plan = check_config(config)
-        spec = build_data(plan).spec
-        try:
-            build_task(plan, spec)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        config, spec = checked_row(self.words, self.options.seed)
         return config, Floors(float(spec.chance or 0.0), spec.bag_level)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from sliceformer_lab.commands.compare.compare_options import FIRST_SEED, SearchOptions
 from sliceformer_lab.config.option_types import Count, Name, Positive, Seed, check_lists
 
 ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words", "spatial_recall"]
-FIRST_SEED = 100  # of the reporting runs
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapOptions:
+class MapOptions(SearchOptions):
     """The options of `conf/map.yaml`. Raises ValueError for lists that are empty or name something twice."""
 
     attentions: tuple[Name, ...] = ("mha", "csp", "csp_shift_only", "sliceformer", "random_permutation", "identity")
@@ -21,9 +21,6 @@ class MapOptions:
     edge_rate: Positive | None = 3e-2
     seed: Seed = 0
     seeds: Count = 3
-    retry: bool = False
-    words: tuple[str, ...] = ()  # overrides of the training runs
-    folder: str
 
     def __post_init__(self) -> None:
         check_lists({"attention": self.attentions, "probe": self.probes, "rates": self.rates})
@@ -40,8 +37,3 @@ class MapOptions:
     def deciding_seed(self) -> int:
         """The further seed for rates that these do not agree on."""
         return self.seed + 2
-
-    @property
-    def reporting_seeds(self) -> range:
-        """The seeds of the reporting runs; no learning rate is chosen with them."""
-        return range(FIRST_SEED, FIRST_SEED + self.seeds)

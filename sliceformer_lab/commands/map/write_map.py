@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from sliceformer_lab.commands.compare.command_words import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, markdown_table, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
@@ -62,7 +62,7 @@ def markdown(found: Map) -> str:
         "# Capability map",
         "",
         "```bash",
-        repeat_command(options),
+        repeat_command("map", {"attention": options.attentions, "probe": options.probes}, options),
         "```",
         "",
         f"![Attentions by probes]({PICTURE})",
@@ -180,17 +180,3 @@ def _verdict(result: Result, mean: float) -> tuple[str, str]:
     if floors is not None and floors.bag_level is not None and mean <= floors.bag_level + MARGIN < SOLVED:
         return "is not above the bag level on", f"{score}; bag level {shown(floors.bag_level)}"
     return "solves in part", score
-
-
-def repeat_command(options: MapOptions) -> str:
-    """The command line of this map."""
-    words = [
-        f"attention={','.join(options.attentions)}",
-        f"probe={','.join(options.probes)}",
-        f"rates=[{','.join(f'{rate:g}' for rate in options.rates)}]",
-        f"edge_rate={'null' if options.edge_rate is None else f'{options.edge_rate:g}'}",
-        f"seed={options.seed}",
-        f"seeds={options.seeds}",
-        *(word for word in options.words if not word.startswith("paths.")),
-    ]
-    return f"python -m sliceformer_lab map {' '.join(map(shlex.quote, words))}"
