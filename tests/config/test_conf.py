@@ -12,19 +12,17 @@ import pytest
 import yaml
 from support.yaml_options import as_yaml, folded
 
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names
+from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
-# conf/attention, encoder and block have tests of their own, conf/recipe too
-GROUPS = ("task", "data", "optim", "pretrain", "callbacks", "logger")
-OPTIONS = [(group, name) for group in GROUPS for name in option_names(group)]
-CHOICES = [
-    f"{group.name}={name}"
-    for group in sorted(CONF_DIR.iterdir())
+# conf/encoder and block have tests of their own, conf/recipe too
+GROUPS = ("attention", "task", "data", "optim", "pretrain", "callbacks", "logger")
+COMPOSED = sorted(
+    group.name
+    for group in CONF_DIR.iterdir()
     if group.is_dir() and group.name not in ("attention", "task", "recipe", "analysis")
-    for name in option_names(group.name)
-]
-PAIRS = list(zip(option_names("attention"), cycle(option_names("task")), strict=False))  # each of both once
+)
 
 
 def test_no_two_option_files_say_the_same() -> None:
@@ -38,44 +36,64 @@ def test_no_two_option_files_say_the_same() -> None:
 
 
 @cache
+def composed(group: str, name: str) -> dict[str, Any]:
+    """The default configuration with an option."""
+    return compose_root([f"{group}={name}"])
+
+
+@cache
 def nodes(group: str, name: str) -> list[dict[str, Any]]:
     """The nodes with a target that an option brings."""
-    node = compose_root([f"{group}={name}"])[group]
+    if group == "attention":
+        return [load_option(group, name)]
+    node = composed(group, name)[group]
     return [part for part in (node.values() if group == "callbacks" else [node]) if part]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-def test_every_option_composes(choice: str) -> None:
-    group, _, name = choice.partition("=")
-    assert compose_root([choice])["hydra"]["runtime"]["choices"][group] == name
+@pytest.mark.parametrize("group", COMPOSED)
+def test_every_option_composes(group: str) -> None:
+    for name in option_names(group):
+        assert composed(group, name)["hydra"]["runtime"]["choices"][group] == name
 
 
-@pytest.mark.parametrize(("attention", "task"), PAIRS)
-def test_every_attention_and_every_task_compose(attention: str, task: str) -> None:
-    """Pairs are enough: neither group may write what the other does."""
-    composed = compose_root([f"attention={attention}", f"task={task}"])
-    assert composed["attention"] == compose_root([f"attention={attention}"])["attention"]
-    assert composed["task"] == nodes("task", task)[0]
+def test_a_task_and_an_attention_write_their_own_nodes_alone() -> None:
+    for attention in option_names("attention"):
+        assert "@package" not in (CONF_DIR / "attention" / f"{attention}.yaml").read_text(encoding="utf-8")
+    for task, attention in zip(option_names("task"), cycle(option_names("attention")), strict=False):
+        together = compose_root([f"task={task}", f"attention={attention}"])
+        assert together["attention"] == load_option("attention", attention), (task, attention)
+        assert together["task"] == nodes("task", task)[0], (task, attention)
 
 
-@pytest.mark.parametrize(("group", "name"), OPTIONS)
-def test_yaml_lists_every_option_and_nothing_else(group: str, name: str) -> None:
-    for node in nodes(group, name):
-        assert set(node) - {"_target_"} == set(schema(locate(node["_target_"])))
+@pytest.mark.parametrize("group", GROUPS)
+def test_yaml_lists_every_option_and_nothing_else(group: str) -> None:
+    for name in option_names(group):
+        for node in nodes(group, name):
+            assert set(node) - {"_target_"} == set(schema(locate(node["_target_"]))), name
 
 
-@pytest.mark.parametrize("name", option_names("trainer"))
-def test_options_of_the_trainer_are_lightnings(name: str) -> None:
-    check_node(nodes("trainer", name)[0], "trainer")
+@pytest.mark.parametrize("group", GROUPS)
+def test_yaml_named_after_its_class_holds_the_defaults(group: str) -> None:
+    for name in option_names(group):
+        for node in nodes(group, name):
+            target = locate(node["_target_"])
+            if folded(target.__name__) == folded(name):
+                options = schema(target).items()
+                defaults = {option: as_yaml(default) for option, (_, default) in options if default is not ...}
+                assert {option: node[option] for option in defaults} == defaults, name
 
 
-@pytest.mark.parametrize(("group", "name"), OPTIONS)
-def test_yaml_named_after_its_class_holds_the_defaults(group: str, name: str) -> None:
-    for node in nodes(group, name):
-        target = locate(node["_target_"])
-        if folded(target.__name__) == folded(name):
-            defaults = {name: as_yaml(default) for name, (_, default) in schema(target).items() if default is not ...}
-            assert {name: node[name] for name in defaults} == defaults
+def test_every_attention_has_a_yaml_named_after_its_class_and_passes_the_check_of_its_options() -> None:
+    files = {folded(name) for name in option_names("attention")}
+    for name in option_names("attention"):
+        (node,) = nodes("attention", name)
+        assert folded(locate(node["_target_"]).__name__) in files, name
+        attention_nodes(node)
+
+
+def test_options_of_the_trainer_are_lightnings() -> None:
+    for name in option_names("trainer"):
+        check_node(nodes("trainer", name)[0], "trainer")
 
 
 def explained_options(group: str, name: str) -> set[str]:
@@ -86,8 +104,10 @@ def explained_options(group: str, name: str) -> set[str]:
     return own.union(*(explained_options(group, parent) for parent in parents))
 
 
-@pytest.mark.parametrize(("group", "name"), [*OPTIONS, *(("trainer", name) for name in option_names("trainer"))])
-def test_file_says_what_it_is_and_explains_each_option(group: str, name: str) -> None:
-    text = (CONF_DIR / group / f"{name}.yaml").read_text(encoding="utf-8")
-    assert text.removeprefix("# @package _global_\n").startswith("# ")
-    assert {key for node in nodes(group, name) for key in node} - {"_target_"} <= explained_options(group, name)
+@pytest.mark.parametrize("group", [*GROUPS, "trainer"])
+def test_file_says_what_it_is_and_explains_each_option(group: str) -> None:
+    for name in option_names(group):
+        text = (CONF_DIR / group / f"{name}.yaml").read_text(encoding="utf-8")
+        assert text.removeprefix("# @package _global_\n").startswith("# "), name
+        options = {key for node in nodes(group, name) for key in node} - {"_target_"}
+        assert options <= explained_options(group, name), name
