@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 
 
-def test_page_is_current() -> None:
-    assert linear_rank.PAGE.read_text(encoding="utf-8") == linear_rank.page(), "`make docs` writes it anew"
-
-
 def test_ranks_are_means_over_layers_of_the_output_before_and_after_training(tmp_path: Path) -> None:
     places, forms = ["input", "output"], ["raw", "mean_removed"]
     rank, cosine = np.zeros((3, 2, 2, 2)), np.zeros((3, 2, 2, 2))  # epochs, layers, places, forms

@@ -7,10 +7,6 @@ import pretraining_page
 import pytest
 
 
-def test_page_shows_the_committed_results() -> None:
-    assert pretraining_page.page() == pretraining_page.PAGE.read_text(encoding="utf-8")
-
-
 def test_gain_is_against_the_longer_of_the_two_trainings_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [
         {

@@ -24,10 +24,6 @@ def cell(attention: str, probe: str, values: list[float | None], steps: float | 
     return {"attention": attention, "probe": probe, "tuning": tuning, "reporting": runs, **facts}
 
 
-def test_page_is_current() -> None:
-    assert probe_maps.PAGE.read_text(encoding="utf-8") == probe_maps.page(), "`make docs` writes it anew"
-
-
 def test_every_row_of_the_tables_was_run() -> None:
     found = {(cell["row"], cell["probe"]) for cell in probe_maps.read()}
     main, pairs = (dict.fromkeys(names) for names in (probe_maps.MAIN_ROWS, probe_maps.PAIR_ROWS))

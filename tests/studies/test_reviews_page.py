@@ -12,10 +12,6 @@ import reviews_page
 from sliceformer_lab.config.compose import option_names
 
 
-def test_page_shows_the_committed_scores() -> None:
-    assert reviews_page.PAGE.read_text(encoding="utf-8") == reviews_page.page(), "`make docs` writes it anew"
-
-
 def test_every_table_is_of_a_preset() -> None:
     assert {f"csp_reviews/{question}" for question in reviews_page.CONTRASTS} <= set(option_names("study"))
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import training_page
 
 
-def test_page_is_current() -> None:
-    assert training_page.PAGE.read_text(encoding="utf-8") == training_page.page(), "`make docs` writes it anew"
-
-
 def test_shares_and_the_framework_add_up_to_a_step() -> None:
     """Lightning's step is data, model, optimiser and what the framework adds."""
     for line in training_page.steps_section().splitlines()[2:]:
