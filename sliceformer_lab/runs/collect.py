@@ -69,6 +69,12 @@ class RunRecord:
         """What the results depend on besides the options; empty for a run that did not finish."""
         return _mapping(self.summary.get("protocol"))
 
+    @property
+    def test_digest(self) -> str | None:
+        """The digest of its test examples; None if it never read them."""
+        found = _mapping(self.summary.get("digests")).get("test")
+        return None if found is None else str(found)
+
     @cached_property
     def selection(self) -> str | None:
         """The rule that selects the epoch; read from the configuration if the run did not finish."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,11 +12,12 @@ from typing import Any
 
 from filelock import FileLock
 
+from sliceformer_lab.runs.collect import flat_options
 from sliceformer_lab.runs.commit import git_commit
 
 LEDGER = "test_ledger.jsonl"  # in paths.data
-SOLVED = "inner_mult"  # an option that a budget sets, so that its value is no choice
-
+GROUPS = ("attention", "block", "encoder", "task", "optim", "data", "pretrain")  # of options that change scores
+PLACES = ("root", "file", "val_file", "test_file", "name", "num_workers", "eval_batch_size")  # of data, change none
 
 log = logging.getLogger(__name__)
 
@@ -27,19 +27,27 @@ class Evaluation:
     """One scoring of a test set."""
 
     task: str
-    fingerprint: str  # of the data
+    test_digest: str  # of the examples that were scored
     attention: str
-    options: str  # digest of its own options
+    options: Mapping[str, Any]  # all that change what a run scores, by their path
     seed: int
     run: str  # folder of the run
     commit: str | None
     time: str
 
 
-def attention_digest(config: Mapping[str, Any]) -> str:
-    """A hash of the options of a configuration's attention that a user chooses."""
-    chosen = {key: value for key, value in config["attention"].items() if key != SOLVED}
-    return hashlib.sha256(json.dumps(chosen, sort_keys=True, default=str).encode()).hexdigest()[:12]
+def options_that_count(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a configuration that change what its run scores, by their path, as JSON keeps them."""
+    groups = {name: config[name] for name in GROUPS if isinstance(config.get(name), Mapping)}
+    found = {key: value for key, value in flat_options(groups) if key not in {f"data.{name}" for name in PLACES}}
+    known: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return known
+
+
+def changed_options(seen: Mapping[str, Any], config: Mapping[str, Any], free: Sequence[str]) -> list[str]:
+    """The options that differ from those of an earlier evaluation. `free` ones, and null ones, are left to the run."""
+    now = options_that_count(config)
+    return [key for key, value in now.items() if value is not None and key not in free and seen.get(key) != value]
 
 
 def read_ledger(folder: Path) -> list[Evaluation]:
@@ -56,11 +64,11 @@ def read_ledger(folder: Path) -> list[Evaluation]:
     return found
 
 
-def record_evaluation(config: Mapping[str, Any], run: Path, fingerprint: str) -> None:
-    """Append that a run has scored the test set of its data. A folder that cannot be written gets a warning."""
+def record_evaluation(config: Mapping[str, Any], run: Path, test_digest: str) -> None:
+    """Append that a run has scored a test set. A folder that cannot be written gets a warning."""
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     names = config["names"]
-    facts = (names["task"], fingerprint, names["attention"], attention_digest(config), config["seed"], str(run))
+    facts = (names["task"], test_digest, names["attention"], options_that_count(config), config["seed"], str(run))
     folder = Path(config["paths"]["data"]).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.written_runs import Words, WrittenRuns
+from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.audit.command import sorted_words
@@ -17,10 +17,12 @@ from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError, check_options
 from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.ledger import options_that_count
 from sliceformer_lab.runs.names import audit_folder, register_resolvers, tune_folder
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.timing import StepTime
@@ -198,11 +200,12 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
         audit(tmp_path, WrittenRuns(scores), axes=("time",), words=("attention.group_size=4",))
     ledger = tmp_path / "data" / "test_ledger.jsonl"
     ledger.parent.mkdir()
+    options = options_that_count(job_config(["task=digits", "attention=csp"]))
     seen = {
         "task": "digits",
-        "fingerprint": "65e5",
+        "test_digest": DIGESTS["test"],
         "attention": "csp",
-        "options": "other",
+        "options": options | {"encoder.depth": 9, "optim.lr": 1.0, "optim.steps": 7},
         "seed": 100,
         "run": "before",
     }
@@ -215,6 +218,7 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     for job in jobs:  # options of the attention belong to the subject
         assert ("attention.group_size=4" in job["words"]) == ("-csp-" in job["name"])
     assert found["sentence"].startswith("digits (after looking), ")  # the ledger knew csp with other options
+    assert "test scores of csp with other attention.group_size and encoder.depth had been seen" in found["sentence"]
     assert found["evaluations_of_this_test_set"] == 1
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.runs.ledger import attention_digest, read_ledger
+from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.runs.ledger import changed_options, read_ledger
 
 TINY = ("task=digits", "attention=identity", "encoder=tiny", "optim.epochs=1", "data.limit_train=64")
+
+CHANGES: tuple[tuple[str, ...], ...] = ((), ("seed=7", "optim.lr=1"), ("encoder.depth=3", "task.pool=max"))
 
 
 def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_not(tmp_path: Path) -> None:
@@ -20,16 +23,26 @@ def test_training_and_scoring_again_count_and_a_run_without_a_test_score_does_no
     assert main([*words, *places, "seed=1"]) == 0
     (one,) = read_ledger(tmp_path / "data")
     assert (
-        (one.task, one.attention, one.seed) == ("digits", "identity", 1) and one.fingerprint and Path(one.run).is_dir()
+        (one.task, one.attention, one.seed) == ("digits", "identity", 1) and one.test_digest and Path(one.run).is_dir()
     )
+    changed = [changed_options(one.options, job_config([*words, *more]), ["optim.lr"]) for more in CHANGES]
+    assert changed == [[], [], ["encoder.depth", "task.pool"]]
     assert main(["mode=eval", f"resume={one.run}", f"paths.data={tmp_path / 'data'}"]) == 0
     assert [each.run for each in read_ledger(tmp_path / "data")] == [one.run, one.run]
 
 
-def test_other_options_of_an_attention_are_another_attention_and_a_width_that_a_budget_sets_is_not() -> None:
-    digests = {attention_digest({"attention": {"group_size": size, "inner_mult": 1}}) for size in (2, 4)}
-    assert len(digests) == 2
-    assert attention_digest({"attention": {"group_size": 2, "inner_mult": 2}}) in digests
+def test_the_same_test_examples_are_one_test_set_wherever_they_are_read_from(tmp_path: Path) -> None:
+    digests = []
+    for name, rows in {"one": 40, "moved": 40, "more": 60}.items():
+        table = tmp_path / f"{name}.csv"
+        lines = [f"{word} {number},{word}" for word in ("good", "bad") for number in range(rows)]
+        table.write_text("\n".join(["text,label", *lines]))
+        words = ["task=text_csv", "data.tokens=bytes", f"data.file={table}", "attention=identity", "encoder=tiny"]
+        words += ["optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null"]
+        places = [f"paths.data={tmp_path / name}", f"paths.outputs={tmp_path / 'out'}"]
+        assert main([*words, *places]) == 0
+        digests += [one.test_digest for one in read_ledger(tmp_path / name)]
+    assert len(digests) == 3 and digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", '{"task": 1}'])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, VARIANTS, Axis, CompareOptions
-from sliceformer_lab.commands.compare.search import Point
+from sliceformer_lab.commands.compare.search import OTHERS, Point
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.plain_checks import missing_files
@@ -21,6 +21,11 @@ from sliceformer_lab.training.build import build_data, build_task
 
 OF_RUNS = ("pictures=false", "reference=null")
 OF_TRIALS = "score_test=false"
+RATE_OPTIONS = ("optim.lr", "optim.warmup_lr", "optim.min_lr")  # that every trial changes
+TIME_OPTIONS = (  # that equal time sets
+    *("optim.steps", "optim.epochs", "optim.target_steps", "optim.max_steps"),
+    *("optim.interval", "optim.val_every", "optim.warmup_steps", "optim.horizon"),
+)
 WIDTHS = ("encoder.mlp_dim", "attention.inner_mult", "encoder.dim")  # that `budget_by` may change, in this order
 
 
@@ -45,6 +50,15 @@ class Row:
     def own_rate(self) -> float:
         """The learning rate of its recipe."""
         return float(self.config["optim"]["lr"])
+
+    @property
+    def free_options(self) -> tuple[str, ...]:
+        """The options that the comparison chooses on validation, or measures."""
+        options = self.options
+        free = [*RATE_OPTIONS, *((*OTHERS[options.search], "optim.warmup_steps") if options.trials else ())]
+        free += WIDTHS if "params" in options.axes else []
+        free += TIME_OPTIONS if "time" in options.axes else []
+        return (*free, *(["data.split_seed"] if options.splits else []))
 
     def trial(self, point: Point, seed: int, sizes: Sequence[str] | None = None) -> PlannedJob:
         """A run that tries a point, with these sizes or those of the first axis; it does not score the test set."""

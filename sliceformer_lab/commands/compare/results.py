@@ -19,7 +19,7 @@ from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.job_state import state_of
-from sliceformer_lab.runs.ledger import Evaluation, attention_digest, read_ledger
+from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
 from sliceformer_lab.training.goal import Goal
 
 Runs = Mapping[str, Mapping[int, RunRecord]]  # by row and seed
@@ -102,22 +102,22 @@ class Comparison:
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """All recorded evaluations of this test set, by any command."""
-        prints = {str(run.protocol.get("sha256")) for run in self.runs if run.protocol}
+        """All recorded evaluations of the test sets of this comparison, by any command."""
+        tests = {digest for run in self.runs if (digest := run.test_digest) is not None}
         data = Path(self.rows[0].config["paths"]["data"])
-        return [one for one in read_ledger(data) if one.fingerprint in prints]
+        return [one for one in read_ledger(data) if one.test_digest in tests]
 
-    @property
-    def changed_after_looking(self) -> list[str]:
-        """The rows whose attention was scored on this test set with other options before the declaration."""
-        own = {row.config["names"]["attention"]: attention_digest(row.config) for row in self.rows}
-        return sorted(
-            {
-                one.attention
-                for one in self.evaluations
-                if one.attention in own and one.options != own[one.attention] and one.time < self.declaration.time
-            }
-        )
+    @cached_property
+    def changed_after_looking(self) -> dict[str, list[str]]:
+        """The attentions that were scored on this test set before the declaration, with the options changed since."""
+        changed: dict[str, set[str]] = {}
+        for one in self.evaluations:
+            rows = [row for row in self.rows if row.config["names"]["attention"] == one.attention]
+            if rows and one.time < self.declaration.time:
+                found = [changed_options(one.options, row.config, row.free_options) for row in rows]
+                nearest = min(found, key=lambda options: len(options))
+                changed.setdefault(one.attention, set()).update(nearest)
+        return {name: sorted(options) for name, options in sorted(changed.items()) if options}
 
     def untuned_scores(self, row: Row) -> list[float]:
         """The test scores of a row with its recipe's own values."""

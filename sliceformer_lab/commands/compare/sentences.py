@@ -82,9 +82,8 @@ def limits_of(found: Comparison) -> list[str]:
     """What limits the verdicts, for the sentence."""
     limits = []
     if found.changed_after_looking:
-        limits.append(
-            f"test scores of {list_names(found.changed_after_looking)} with other options had been seen before"
-        )
+        seen = [f"{name} with other {list_names(options)}" for name, options in found.changed_after_looking.items()]
+        limits.append(f"test scores of {list_names(seen)} had been seen before")
     if any(one.against == "identity" and one.verdict in ("undecided", "equivalent") for one in found.outcomes):
         limits.append("not better than no mixing, so this task at this size does not test an operator")
     if reference := unreached_reference(found):

@@ -72,7 +72,7 @@ def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: D
 def count_evaluation(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Adds a scoring of the test set by a run to the ledger beside the data."""
     if plan.score_test and is_first_process() and not plan.trainer.fast_dev_run:
-        record_evaluation(plan.plain, folder, str(data.fingerprint()["sha256"]))
+        record_evaluation(plan.plain, folder, data.digests()["test"])
 
 
 def _whole(task: TaskModule, plan: RunPlan, data: DataModule, checkpoint: Path | None) -> TaskModule:
