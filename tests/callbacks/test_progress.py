@@ -26,11 +26,6 @@ def test_long_epoch_prints_the_time_that_the_run_needs(
     assert all(re.search(r"\d\.\d\d s/step, \d+:\d\d min left, \d\.\d GB$", line) for line in lines)
 
 
-def test_short_epochs_print_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(small_config("reference=null"), tmp_path / "run")
-    assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
-
-
 def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
-from sliceformer_lab.config.compose import CONF_DIR, load_option
+from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord, first_heads, measure
 from sliceformer_lab.training.context import RunContext
@@ -210,15 +210,6 @@ def test_long_samples_are_measured_on_a_fixed_subset_and_the_note_says_so(
     assert record.note in caplog.text
 
 
-def test_record_of_an_older_version_has_no_heatmaps(trained: tuple[Path, Model], tmp_path: Path) -> None:
-    with np.load(trained[0] / "spectrum.npz") as file:
-        np.savez(tmp_path / "old.npz", **{name: values for name, values in file.items() if name != "heatmaps"})
-    record = ProbeRecord.load(tmp_path / "old.npz")
-    assert record.heatmaps is None
-    record.save(tmp_path / "again.npz")
-    assert ProbeRecord.load(tmp_path / "again.npz").heatmaps is None
-
-
 def test_heads_of_different_widths_are_padded_with_nan() -> None:
     wide, narrow = torch.randn(3, 8), torch.randn(3, 4)
     heads = first_heads([wide, narrow], [4, 2])
@@ -265,13 +256,3 @@ def test_a_model_without_blocks_is_one_warning_and_trains(tmp_path: Path, caplog
     (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert "Model has no encoder.blocks" in warning and "the run goes on" in warning
     assert not (tmp_path / "spectrum.npz").exists()
-
-
-def test_options_equal_the_signature() -> None:
-    from sliceformer_lab.config.schema import check_node, schema
-
-    node = load_option("callbacks", "default")["spectrum"]
-    assert check_node(node, "callbacks.spectrum").target is Spectrum
-    assert {k: v for k, v in node.items() if k != "_target_"} == {k: v for k, (_, v) in schema(Spectrum).items()}
-    options = (CONF_DIR / "callbacks" / "default.yaml").read_text().partition("spectrum:")[2].splitlines()
-    assert all(" # " in line or "_target_" in line for line in options)

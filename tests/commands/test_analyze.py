@@ -28,7 +28,7 @@ from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
 from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, bound_factors
 from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import CONF_DIR, compose_job, compose_root, load_option, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, load_option, option_names
 from sliceformer_lab.config.schema import locate, schema
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
@@ -367,15 +367,3 @@ def test_yaml_of_an_analysis_holds_the_defaults_of_its_class_and_explains_them(n
     text = (CONF_DIR / "analysis" / f"{name}.yaml").read_text(encoding="utf-8").removeprefix("# @package _global_\n")
     assert text.startswith("# ") and set(node) <= set(re.findall(r"^\s*(\w+): .* # \S", text, re.M))
     assert re.search(rf"^  {name} +\S", COMMAND.help_text(), re.M)
-
-
-def test_root_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], COMMAND.config_name)
-    options = {
-        name: value for name, value in root.items() if name not in ("hydra", "paths", "analysis", "allow_targets")
-    }
-    defaults = {name: as_yaml(default) for name, (_, default) in schema(InspectOptions).items()}
-    assert options == defaults | {"runs": "${paths.outputs}"}
-    text = COMMAND.help_text()
-    assert all(re.search(rf"^  {option}: ", text, re.M) for option in options)
-    assert all(example in text for example in COMMAND.examples)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from PIL import Image
-from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
 from sliceformer_lab.commands.benchmark.command import COMMAND
-from sliceformer_lab.config.compose import CONF_DIR, compose_root
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import schema
 from sliceformer_lab.permute import available_backends
 
@@ -191,14 +189,6 @@ def test_help_lists_every_suite_and_option(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize("words", [words for words in COMMAND.examples if not words.startswith("--")])
 def test_every_example_of_the_help_composes(words: str) -> None:
     compose_root(words.split(), "benchmark")
-
-
-def test_yaml_lists_every_option_with_its_default_and_a_comment() -> None:
-    composed = compose_root([], "benchmark")
-    options = {key: value for key, value in composed.items() if key not in ("paths", "hydra")}
-    assert options == {name: as_yaml(default) for name, (_, default) in schema(BenchmarkOptions).items()}
-    text = (CONF_DIR / "benchmark.yaml").read_text(encoding="utf-8")
-    assert set(re.findall(r"^(\w+):.* # \S", text, re.M)) == set(options)
 
 
 def test_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:

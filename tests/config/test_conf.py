@@ -16,13 +16,10 @@ from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, 
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
-# conf/encoder and block have tests of their own, conf/recipe too
-GROUPS = ("attention", "task", "data", "optim", "pretrain", "callbacks", "logger")
-COMPOSED = sorted(
-    group.name
-    for group in CONF_DIR.iterdir()
-    if group.is_dir() and group.name not in ("attention", "task", "recipe", "analysis")
-)
+GROUPS = ("attention", "task", "data", "encoder", "block", "optim", "pretrain", "callbacks", "logger")
+HOLDS_DEFAULTS = (("block", "transformer"), ("block", "set"), ("block", "mega"), ("callbacks", "default"))
+TOGETHER = ("data", "encoder", "block", "optim", "trainer", "pretrain", "callbacks", "logger", "launcher", "debug")
+ALONE = ("study", "scale")  # which choose options of other groups
 
 
 def test_no_two_option_files_say_the_same() -> None:
@@ -36,9 +33,16 @@ def test_no_two_option_files_say_the_same() -> None:
 
 
 @cache
+def together(position: int) -> dict[str, Any]:
+    """The configuration with the option at this position of each group in TOGETHER, whose options are independent."""
+    names = {group: option_names(group) for group in TOGETHER}
+    return compose_root([f"{group}={found[position % len(found)]}" for group, found in names.items()])
+
+
+@cache
 def composed(group: str, name: str) -> dict[str, Any]:
-    """The default configuration with an option."""
-    return compose_root([f"{group}={name}"])
+    """A configuration with an option."""
+    return together(option_names(group).index(name)) if group in TOGETHER else compose_root([f"{group}={name}"])
 
 
 @cache
@@ -50,7 +54,12 @@ def nodes(group: str, name: str) -> list[dict[str, Any]]:
     return [part for part in (node.values() if group == "callbacks" else [node]) if part]
 
 
-@pytest.mark.parametrize("group", COMPOSED)
+def test_every_group_of_options_is_composed_here_or_elsewhere() -> None:
+    groups = {folder.name for folder in CONF_DIR.iterdir() if folder.is_dir() and not folder.name.startswith("_")}
+    assert groups == {*TOGETHER, *ALONE, "attention", "task", "recipe", "analysis", "paths"}
+
+
+@pytest.mark.parametrize("group", [*TOGETHER, *ALONE])
 def test_every_option_composes(group: str) -> None:
     for name in option_names(group):
         assert composed(group, name)["hydra"]["runtime"]["choices"][group] == name
@@ -60,9 +69,9 @@ def test_a_task_and_an_attention_write_their_own_nodes_alone() -> None:
     for attention in option_names("attention"):
         assert "@package" not in (CONF_DIR / "attention" / f"{attention}.yaml").read_text(encoding="utf-8")
     for task, attention in zip(option_names("task"), cycle(option_names("attention")), strict=False):
-        together = compose_root([f"task={task}", f"attention={attention}"])
-        assert together["attention"] == load_option("attention", attention), (task, attention)
-        assert together["task"] == nodes("task", task)[0], (task, attention)
+        both = compose_root([f"task={task}", f"attention={attention}"])
+        assert both["attention"] == load_option("attention", attention), (task, attention)
+        assert both["task"] == nodes("task", task)[0], (task, attention)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -73,11 +82,11 @@ def test_yaml_lists_every_option_and_nothing_else(group: str) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_yaml_named_after_its_class_holds_the_defaults(group: str) -> None:
+def test_yaml_named_after_its_class_or_listed_here_holds_the_defaults(group: str) -> None:
     for name in option_names(group):
         for node in nodes(group, name):
             target = locate(node["_target_"])
-            if folded(target.__name__) == folded(name):
+            if folded(target.__name__) == folded(name) or (group, name) in HOLDS_DEFAULTS:
                 options = schema(target).items()
                 defaults = {option: as_yaml(default) for option, (_, default) in options if default is not ...}
                 assert {option: node[option] for option in defaults} == defaults, name

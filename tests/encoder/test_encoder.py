@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names
-from sliceformer_lab.config.schema import ConfigError, check_node, locate, schema
-from sliceformer_lab.encoder.block import Block
+from sliceformer_lab.config.compose import load_option, option_names
+from sliceformer_lab.config.schema import ConfigError, check_node
 from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
@@ -58,28 +57,6 @@ def first_block(encoder: Encoder) -> Any:
         if parameter.ndim == 1:
             nn.init.normal_(parameter, 1.0, 0.5)
     return encoder.blocks[0]
-
-
-@pytest.mark.parametrize("group", ["encoder", "block"])
-def test_yaml_lists_every_option_and_nothing_else(group: str) -> None:
-    for name in option_names(group):
-        node = load_option(group, name)
-        assert set(node) - {"_target_"} == set(schema(locate(node["_target_"]))), name
-
-
-def test_every_line_of_a_yaml_is_explained() -> None:
-    for file in [*CONF_DIR.glob("encoder/*.yaml"), *CONF_DIR.glob("block/*.yaml")]:
-        lines = file.read_text().splitlines()
-        assert lines[0].startswith("# ")
-        if lines[1].startswith("_target_"):  # others change options that are explained where they come from
-            assert all(" # " in line for line in lines[2:]), file.name
-
-
-def test_transformer_block_holds_the_defaults() -> None:
-    node = load_option("block", "transformer")
-    assert {name: default for name, (_, default) in schema(Block).items()} == {
-        k: v for k, v in node.items() if k != "_target_"
-    }
 
 
 def test_pre_norm_block_adds_to_the_input_tokens() -> None:
@@ -296,11 +273,6 @@ def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
         top, left = 4 * (n // 3), 4 * (n % 3)
         patch = images[:, :, top : top + 4, left : left + 4].flatten(1)
         assert_close(x[:, 1 + n], patch @ weight.T + bias, atol=1e-5, rtol=1e-5)
-
-
-def test_a_patch_that_does_not_tile_the_image_is_refused() -> None:
-    with pytest.raises(ValueError, match="patch_size=5 does not divide the image of 32 x 30 pixels"):
-        ImageEmbedding((32, 30), 3, 5, DIM, cls=False)
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean", "max", "softmax", "ref_min", "ref_max"])

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention.contract import CallCounter
-from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import CONF_DIR, load_option
-from sliceformer_lab.config.schema import ConfigError, locate, schema
+from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.mega_block import MegaBlock
@@ -229,12 +229,6 @@ def test_the_encoder_shows_the_channel_its_last_sort_follows() -> None:
     assert_close(reference, seen[0])
 
 
-def test_yaml_holds_the_defaults() -> None:
-    node = option("block", "mega")
-    assert locate(node["_target_"]) is MegaBlock
-    assert {k: v for k, v in node.items() if k != "_target_"} == {k: v for k, (_, v) in schema(MegaBlock).items()}
-
-
 @cache
 def config() -> dict[str, Any]:
     return small_config("block=mega", "encoder.position=none")
@@ -257,19 +251,3 @@ def test_every_attention_that_is_not_refused_fills_the_block() -> None:
             encoder(tokens()).square().sum().backward()
             without = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
             assert not without, f"{file.stem}: {without}"
-
-
-@pytest.mark.parametrize("attention", MIXERS)
-def test_learns_in_two_steps_of_digits(attention: str) -> None:
-    torch.manual_seed(0)
-    task = build_task(config() | {"attention": option("attention", attention)}, DIGITS)
-    images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(2))
-    target = torch.arange(20) % 10
-    batch, optimizer, losses = Batch(images, target, torch.arange(20)), task.optim.build_optimizer(task), []
-    for _ in range(3):
-        loss = task.loss(task(batch), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[0]

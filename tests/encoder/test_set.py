@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.image_modules import module
 from support.plans import build_task, run
 from support.runs import small_config
 from torch import Tensor
@@ -17,14 +16,14 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from sliceformer_lab.attention import LayerSpec
-from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import ConfigError, schema
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.pool import Pool
-from sliceformer_lab.encoder.set_block import PMA, SetBlock
+from sliceformer_lab.encoder.set_block import PMA
 from sliceformer_lab.measures.probe import ProbeRecord
 
 DIM, TOKENS = 64, 12
@@ -59,11 +58,6 @@ def with_garbage(x: Tensor, extra: int) -> tuple[Tensor, Padding | None]:
 
 def set_config(*overrides: str) -> dict[str, Any]:
     return small_config("block=set", "task.pool=pma", *overrides)
-
-
-def test_yaml_holds_the_defaults() -> None:
-    defaults = {name: default for name, (_, default) in schema(SetBlock).items()}
-    assert defaults | {"_target_": "sliceformer_lab.encoder.set_block.SetBlock"} == load_option("block", "set")
 
 
 @variants
@@ -189,31 +183,6 @@ def test_a_pairwise_bias_is_refused_with_inducing_points() -> None:
     assert not torch.allclose(encoder(tokens(), bias=bias), encoder(tokens()))
     with pytest.raises(ValueError, match=r"set block\.inducing=null"):
         make("mha", ISAB)(tokens(), bias=bias)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [["attention=mha"], ["attention=mha", "block.inducing=16"], ["attention=sliceformer"]],
-    ids=str,
-)
-def test_two_steps_on_digits_lower_the_loss(overrides: list[str], tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    data = module("digits", tmp_path, batch_size=32)
-    data.prepare_data()
-    data.setup()
-    batch: Batch = next(iter(data.train_dataloader()))
-    task = build_task(set_config(*overrides), data.spec)
-    optimizer = task.optim.build_optimizer(task)
-    for group in optimizer.param_groups:
-        group["lr"] = 1e-3
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        loss = task.loss(task(batch), batch.target)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[2] < losses[1] < losses[0]
 
 
 def test_spectra_are_measured_on_the_values_that_the_block_mixes(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""The YAML file of a command lists every option with its default and explains it, and so does its help."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.yaml_options import as_yaml
+
+from sliceformer_lab.__main__ import load
+from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
+from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.config.compose import CONF_DIR, compose_root
+from sliceformer_lab.config.schema import schema
+
+OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "allow_targets")
+COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and those whose default is of the run's paths
+    "benchmark": (BenchmarkOptions, {}),
+    "inspect": (InspectOptions, {"runs": "${paths.outputs}"}),
+    "report": (ReportOptions, {"folder": "${paths.outputs}"}),
+}
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_yaml_and_help_list_every_option_with_its_default_and_explain_it(word: str) -> None:
+    options_class, paths = COMMANDS[word]
+    defaults = {name: as_yaml(default) for name, (_, default) in schema(options_class).items()}
+    composed = compose_root([], word)
+    assert {name: value for name, value in composed.items() if name not in OF_EVERY_COMMAND} == defaults | paths
+    written = (CONF_DIR / f"{word}.yaml").read_text(encoding="utf-8")
+    text = load(word).help_text()
+    for option in defaults:
+        assert re.search(rf"^{option}:.* # \S", written, re.M), option
+        assert re.search(rf"^  {option}: ", text, re.M), option
+    assert all(example in text for example in load(word).examples)
