@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -150,19 +149,6 @@ def test_the_table_of_a_run_names_places_classes_and_probabilities(texts: Run) -
     assert test["place"].tolist() == texts.predictions["test_places"].tolist()
 
 
-def test_numbers_are_named_by_their_targets(tmp_path: Path) -> None:
-    file = official_graphs.molecules(tmp_path)
-    found = trained(tmp_path / "run", *MOLECULE, f"data.file={file}", f"data.root={tmp_path}")
-    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
-    assert list(table) == [
-        *("split", "place", "smiles", "target_target", "target_other", "prediction_target", "prediction_other")
-    ]
-    test = table[table["split"] == "test"]
-    np.testing.assert_allclose(test["target_other"], found.predictions["test_targets"][:, 1])  # empty ones are NaN
-    np.testing.assert_allclose(test["prediction_target"], found.predictions["test_logits"][:, 0], rtol=1e-6)
-    assert found.predictions["target_names"].tolist() == ["target", "other"]
-
-
 def test_bad_rows_are_reported_and_the_rest_is_predicted(texts: Run, capsys: pytest.CaptureFixture[str]) -> None:
     source = texts.folder.parent / "some.csv"
     source.write_text('text,id\na good film,1\n"",2\nbad,too,many\n   ,4\n"so-so\n\n film",5\n')
@@ -208,11 +194,6 @@ def test_a_notebook_gets_the_columns_of_the_command(texts: Run, tmp_path: Path) 
     assert table["error"].isna().tolist() == [True, False, True] and table["prediction"].isna().sum() == 1
 
 
-def test_a_notebook_gives_one_text_or_a_column_of_texts(texts: Run) -> None:
-    assert texts.predict("maria")["text"].tolist() == ["maria"]
-    assert texts.predict(pd.Series(["maria", "anna"]))["text"].tolist() == ["maria", "anna"]
-
-
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -243,14 +224,6 @@ def test_a_notebook_predicts_pictures_by_path_and_as_arrays(tmp_path: Path) -> N
     assert table["error"].isna().tolist() == [True, True, False, True, False]
     assert "cannot be read as an image" in table["error"][2]
     assert "float64 (8, 8), not a picture" in table["error"][4]
-
-
-def test_another_column_can_be_named(texts: Run, tmp_path: Path) -> None:
-    source = write(tmp_path / "new.csv", "abstract", ["a good film"])
-    assert predict(texts, source, "column=abstract")["text"].tolist() == ["a good film"]
-    packed = tmp_path / "packed.tsv.gz"
-    packed.write_bytes(gzip.compress(b"n\ttext\n1\tbad\n"))
-    assert predict(texts, packed)["place"].tolist() == ["packed.tsv.gz, line 2"]
 
 
 @pytest.mark.parametrize(

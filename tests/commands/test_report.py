@@ -12,17 +12,13 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 from support.run_folders import write_predictions, write_run, write_runs
-from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.report.command import COMMAND
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, leftovers, markdown
-from sliceformer_lab.config.compose import CONF_DIR, compose_root
-from sliceformer_lab.config.schema import ConfigError, schema
-from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.collect import Collection, MissingRun, collect
+from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import SUMMARY, lock_folder
 from sliceformer_lab.runs.groups import Table, tables
@@ -67,13 +63,6 @@ def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) 
     assert "2 of 6: 1 failed, 1 diverged, 1 interrupted, 1 killed" in page
     assert "seed 3 diverged (DivergedError: loss is nan): d" in page
     assert "6 runs: 2 ok, 1 diverged, 1 failed, 1 interrupted, 1 killed." in page
-
-
-def test_a_table_repeats_what_its_runs_say_of_their_data_once(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        folder = write_run(tmp_path / f"r{seed}", "csp", seed, 0.9)
-        write_json(folder / SUMMARY, json.loads((folder / SUMMARY).read_text()) | {"data_remarks": ["3 texts repeat"]})
-    assert text(tmp_path).count("Data: 3 texts repeat.") == 1
 
 
 def test_a_run_that_a_live_process_holds_is_running(tmp_path: Path) -> None:
@@ -153,15 +142,6 @@ def test_the_row_without_options_has_the_defaults_although_more_runs_have_anothe
     assert set(by_label(tmp_path)) == {label, two, f"{two} encoder.depth=8"}, "no defaults known: the most frequent"
 
 
-def test_an_option_that_another_version_did_not_have_is_absent(tmp_path: Path) -> None:
-    write_runs(tmp_path, "csp", 0.9, 0.9, options={"encoder.new": 1})
-    write_run(tmp_path / "old", seed=0, git_commit="older")
-    write_run(tmp_path / "other", seed=2, options={"encoder.new": 1}, git_commit="newer")
-    found = by_label(tmp_path)
-    assert set(found) == {"csp", "csp encoder.new=absent"}
-    assert any(note.startswith("runs of different versions of the code: ") for note in found["csp"].notes)
-
-
 def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9)
     write_run(tmp_path / "other_data", protocol={"sha256": "other", "official": False})
@@ -195,22 +175,6 @@ def test_runs_without_a_result_are_a_line_for_each_data_set_that_names_it_and_th
         "2 x RuntimeError: out of luck; DivergedError: loss is nan" in page
     )
     assert latex(report(tmp_path)).count("begin{tabular}") == 1 and len(frame(report(tmp_path))) == 4
-
-
-def test_refused_jobs_of_a_sweep_share_a_sentence(tmp_path: Path) -> None:
-    jobs = [MissingRun("one", number, (f"seed={number}",), None, reason) for number, reason in enumerate("aab")]
-    assert leftovers(Collection(tmp_path, missing=jobs), []) == [
-        "planned, but left no readable run: one, jobs 0, 1 (a)",
-        "planned, but left no readable run: one, job 2: seed=2 (b)",
-    ]
-
-
-def test_runs_of_a_row_that_end_alike_share_a_note(tmp_path: Path) -> None:
-    write_runs(tmp_path, "csp", None, 0.9, None)
-    name = tmp_path.name
-    assert by_label(tmp_path)["csp"].notes == (
-        f"seeds 0, 2 failed (RuntimeError: out of luck): csp-{name}-0, csp-{name}-2",
-    )
 
 
 def test_runs_of_other_data_are_in_tables_of_their_own(tmp_path: Path) -> None:
@@ -273,13 +237,6 @@ def test_a_factor_gets_a_column_and_its_values_are_compared(tmp_path: Path) -> N
     assert report(tmp_path, by=("encoder.depth", "attention.group_size"))[0][1][0].row.label == "csp"
     with pytest.raises(ConfigError, match="has an option group_size"):
         report(tmp_path, by="group_size")
-
-
-def test_numbers_of_options_have_six_digits_at_most(tmp_path: Path) -> None:
-    for rate in (1e-3 / 2**0.5, 3e-4):
-        write_runs(tmp_path / str(rate), "csp", 0.9, 0.8, options={"optim.lr": rate})
-    page = text(tmp_path, by=["optim.lr"])
-    assert "| 0.000707107 |" in page and "| 0.0003 |" in page and "7071067" not in page
 
 
 def test_costs_are_relative_to_the_reference_and_marked_outside_five_percent(tmp_path: Path) -> None:
@@ -413,21 +370,6 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
         assert "| reference: " not in text(tmp_path)
 
 
-def test_the_opponent_is_in_the_head_if_it_is_the_same_for_all_rows(tmp_path: Path) -> None:
-    write_runs(tmp_path, "mha", *GOOD)
-    write_runs(tmp_path, "csp", *WORSE)
-    assert "| difference to mha |" in text(tmp_path) and "| -2 |" in text(tmp_path)
-    write_runs(tmp_path / "deep", "mha", *WORSE, options={"encoder.depth": 9})
-    write_runs(tmp_path / "deep", "csp", *WORSE, options={"encoder.depth": 9})
-    assert "| difference |" in text(tmp_path) and "| -2 to mha |" in text(tmp_path)
-
-
-def test_validation_is_reported_if_no_run_was_tested(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", metrics={"val/accuracy": 0.7})
-    ((table, (line,)),) = report(tmp_path)
-    assert (table.metric, line.mean) == ("val/accuracy", 0.7)
-
-
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp_wide", 1 / 3, 2 / 3, options={"block.norm": "a|b"})
     write_run(tmp_path / "plain", "csp_wide", seed=3)
@@ -470,33 +412,3 @@ def test_wrong_options_are_refused_in_one_sentence(tmp_path: Path, capfd: pytest
     assert not list(tmp_path.iterdir())
     code, _, err = lab_report(capfd, str(tmp_path), "bye=1")
     assert (code, err.count("\n")) == (1, 1) and "did you mean by" in err
-
-
-def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="holds no runs; name a folder"):
-        collect(tmp_path)
-
-
-def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], "report")
-    options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
-    defaults = {name: as_yaml(default) for name, (_, default) in schema(ReportOptions).items()}
-    assert options == defaults | {"folder": "${paths.outputs}"}
-    written = (CONF_DIR / "report.yaml").read_text(encoding="utf-8")
-    text = COMMAND.help_text()
-    for option in schema(ReportOptions):
-        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(rf"^  {option}: ", text, re.M)
-    assert all(example in text for example in COMMAND.examples)
-
-
-def test_runs_that_do_not_score_the_test_set_have_a_table_of_their_own(tmp_path: Path) -> None:
-    write_runs(tmp_path, "csp", 0.9, 0.92)
-    for number in range(2):
-        write_run(
-            *(tmp_path / f"trial-{number}", "csp", number, 0.95),
-            protocol={"score_test": False},
-            metrics={"val/accuracy": 0.95},
-        )
-    titles = [table.title for table, _ in report(tmp_path)]
-    assert len(titles) == 2 and sum("test set not scored" in title for title in titles) == 1
-    assert "95.00" in text(tmp_path) and "91.00" in text(tmp_path)

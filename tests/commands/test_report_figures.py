@@ -136,14 +136,6 @@ def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_stud
     assert "csp 61.00" in of_study["learning_curves"].alt
 
 
-def test_two_runs_have_a_mean_and_no_band(tmp_path: Path) -> None:
-    for run, accuracies in zip(write_runs(tmp_path, "csp", 0.8, 0.9), ([0.2, 0.4], [0.4, 0.5]), strict=True):
-        write_csv(run, accuracies)
-    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
-    assert curve["mean"].tolist() == pytest.approx([0.3, 0.45])
-    assert curve[["low", "high"]].isna().all(axis=None)
-
-
 def test_epochs_that_few_runs_reached_are_left_out_and_a_resumed_run_counts_once(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, "csp", 0.8, 0.8, 0.8)
     for run in runs[:2]:
@@ -209,30 +201,6 @@ def test_collapse_is_shown_over_depth_and_training(of_study: dict[str, Figure]) 
     assert training[training["row"] == "csp"]["mean"].iloc[-1] == pytest.approx(1.1 * ranks.mean(), rel=1e-3)
 
 
-def test_rows_of_different_depths_share_panels_by_their_place(tmp_path: Path) -> None:
-    write_probed(write_run(tmp_path / "a", "csp"), 0, depth=6)
-    write_probed(write_run(tmp_path / "b", "mha"), 0, depth=2)
-    panels = figures_of(tmp_path, spectral_figures)["spectra"].spec["concat"]
-    assert [panel_title(panel) for panel in panels][:4] == [
-        "Layer 1 of 6, 1 of 2",
-        "Layer 3 of 6, 2 of 2",
-        "Layer 4 of 6",
-        "Layer 6 of 6",
-    ]
-
-
-def test_bubbles_say_when_machines_differ_and_memory_is_unknown(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", "csp", samples_per_second=100.0, peak_memory_gb=2.0)
-    one = figures_of(tmp_path, score_figures)["score_against_speed"]
-    assert "same kind of machine" in one.caption
-    assert data_of(one)[["speed", "mean", "memory"]].iloc[0].tolist() == [100, 0.9, 2]
-    write_run(tmp_path / "b", "mha", machine={"processor": "another"}, peak_memory_gb=None)
-    two = figures_of(tmp_path, score_figures)["score_against_speed"]
-    assert "2 machines" in two.caption
-    assert "Memory is not shown" in two.caption
-    assert "peak memory, GB" not in str(two.spec)
-
-
 def test_a_row_looks_the_same_in_every_figure_and_table(tmp_path: Path) -> None:
     for task, attentions in {"digits": ("csp", "mha", "identity"), "mnist": ("csp", "identity", "samsa")}.items():
         for attention in attentions:
@@ -291,23 +259,6 @@ def test_runs_without_any_file_have_scores_and_speed_alone(tmp_path: Path) -> No
     assert figures_of(tmp_path / "only") == {}
 
 
-def test_a_model_of_one_layer_has_no_figure_of_its_depth(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
-    record(1, (-1, 0)).save(run / "spectrum.npz")
-    found = figures_of(tmp_path, spectral_figures)
-    assert "spectra" in found and "collapse_over_depth" not in found
-
-
-def test_files_of_older_versions_have_no_heatmaps(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "a")
-    write_probed(run, 0)
-    assert "a" in figures_of(tmp_path, spectral_figures)["heatmaps"].caption
-    record(2, (-1, 0)).save(run / "spectrum.npz")
-    found = figures_of(tmp_path, spectral_figures)
-    assert "heatmaps" not in found
-    assert "spectra" in found
-
-
 def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[str, Figure]) -> None:
     chosen = [of_study["scores"], of_study["heatmaps"]]
     written = write_figures(chosen, tmp_path)
@@ -321,17 +272,3 @@ def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[
         if path.suffix == ".png":
             with Image.open(path) as drawn:
                 assert drawn.mode == "P"  # a palette: a tenth of the size
-
-
-def test_scores_have_a_line_for_the_strongest_reference_and_room_for_it(tmp_path: Path) -> None:
-    scores = {"constant": 0.1, "forest": 0.97}
-    rows = [{"name": name, "metrics": {"test/accuracy": value}} for name, value in scores.items()]
-    write_runs(tmp_path, "csp", 0.5, 0.6, references=rows)
-    figure = figures_of(tmp_path, score_figures)["scores"]
-    assert "The reference forest has 97.00 % (dotted line)." in figure.caption
-    across = [layer["encoding"]["x"] for layer in figure.spec["concat"][0]["layer"]]
-    domains = [x["scale"]["domain"] for x in across if "scale" in x]
-    assert domains and all(low < 0.5 and 0.97 < high <= 1 for low, high in domains)
-    write_runs(tmp_path, "csp", 0.5, 0.6, references=rows[:1])
-    figure = figures_of(tmp_path, score_figures)["scores"]
-    assert "The reference constant has 10.00 % (outside the panel)." in figure.caption
