@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import official_files, official_points, task_modules
+from support import official_files, task_modules
 from support.image_modules import ready as ready_images
 from torch.testing import assert_close
 
 from sliceformer_lab.data.base import CachedData, DataModule
 from sliceformer_lab.data.cache import IDENTITY, cached, content_digest, manifest
-from sliceformer_lab.data.images.cifar import CIFAR100
 from sliceformer_lab.data.sequences.expressions import ids_of
 from sliceformer_lab.data.sequences.listops import ListOps
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer
@@ -113,14 +112,6 @@ def test_a_tokenizer_that_was_trained_again_is_read_again(tmp_path: Path) -> Non
     )
 
 
-def test_reviews_are_named_by_their_files(tmp_path: Path) -> None:
-    data = task_modules.ready("imdb", tmp_path)
-    found = everything(data)
-    for place, text in found.items():
-        assert (tmp_path / "aclImdb" / place).read_text(encoding="utf-8") == text
-    assert data.class_names() == ("neg", "pos")
-
-
 def test_molecules_have_their_smiles_and_line(tmp_path: Path) -> None:
     data = task_modules.ready("molecule_csv", tmp_path)
     lines = (tmp_path / "molecules.csv").read_text().splitlines()
@@ -143,25 +134,6 @@ def test_pictures_in_arrays_are_numbered_in_their_published_split(tmp_path: Path
     np.testing.assert_array_equal(example.content, data.sources["test"].pixels[3].permute(1, 2, 0))  # type: ignore[attr-defined]
 
 
-def test_digits_are_shown_from_black_to_white(tmp_path: Path) -> None:
-    data = ready_images("digits", tmp_path)
-    contents = [e.content for e in data.examples("test", range(20))]
-    assert max(c.max() for c in contents if isinstance(c, np.ndarray)) == 255
-    assert data.places("test", [0])[0].startswith("picture ")
-
-
-def test_clouds_are_named_by_their_files(tmp_path: Path) -> None:
-    data = task_modules.ready("point_folder", tmp_path)
-    assert all((tmp_path / place).is_file() for place in everything(data))
-    assert data.class_names() == tuple(sorted({place.split("/")[-2] for place in everything(data)}))
-
-
-def test_clouds_in_arrays_are_numbered(tmp_path: Path) -> None:
-    official_points.modelnet40_hdf5(tmp_path)
-    data = task_modules.ready("modelnet40", tmp_path, form="hdf5", val_fraction=0.0)
-    assert data.places("test", [1]) == ["test cloud 1"]
-
-
 def test_expressions_are_shown_as_published(tmp_path: Path) -> None:
     official_files.listops(tmp_path)
     lines = (tmp_path / "basic_test.tsv").read_text().splitlines()
@@ -180,10 +152,6 @@ def test_examples_of_a_limited_split_are_those_that_are_scored(tmp_path: Path) -
         batch = limited.splits["test"].batch([row])
         number = int(place.removeprefix("test picture "))
         assert batch.inputs.equal(whole.splits["test"].batch([number]).inputs)
-
-
-def test_names_of_cifar100_are_the_published_ones() -> None:
-    assert len(CIFAR100.classes) == 100 and list(CIFAR100.classes) == sorted(CIFAR100.classes)
 
 
 @pytest.mark.parametrize("task", ["imdb", "qm9_gap", "modelnet40", "shapenet_part"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -81,19 +79,6 @@ def test_held_out_part_has_the_same_share_of_every_class() -> None:
     assert targets[held].bincount().tolist() == [8, 4, 2]
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(70))
     assert kept.tolist() != sorted(kept.tolist())
-
-
-def test_limit_train_takes_the_first_of_the_shuffled_training_pictures_only(tmp_path: Path) -> None:
-    whole, cut = ready("cifar10", tmp_path), ready("cifar10", tmp_path, limit_train=7)
-    positions = [cast(ImageSplit, data.splits["train"]).positions.tolist() for data in (whole, cut)]
-    assert positions[1] == positions[0][:7]
-    assert cut.sizes() == {"num_train": 7, "num_val": 10, "num_test": 20}
-    assert members(cut, "val")[1] == members(whole, "val")[1] and len(cut.splits["test"]) == len(whole.splits["test"])
-
-
-def test_without_a_validation_share_there_is_no_validation_loader(tmp_path: Path) -> None:
-    data = ready("cifar10", tmp_path, val_fraction=0.0)
-    assert data.val_dataloader() == [] and len(data.splits["train"]) == 100
 
 
 @pytest.mark.parametrize("protocol", [None, 4, 5])
@@ -271,12 +256,3 @@ def test_digits_equal_those_that_scikit_learn_reads(tmp_path: Path) -> None:
     digits, scans = cast(ArrayImages, ready("digits", tmp_path).sources["train"]), load_digits()
     assert torch.equal(digits.pixels[:, 0], torch.from_numpy(scans.images).byte())
     assert digits.targets.tolist() == scans.target.tolist()
-
-
-@pytest.mark.slow
-def test_digits_are_read_without_importing_what_other_sets_need() -> None:
-    code = (
-        "import sys; from sliceformer_lab.data.images.small_images import Digits; Digits().setup();"
-        "sys.exit(', '.join(sys.modules.keys() & {'sklearn', 'pandas', 'timm', 'tokenizers', 'rdkit', 'h5py'}) or 0)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True).stderr == ""

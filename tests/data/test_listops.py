@@ -166,11 +166,6 @@ def test_larger_training_set_keeps_the_others(tmp_path: Path) -> None:
     assert set(examples(small, "train")) < set(examples(large, "train"))
 
 
-@pytest.mark.parametrize("option", SMALL)
-def test_other_options_make_another_set(tmp_path: Path, option: str) -> None:
-    assert listops(tmp_path).folder() != listops(tmp_path, **{option: SMALL[option] + 1}).folder()
-
-
 def test_generator_seed_changes_the_expressions_and_the_run_s_seed_does_not(tmp_path: Path) -> None:
     data = listops(tmp_path, plan=LoadPlan(seed=7))
     assert data.folder() == listops(tmp_path).folder()
@@ -184,17 +179,6 @@ def test_a_seed_always_gives_these_expressions() -> None:
         "[MED 9 2 [MIN 8 2 3 2 7 8 1 X X",
         "[MAX [SM 7 7 8 4 4 7 X 0 7 X",
     ]
-
-
-def test_a_prepared_set_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = listops(tmp_path)
-    monkeypatch.setattr("sliceformer_lab.data.sequences.listops.distinct", None)
-    assert listops(tmp_path).folder() == data.folder()
-
-
-def test_name_contains_lengths_and_seed(tmp_path: Path) -> None:
-    found = listops(tmp_path, generator_seed=4).fingerprint()
-    assert found["name"] == "lra_listops_10_60 (generated with seed 4)" and not found["official"]
 
 
 def test_limits_without_a_length_between_them_are_refused(tmp_path: Path) -> None:
@@ -223,13 +207,6 @@ def test_official_files_give_the_published_ids(tmp_path: Path) -> None:
     assert spelled[3] == ("[SM 3 0 X", 3)
     official, note = data.is_official()
     assert not official and "96000" in note
-
-
-def test_official_expressions_longer_than_max_len_are_cut(tmp_path: Path) -> None:
-    official_files.listops(tmp_path)
-    split = listops(tmp_path, source="official", max_len=3).splits["test"]
-    assert isinstance(split, SequenceSplit)
-    assert split.batch([0]).inputs.shape == (1, 3) and split.num_truncated() == 10
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from support.runs import small_config
 from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.graphs import base
 from sliceformer_lab.data.graphs.molecule import MoleculeTable
 from sliceformer_lab.data.graphs.qm9 import HARTREE
@@ -188,16 +187,6 @@ def test_targets_of_zeros_and_ones_are_labels_with_gaps(tmp_path: Path) -> None:
     }
 
 
-def test_one_other_value_makes_all_targets_numbers(tmp_path: Path) -> None:
-    data = labelled(tmp_path, ["CCO,0,1", "CC,1,0.5"])
-    assert [str(choice) for choice in data.choices()] == [
-        "data.kind=regression (other has values other than 0 and 1, such as 0.5)"
-    ]
-    task = small_task(data)
-    assert (task.monitor, task.monitor_mode) == ("mae", "min")
-    assert set(task.test_metrics.keys()) == {"mae", "rmse", "r2", "spearman"}
-
-
 def test_the_kind_of_targets_can_be_set(tmp_path: Path) -> None:
     data = labelled(tmp_path, LABELS, kind="regression")
     assert not data.spec.has_labels and not data.choices()
@@ -277,25 +266,6 @@ def test_batches_hold_pairs_of_atoms_only_for_a_bias(bias: str, tmp_path: Path) 
     structure = next(iter(data.train_dataloader())).structure
     found = [part is not None for part in (structure.distances, structure.path_edges)]
     assert found == [bias == "true"] * 2
-
-
-@pytest.mark.parametrize("attention", ["identity", "mean", "random_permutation", "fnet", "performer"])
-def test_any_attention_learns_own_molecules_by_default(attention: str, tmp_path: Path) -> None:
-    data = table(tmp_path, ["CCO,1", "CC,3", "C1CC1,2", "CCN,4"], val_fraction=0.25, test_fraction=0.25)
-    data.setup()
-    task = small_task(data, f"attention={attention}")
-    loss = task.loss(task(batch := data.splits["train"].batch([0, 1])), batch.target)  # type: ignore[attr-defined]
-    loss.backward()
-    assert loss.isfinite()
-
-
-@pytest.mark.parametrize("attention", ["performer", "fnet", "identity"])
-def test_attentions_without_a_bias_are_refused_by_name(attention: str) -> None:
-    config = compose_root(["task=qm9_gap", f"attention={attention}"])
-    with pytest.raises(
-        ConfigError, match=r"passes a pairwise bias, which \w+ cannot take; attentions that can: .*csp.*mha"
-    ):
-        build_task(config, build_data(config).spec)
 
 
 @pytest.mark.parametrize(

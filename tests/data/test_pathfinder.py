@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from support.pathfinder_tracer import trace
 
-from sliceformer_lab.data.cache import content_digest, manifest
+from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.images.contact_sheet import COLOURS
 from sliceformer_lab.data.sequences import pathfinder_files
 from sliceformer_lab.data.sequences.pathfinder import LRAPathfinder, LRAPathX
@@ -60,13 +60,6 @@ def test_splits_are_80_10_10_percent_of_the_seeds_pictures_in_their_order(drawn:
 @pytest.mark.parametrize(("count", "sizes"), [(10, (8, 1, 1)), (19, (15, 1, 3)), (200_000, (160_000, 20_000, 20_000))])
 def test_every_picture_is_in_one_split(count: int, sizes: tuple[int, int, int]) -> None:
     assert tuple(pathfinder_files.split_sizes(count).values()) == sizes
-
-
-def test_spec_contains_difficulty_distractors_and_length_and_reads_nothing() -> None:
-    assert LRAPathfinder(root="nowhere").spec.name == "lra_pathfinder_hard_1024"
-    spec = LRAPathX(root="nowhere", pixels="values", difficulty="easy", num_distractors=3).spec
-    assert (spec.name, spec.max_len) == ("lra_pathx_easy_3_distractors_16384", 16_384)
-    assert (spec.vocab_size, spec.channels, spec.num_classes, spec.ragged) == (0, 1, 2, False)
 
 
 def test_values_are_pixels_from_minus_1_to_1(drawn: LRAPathfinder) -> None:
@@ -116,19 +109,6 @@ def test_an_interrupted_generation_continues_with_the_missing_shards(
     assert not list(stopped.folder().glob("*.partial"))
 
 
-def test_an_unwritable_pixel_file_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pathfinder_files, "write_pixels", full)
-    with pytest.raises(DataError, match=r"cannot be written .*No space left.*data\.root"):
-        pathfinder(tmp_path)
-
-
-def test_no_picture_is_in_two_splits(drawn: LRAPathfinder) -> None:
-    assert len(np.unique(everything(drawn)[0], axis=0)) == 40
-
-
 def test_repeated_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Snakes.draw
     monkeypatch.setattr(Snakes, "draw", lambda self, seed, index: draw(self, seed, 0 if index == 39 else index))
@@ -157,12 +137,6 @@ def test_each_picture_keeps_its_paddles(drawn: LRAPathfinder) -> None:
             centres, orientations = kept["centres"][row][there].astype(float), kept["orientations"][row][there]
             traced = trace(centres, orientations, kept["markers"][row], 2, 1)
             assert traced.label == target == kept["label"][row]
-
-
-def test_fingerprint_says_that_pictures_are_generated(drawn: LRAPathfinder) -> None:
-    found = drawn.fingerprint()
-    assert (found["name"], found["official"]) == ("lra_pathfinder_easy_1024 (generated with seed 0)", False)
-    assert manifest(drawn.folder())["key"]["seed"] == 0
 
 
 def test_contact_sheet_shows_both_labels_with_their_solutions(drawn: LRAPathfinder) -> None:
@@ -214,14 +188,6 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     assert (data.folder() / "contact_sheet.png").is_file()
     found = data.fingerprint()
     assert not found["official"] and "23 images in the published layout" in found["note"]
-
-
-def test_official_path_x_is_read(tmp_path: Path) -> None:
-    official(tmp_path, size=128, count=12, folder="curv_contour_length_14")
-    data = LRAPathX(root=str(tmp_path), source="official")
-    data.prepare_data()
-    data.setup()
-    assert data.splits["train"].batch([0]).inputs.shape == (1, 16_384)
 
 
 def test_changed_lists_are_read_again(tmp_path: Path) -> None:

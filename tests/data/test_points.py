@@ -17,17 +17,13 @@ from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import build_layer
-from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.points.base import CloudOptions
 from sliceformer_lab.data.points.clouds import curve_order, farthest_points, read_cloud
 from sliceformer_lab.data.points.point_folder import PointFolder
 from sliceformer_lab.data.points.shapenet import PARTS, ShapeNetPart
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.tasks.points import PartIoU, PointSegmentation
-
-NUM_PARTS = 50
 
 
 def brute_force_farthest(points: Tensor, count: int) -> list[int]:
@@ -285,20 +281,6 @@ def test_predicted_parts_are_of_the_shapes_own_category(tmp_path: Path) -> None:
     for row, category in zip(kept, batch.context.argmax(dim=1).tolist(), strict=True):
         assert set(row.tolist()) <= set(list(PARTS.values())[category])
     assert 0 < task.chance(batch.target) <= 1
-
-
-@pytest.mark.parametrize("name", [n for n in option_names("attention") if n != "samsa_published"])  # random
-def test_attentions_declare_whether_the_order_of_tokens_matters(name: str) -> None:
-    torch.manual_seed(0)
-    spec = LayerSpec(dim=16, num_heads=4, max_len=24)
-    layer = build_layer(load_option("attention", name), spec).eval()
-    x = torch.randn(2, 24, 16, generator=torch.Generator().manual_seed(1))
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
-    assert order[0] != 0  # the first token is another one, which some treat apart
-    with torch.no_grad():
-        straight, shuffled = layer(x), layer(x[:, order])
-    equivariant = torch.allclose(straight[:, order], shuffled, atol=1e-5)
-    assert equivariant != layer.order_sensitive, f"order_sensitive is {layer.order_sensitive}"
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,11 @@ import numpy as np
 import pytest
 import torch
 from support import official_files
-from support.plans import build_task, run
-from support.runs import assert_equal_runs, small_config
+from support.plans import build_task
 from support.task_modules import ready
 from torch.testing import assert_close
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES
@@ -94,11 +92,6 @@ def test_written_sequences_are_read_back(store: SequenceStore, tmp_path: Path) -
         np.testing.assert_array_equal(store[row], sequence)
     assert isinstance(store.tokens, np.memmap)
     assert SequenceStore.is_in(tmp_path, "train") and not SequenceStore.is_in(tmp_path, "val")
-
-
-def test_as_many_targets_as_sequences(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="6 sequences have 5 targets"):
-        SequenceStore.write(tmp_path, "train", sequences(), np.arange(5))
 
 
 def test_workers_that_are_not_forked_map_the_same_files(tmp_path: Path) -> None:
@@ -262,31 +255,6 @@ def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> No
     assert np.bincount(targets).tolist() == [6, 6]
     with pytest.raises(DataError, match=r"holding out 0.01 of 48 examples for val takes none"):
         lra_text(reviews, val_fraction=0.01)
-
-
-def test_a_resumed_run_of_bucketed_batches_is_bit_equal(
-    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = (
-        *("task=lra_text", f"data.root={reviews}", "data.verify=false", "data.max_len=60", "data.limit_train=null"),
-        *("data.batch_size=4", "encoder=tiny", "encoder.dropout=0.1", "encoder.embed_dropout=0.1", "attention=csp"),
-        *("optim.epochs=3", "data.val_fraction=0.25", "trainer.log_every_n_steps=1"),
-    )
-    run(small_config(*options), tmp_path / "whole")
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(self: Guard, trainer: Any, module: Any) -> None:
-        if trainer.current_epoch == 2:
-            raise StoppedError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Guard, "on_train_epoch_start", stop, raising=False)
-        with pytest.raises(StoppedError):
-            run(small_config(*options), tmp_path / "stopped")
-    run(small_config(*options), tmp_path / "stopped")
-    assert_equal_runs(tmp_path / "whole", tmp_path / "stopped")
 
 
 # the task

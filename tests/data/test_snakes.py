@@ -169,11 +169,6 @@ def test_marker_distance_and_ink_do_not_reveal_the_label() -> None:
         assert mannwhitneyu(apart, joined).pvalue > 1e-3
 
 
-def test_marker_distance_reveals_the_label_if_scenes_are_not_matched() -> None:
-    pictures = many(matched=False)
-    assert ks_2samp(*by_label(distances(pictures), labels_of(pictures))).pvalue < 1e-5
-
-
 def accuracy(classifier: Any, features: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """On the second half after training on the first, and its standard error at chance."""
     half = len(labels) // 2
@@ -215,12 +210,6 @@ def test_a_linear_probe_on_pixels_stays_at_chance() -> None:
     pixels = np.array([drawing.pixels.ravel() for drawing in many()]) / 255
     score, error = accuracy(LogisticRegression(C=1e-2, max_iter=200), pixels, labels_of(many()))
     assert abs(score - 0.5) < 4 * error
-
-
-def test_distractors_can_be_fewer() -> None:
-    drawing = Snakes(SnakeOptions.published(32, "easy", 3)).draw(0, 0)
-    assert len(drawing.centres) == 2 * 6 + 3 * 2
-    assert len(Snakes(SnakeOptions.published(32, "easy", 0)).draw(0, 0).centres) == 2 * 6
 
 
 def test_both_targets_are_marked_equally_often_for_both_labels() -> None:

@@ -136,10 +136,6 @@ def test_pieces_are_learned_from_the_training_reviews_alone(root: Path) -> None:
     assert "unseenword" not in vocabulary and "Ġunseenword" not in vocabulary and "Ġfilm" in vocabulary
 
 
-def test_a_folder_can_be_the_set_itself(root: Path) -> None:
-    assert ready("imdb", root / "aclImdb").sizes() == ready("imdb", root).sizes()
-
-
 def test_the_published_partition_merges_all_and_holds_out_a_fifth_of_every_class(root: Path) -> None:
     data, other = (imdb(root, partition="published", val_fraction=0.0, split_seed=seed) for seed in (0, 1))
     assert data.sizes() == {"num_train": 76, "num_val": 0, "num_test": 20}
@@ -244,12 +240,6 @@ def test_a_checkpoint_keeps_its_tokenizer_and_refuses_another(root: Path, tmp_pa
     with pytest.raises(DataError, match=r"checkpoint was trained with another tokenizer") as caught:
         run(evaluation, folder)
     assert "\n" not in str(caught.value)
-
-
-def test_bytes_have_one_tokenizer(root: Path) -> None:
-    data = cast(LRAText, ready("lra_text", root))
-    assert data.state_dict()["tokenizer"] == "bytes"
-    data.load_state_dict({"tokenizer": "bytes"})
 
 
 # tables
@@ -456,11 +446,6 @@ def test_a_column_that_is_named_twice_is_an_error_that_names_it(tmp_path: Path) 
     assert f"{twice}, line 1 names the column 'text' twice" in complaint(twice)
     lines = table(tmp_path, '{"text": "a", "label": "x", "text": "b"}\n', "texts.jsonl")
     assert f"{lines}, line 1 names the column 'text' twice" in complaint(lines)
-
-
-def test_columns_without_a_name_may_repeat(tmp_path: Path) -> None:
-    rows = "".join(f"film {i},{'pos' if i % 2 else 'neg'},,\n" for i in range(40))
-    assert text_csv(table(tmp_path, "text,label,,\n" + rows)).class_names() == ("neg", "pos")
 
 
 def test_classes_that_differ_only_in_case_or_spaces_are_named_in_a_remark(tmp_path: Path) -> None:
