@@ -103,10 +103,8 @@ def test_every_published_setting_is_part_of_a_study() -> None:
 def test_every_value_of_a_preset_for_the_reviews_composes_and_its_jobs_are_counted(study: str) -> None:
     params: dict[str, Any] = written_option("study", study)["hydra"]["sweeper"]["params"]
     values = {key: split_values(str(value)) for key, value in params.items()}
-    first = {key: found[0] for key, found in values.items()}
-    for key, found in values.items():
-        for value in found:
-            compose_job([f"{name}={chosen}" for name, chosen in (first | {key: value}).items()])
+    for position in range(max(map(len, values.values()))):
+        compose_job([f"{key}={found[position % len(found)]}" for key, found in values.items()])
     line = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
     jobs = plan_sweep([f"study={study}"], multirun=True)
     assert jobs and f" {len(jobs.jobs)} runs" in line
@@ -119,12 +117,6 @@ def test_every_value_of_a_preset_for_the_reviews_composes_and_its_jobs_are_count
 def split_values(text: str) -> list[str]:
     """The values of a sweep over one key: 1,2 is two, and [1,2] one."""
     return [text] if text.startswith("[") else text.split(",")
-
-
-def test_a_small_study_composes_and_the_scale_wins_over_the_recipe() -> None:
-    config = compose_job(["study=csp_table4", "scale=small", *rows_of_study("csp_table4")[-1].split()])
-    assert (config["data"]["batch_size"], config["data"]["max_len"], config["optim"]["max_steps"]) == (2, 2048, 20)
-    assert (config["names"]["study"], config["names"]["scale"]) == ("csp_table4", "small")
 
 
 def test_full_scale_changes_nothing_and_the_command_line_wins_over_any() -> None:
@@ -200,17 +192,6 @@ def test_a_shortened_recipe_is_rescaled(options: dict[str, Any]) -> None:
     top = int(np.argmax(rates))
     assert max(rates) == pytest.approx(1, abs=0.02) and top <= 10
     assert rates[99] < 0.05 and all(np.diff(rates[top:]) <= 0)
-
-
-def test_milestones_of_a_shortened_recipe_keep_their_share() -> None:
-    factor = OptimOptions(schedule="multistep", milestones=(12,), epochs=30, max_steps=150).rate_factor(9000)
-    assert [factor(step) for step in (0, 59, 60, 149)] == pytest.approx([1, 1, 0.1, 0.1])
-
-
-def test_a_recipe_shorter_than_max_steps_is_unchanged() -> None:
-    options: dict[str, Any] = {"schedule": "cosine", "interval": "step", "warmup_steps": 50}
-    whole, uncut = (OptimOptions(**options, max_steps=cut).rate_factor(100) for cut in (None, 100))
-    assert [whole(step) for step in range(100)] == [uncut(step) for step in range(100)]
 
 
 def test_limits_sample_scored_examples_by_split_seed_and_keep_the_first_training_examples() -> None:
@@ -348,12 +329,6 @@ def test_the_command_line_replaces_what_a_study_sweeps_and_selects_rows(
     assert [name.rpartition("-")[0] for name in names] == ["controls_digits", "csp_table3", "csp_table3"]
 
 
-def test_a_sweep_without_a_study_writes_no_report(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_in_turn(monkeypatch, None)
-    assert lab("-m", "attention=mha", "hydra.sweep.dir=sweep") == 0
-    assert not (tmp_path / "sweep" / "report").exists()
-
-
 def test_a_report_that_fails_is_one_sentence_after_the_jobs(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,15 +362,6 @@ def test_a_wrong_study_is_refused_in_one_sentence_with_the_valid_names(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_attention_that_a_study_does_not_have_is_refused_in_one_sentence(
-    lab: Lab, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert lab("study=csp_table1", "attention=fnet", "data.root=unused") == 1
-    assert capsys.readouterr().err == (
-        "sliceformer-lab: the study has no row with this recipe and attention; its file in conf/study lists them\n"
-    )
-
-
 def test_rows_with_options_are_jobs_of_their_own_and_the_command_line_replaces_their_options(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,13 +372,3 @@ def test_rows_with_options_are_jobs_of_their_own_and_the_command_line_replaces_t
     assert [config["published"]["variant"] for config in trained] == ["k=128,hard", "k=256,hard", "k=512,hard"]
     assert lab(*words, "attention.sample_size=64") == 0
     assert {(config["attention"]["sample_size"], config["published"]) for config in trained[3:]} == {(64, None)}
-
-
-def test_help_lists_studies_and_scales_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for group in ("study", "scale"):
-        for name in option_names(group):
-            lines_of_file = (CONF_DIR / group / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-            assert re.search(rf"^  {name} +{re.escape(lines_of_file[1].removeprefix('# '))}$", text, re.M)
-    assert "_of_task" not in text

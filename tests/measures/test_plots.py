@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 from support.spectra import record
 
 from sliceformer_lab.measures import plots
@@ -40,16 +39,6 @@ def test_spectra_show_every_layer_at_start_and_end(drawn: list[Figure], depth: i
     assert ("after epoch" in spectra[-1].get_title()) == (epochs[-1] >= 0)
 
 
-def test_a_single_layer_and_a_single_epoch_have_one_tick_each(drawn: list[Figure]) -> None:
-    plots.plot_spectra(record(1, (-1, 0)), Path("unused"))
-    plots.plot_curves(pd.DataFrame({"epoch": [0], "val/loss": [1.8], "val/accuracy": [0.3]}), Path("unused"))
-    numbered = [axes for figure in drawn for axes in figure.axes if axes.get_xlabel() in ("layer", "epoch")]
-    assert len(numbered) == 4 + 2
-    for axes in numbered:
-        low, high = axes.get_xlim()
-        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
-
-
 def test_curves_take_the_last_value_of_an_epoch_and_every_score(drawn: list[Figure]) -> None:
     table = pd.DataFrame(
         {
@@ -70,13 +59,6 @@ def test_curves_take_the_last_value_of_an_epoch_and_every_score(drawn: list[Figu
     assert np.atleast_1d(loss.lines[0].get_xdata()).tolist() == [1, 2]
     plots.plot_curves(table.assign(**{"val/accuracy": [None, 0.3, 1.0, None, None]}), Path("unused"))
     assert drawn[1].axes[1].get_ylim()[1] == 1.0, "no accuracy is beyond 100 %"
-
-
-def test_curves_without_scores_are_one_panel_and_a_png(tmp_path: Path) -> None:
-    plots.plot_curves(pd.DataFrame({"epoch": [0, 1], "train/loss": [2.0, 1.0]}), tmp_path / "curves.png")
-    with Image.open(tmp_path / "curves.png") as picture:
-        assert picture.format == "PNG"
-    assert [file.name for file in tmp_path.iterdir()] == ["curves.png"]
 
 
 def test_record_survives_its_file(tmp_path: Path) -> None:

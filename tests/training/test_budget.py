@@ -13,20 +13,14 @@ import pytest
 import torch
 import yaml
 from support.plans import build_data, build_task
-from support.run_folders import write_runs
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
-from sliceformer_lab.commands.report.lines import lines
-from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import frame, markdown
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.training import budget, build
 from sliceformer_lab.training.results.scoring import cost_per_sample, num_parameters
 
@@ -124,15 +118,6 @@ def test_no_other_width_comes_nearer(target: int) -> None:
         return abs(num_parameters(built(configured("mean", encoder__mlp_dim=width))) - target)
 
     assert distance(found) <= min(distance(found - 1), distance(found + 1))
-
-
-def test_bracket_is_where_the_target_lies() -> None:
-    for cost in (lambda n: 7 * n + 3, lambda n: 3 * n * n + n, lambda n: n // 4 * 100):
-        for target in range(3, 900, 7):
-            for start in (1, 5, 64):
-                low, high = budget._bracket(cost, target, start)
-                assert cost(low) <= target <= cost(high) or (low == high == 1 and cost(1) > target)
-                assert high - low <= 1 or cost(low) == target
 
 
 @pytest.mark.parametrize("off", [1.0, 1.0009])
@@ -249,15 +234,3 @@ def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypa
 def test_only_widths_can_be_solved_for_a_budget() -> None:
     with pytest.raises(ConfigError, match=r"^budget_by: given 'encoder.depth', should be 'attention.inner_mult'"):
         check_config(root_of("digits") | {"budget_by": "encoder.depth"})
-
-
-def test_report_shows_the_budget_of_a_row(tmp_path: Path) -> None:
-    write_runs(tmp_path, "mha", 0.9, 0.9)
-    write_runs(tmp_path, "csp", 0.9, 0.9, budget="params:mha", parameters=101_000, options={"attention.inner_mult": 2})
-    report = ReportOptions(folder=str(tmp_path), resamples=200)
-    sections = [(table, lines(table, report)) for table in tables(collect(tmp_path), (), None)]
-    rows = [line for line in markdown(collect(tmp_path), sections).splitlines() if line.startswith("| ")]
-    heads, csp, mha = ([cell.strip() for cell in row.split("|")] for row in (rows[0], rows[2], rows[3]))
-    assert (csp[heads.index("budget")], mha[heads.index("budget")]) == ("params:mha", "")
-    assert csp[heads.index("parameters")] == "101,000 (1.01 ×)"
-    assert frame(sections)["budget"].tolist() == ["params:mha", ""]
