@@ -9,8 +9,13 @@ import dense_page
 import pytest
 
 SCRIPTS = (
-    *("causal_page", "linear_rank", "pretraining_page", "probe_maps", "reach_page", "reviews_page"),
-    *("training_page", "fused_softmax"),
+    "causal_page",
+    "linear_rank",
+    "pretraining_page",
+    "probe_maps",
+    "reach_page",
+    "reviews_page",
+    "training_page",
 )
 
 
