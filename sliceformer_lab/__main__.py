@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.main import run_program
-from sliceformer_lab.cli.train import train_command
-from sliceformer_lab.commands.report.after_sweep import report_sweep
+if TYPE_CHECKING:
+    from sliceformer_lab.cli.command import Command
 
 COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py of each is the command of that name
     "sweep",
@@ -29,8 +28,17 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `argv` without the program's name."""
-    train = train_command(lambda: {word: load(word).summary for word in COMMANDS}, report_sweep)
-    return run_program(train, {word: partial(load, word) for word in COMMANDS}, sys.argv[1:] if argv is None else argv)
+    try:  # the imports too: they take a second
+        from sliceformer_lab.cli.main import run_program
+        from sliceformer_lab.cli.train import train_command
+        from sliceformer_lab.commands.report.after_sweep import report_sweep
+
+        train = train_command(lambda: {word: load(word).summary for word in COMMANDS}, report_sweep)
+        words = sys.argv[1:] if argv is None else argv
+        return run_program(train, {word: partial(load, word) for word in COMMANDS}, words)
+    except KeyboardInterrupt:
+        print("sliceformer-lab: stopped by SIGINT", file=sys.stderr)  # noqa: T201
+        return 130
 
 
 def load(word: str) -> Command:

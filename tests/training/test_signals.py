@@ -123,3 +123,15 @@ def test_children_end_with_their_parent_even_if_both_cannot_react(tmp_path: Path
     process.kill()
     process.communicate(timeout=20)
     assert until(lambda: not runs(number))
+
+
+@pytest.mark.parametrize("words", [[], ["report", "runs"]])
+def test_ctrl_c_while_the_program_is_imported_is_one_sentence(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "hydra").mkdir()  # the first large package that is imported
+    (tmp_path / "hydra" / "__init__.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+    )
+    command = [sys.executable, "-m", "sliceformer_lab", *words]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "sliceformer-lab: stopped by SIGINT\n")
