@@ -18,7 +18,7 @@ from sliceformer_lab.runs.names import is_restarted
 from sliceformer_lab.runs.papers import find, repeated_cell
 from sliceformer_lab.runs.resume import resumed_config, what_differs
 from sliceformer_lab.runs.sweep import override_key
-from sliceformer_lab.training.table_checks import check_columns
+from sliceformer_lab.training.table_checks import check_columns, check_labels
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     from sliceformer_lab.training.interfaces import DataModule
@@ -38,6 +38,7 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
     if not faults:
         with collected(faults):
             check_columns(config)
+            check_labels(config)
     if not config["resume"]:  # a saved configuration was checked when it was new, perhaps on a larger machine
         faults += new_run_faults(config, {override_key(word) for word in words})
         faults += _recipe_faults(config["names"]["recipe"], words)

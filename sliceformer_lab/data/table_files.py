@@ -29,6 +29,8 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
 MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
 MAX_TARGET = 1e18  # of a number to learn; its square is a float32
+MOST_NUMBERS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
+FEWEST_ROWS = 5  # per class, if there are more labels and all are whole numbers
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -72,6 +74,21 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advic
         names = ", ".join(shorten(name, 40, placeholder="...") for name in row)
         raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {names}{advice}")
     return row[column]
+
+
+def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_whole: bool = True) -> None:
+    """Raises DataError for labels that are measured numbers rather than classes; else `labels` are the first ones."""
+    try:
+        numbers = set(map(float, set(labels)))
+    except ValueError:  # words
+        return
+    fractions = any(number % 1 for number in numbers)
+    if len(numbers) > MOST_NUMBERS and (fractions or (is_whole and len(numbers) * FEWEST_ROWS > len(labels))):
+        raise DataError(
+            f"{file}: {column} has {len(numbers):,} different numbers in {len(labels):,} rows, so they are no classes; "
+            "group them into a few classes, or, for a regression on molecules, use "
+            f"task=molecule_csv 'data.targets=[{column}]'"
+        )
 
 
 def number_of(place: str, column: str, value: Any) -> float:

@@ -1,15 +1,17 @@
-"""Whether the tables of a configuration have the columns that it names. Looks before torch is imported."""
+"""Whether the tables of a configuration have the columns and classes that it names. Looks before torch is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.data.table_files import ending_of, field_of, rows_and_errors
+from sliceformer_lab.data.table_files import check_classes, ending_of, field_of, rows_and_errors
 from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
+MOST_ROWS = 20_000  # in which labels are looked for: a tenth of a second
 COLUMNS = ("text_column", "label_column", "smiles_column", "split_column", "targets")
 
 
@@ -26,6 +28,18 @@ def check_columns(config: Mapping[str, Any]) -> None:
         for option, names in columns.items() if place else ():
             for name in names:
                 field_of(str(path), row, str(name), option, advice)
+
+
+def check_labels(config: Mapping[str, Any]) -> None:
+    """Raises DataError if the first labels of a table are measured numbers; later rows are the data module's task."""
+    data = config["data"]
+    column, path = data.get("label_column"), next(_tables(data), None)
+    if column is None or path is None or data.get("split_column") is not None:
+        return
+    rows = rows_and_errors(path, header=data.get("header", True), quotes=data.get("quotes", True))
+    found = [row for _, row in islice(rows, MOST_ROWS)]
+    labels = [str(row.get(str(column))) for row in found if not isinstance(row, DataError)]
+    check_classes(data["file"], column, labels, is_whole=len(found) < MOST_ROWS)
 
 
 def _tables(data: Mapping[str, Any]) -> Iterator[Path]:

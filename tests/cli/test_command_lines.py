@@ -210,18 +210,21 @@ def test_an_error_of_many_lines_is_one_line_in_the_table_of_a_sweep(
 
 def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text,class\na film,pos\n")
-    (tmp_path / "texts.txt").write_text("a film,pos\n")
+    (tmp_path / "t.txt").write_text("a film,pos\n")
+    (tmp_path / "measured.csv").write_text("text,label\n" + "".join(f"film {i},{i / 8}\n" for i in range(40)))
     lines = ["task=text_csv data.file=nope.csv", "task=image_folder data.root=nope", "seed=4294967296", "optim.lr=inf"]
-    lines += ["task=text_csv data.file=texts.csv", "task=text_csv data.file=texts.txt", "encoder.num_heads=7"]
+    lines += ["task=text_csv data.file=texts.csv", "task=text_csv data.file=t.txt"]
+    lines += ["task=text_csv data.file=measured.csv", "encoder.num_heads=7"]
     code = (
         "import sys; from sliceformer_lab.__main__ import main;"
         f"codes = [main(line.split()) for line in {lines}];"
         "print(codes, 'torch' in sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1, 1, 1, 1] False"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1, 1, 1, 1, 1] False"
     assert "texts.csv has no column 'label'; data.label_column can be one of text, class" in done.stderr
-    assert "texts.txt ends in none of .csv" in done.stderr and not files_below(tmp_path / "outputs")
+    assert "label has 40 different numbers in 40 rows, so they are no classes" in done.stderr
+    assert "t.txt ends in none of .csv" in done.stderr and not files_below(tmp_path / "outputs")
 
 
 def test_a_set_that_cannot_be_downloaded_leaves_no_folder(

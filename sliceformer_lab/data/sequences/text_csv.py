@@ -1,6 +1,6 @@
 """Your own texts and labels in a table: CSV, TSV, JSONL or Parquet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,11 @@ from sliceformer_lab.data.sequences.tokenizer import (
 )
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.data.table_files import check_table, field_of, split_of, table_rows
+from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows
 from sliceformer_lab.errors import DataError
 
 SHORT_TEXT_CHARACTERS = 24  # characters of a text on average, below which a step is quick and has little to learn from
 MORE_STEPS = 4  # times optim.target_steps, that short texts train
-MOST_NUMBERS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
-FEWEST_ROWS = 5  # per class, if there are more labels and all are whole numbers
 Column = str | Count  # its name, or its number from 1 in a table without a header
 
 
@@ -119,22 +117,8 @@ class TextCSV(TextData, OwnData):
                 parts.setdefault(part, []).append(Text(self._text(place, row), self._label(place, row), place))
             if stage not in parts:
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
-        self._check_classes([text.label for text in parts["train"]])
+        check_classes(self.file, self.label_column, [text.label for text in parts["train"]])
         return parts
-
-    def _check_classes(self, labels: Sequence[str]) -> None:
-        """Raises DataError for labels that are measured numbers rather than classes."""
-        try:
-            numbers = set(map(float, set(labels)))
-        except ValueError:  # words
-            return
-        fractions = any(number % 1 for number in numbers)
-        if len(numbers) > MOST_NUMBERS and (fractions or len(numbers) * FEWEST_ROWS > len(labels)):
-            raise DataError(
-                f"{self.file}: {self.label_column} has {len(numbers):,} different numbers in {len(labels):,} rows, so "
-                "they are no classes; group them into a few classes, or, for a regression on molecules, use "
-                f"task=molecule_csv 'data.targets=[{self.label_column}]'"
-            )
 
     def is_official(self) -> tuple[None, str]:
         return None, "your own texts; sha256 is of their tokens and labels"
