@@ -207,15 +207,11 @@ def test_workers_change_nothing(reviews: Path) -> None:
         assert torch.equal(one.ids, other.ids) and torch.equal(one.inputs, other.inputs)
 
 
-def test_truncated_sequences_are_logged(reviews: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    lra_text(reviews, max_len=30)
+def test_truncated_sequences_are_a_remark(reviews: Path) -> None:
     lengths = [len(path.read_bytes()) for path in reviews.glob("aclImdb/*/*/*.txt")]
     cut = sum(length > 30 for length in lengths)
-    assert f"lra_text: {cut} of 96 sequences are cut to data.max_len=30" in caplog.text
-    caplog.clear()
-    lra_text(reviews, max_len=1000)
-    assert "are cut" not in caplog.text
+    assert f"{cut} of 96 sequences are cut to data.max_len=30" in lra_text(reviews, max_len=30).remarks()
+    assert not [remark for remark in lra_text(reviews, max_len=1000).remarks() if "are cut" in remark]
 
 
 def test_a_killed_worker_is_reported_in_one_sentence_with_advice(

@@ -1,6 +1,5 @@
 """Sequences of different lengths: kept in memory-mapped files, padded batch by batch."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +12,11 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.loader import Split, rank_and_world_size
+from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.data.splits import Stage, hold_out
 from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Numbered, Places
-
-log = logging.getLogger(__name__)
 
 PARTS = ("tokens", "offsets", "targets")
 
@@ -198,8 +195,14 @@ class SequenceData(CachedData):
         if "val" not in stores:
             stores["val"], rows["val"] = stores["train"], held.sort().values.numpy()
         splits = {stage: self.split(stores[stage], rows[stage]) for stage in stores}
-        cut = sum(split.num_truncated() for split in splits.values())
-        if cut and rank_and_world_size()[0] == 0:
-            total = sum(map(len, splits.values()))
-            log.info(f"{self.title}: {cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}")
         return dict(splits)
+
+    def remarks(self) -> list[str]:
+        """Counts the sequences that `max_len` cuts."""
+        self.prepare_data()
+        self.setup()
+        splits = [split for split in self.splits.values() if isinstance(split, SequenceSplit)]
+        if not (cut := sum(split.num_truncated() for split in splits)):
+            return super().remarks()
+        total = sum(map(len, splits))
+        return [*super().remarks(), f"{cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}"]
