@@ -36,6 +36,7 @@ from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 
+PLURALS: dict[ContentKind, str] = {"text": "texts", "smiles": "SMILES", "picture": "pictures", "cloud": "clouds"}
 MAX_LISTED = 20  # classes in a message
 BATCHES_PER_EPOCH = 30  # that batch_size=null aims at
 
@@ -343,18 +344,23 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the rows of a table that are in the training split and in another one."""
-        if self.content_kind not in ("text", "smiles"):
+        """Counts the examples that are in the training split and in another one, by their content."""
+        if self.content_kind is None:
             return super().remarks()
         self.prepare_data()
         self.setup()
-        return [*super().remarks(), *_repeated(self.splits, "texts" if self.content_kind == "text" else "SMILES")]
+        hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
+        return [*super().remarks(), *_repeated(hashes, PLURALS[self.content_kind])]
+
+    def contents(self, stage: Stage) -> Iterator[bytes]:
+        """The content of each example of a split, which equal examples have alike."""
+        return self.splits[stage].contents()
 
 
-def _repeated(splits: Mapping[Stage, Split], kind: str) -> list[str]:
+def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     """A sentence that counts the contents of the other splits that are training contents too."""
-    training = set(_hashes(splits["train"]))
-    counts = {stage: (len(split), sum(map(training.__contains__, _hashes(split)))) for stage, split in splits.items()}
+    training = set(hashes["train"])
+    counts = {stage: (len(found), sum(map(training.__contains__, found))) for stage, found in hashes.items()}
     parts = {stage: pair for stage, pair in counts.items() if stage != "train"}
     if not any(again for _, again in parts.values()):
         return []
@@ -364,9 +370,3 @@ def _repeated(splits: Mapping[Stage, Split], kind: str) -> list[str]:
         f"{again:,} of {size:,} validation and test {kind} are also training {kind} ({listed}), so a model can know "
         "their answers by heart; keep each in one split"
     ]
-
-
-def _hashes(split: Split) -> Iterator[int]:
-    for row in range(len(split)):
-        content = split.stored(row)
-        yield hash(content.tobytes() if isinstance(content, np.ndarray) else content)

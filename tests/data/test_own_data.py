@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from support import task_modules
 
 from sliceformer_lab.config.compose import compose_root
@@ -59,3 +63,42 @@ def test_the_folder_of_runs_contains_the_name_of_own_data_only(tmp_path: Path) -
     assert folder("text_csv", "data.file=a.csv", "data.name=b") == "text_csv-b"
     (tmp_path / "cats.v2").mkdir()
     assert folder("image_folder", f"data.root={tmp_path / 'cats.v2'}") == "image_folder-cats.v2"
+
+
+def write_picture(file: Path, number: int) -> Path:
+    pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path := file.with_suffix(".png"))
+    return path
+
+
+def write_cloud(file: Path, number: int) -> Path:
+    np.save(path := file.with_suffix(".npy"), np.random.default_rng(number).normal(size=(40, 3)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "write"), [("image_folder", "pictures", write_picture), ("point_folder", "clouds", write_cloud)]
+)
+def test_pictures_and_clouds_of_two_splits_are_counted_in_a_remark(
+    task: str, kind: str, write: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
+    root = tmp_path / "mine.v2"
+    for number in range(40):
+        place = root / ("train" if number < 24 else "test") / "ab"[number % 2] / str(number)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write(place, number)
+    data = own_data(task, tmp_path)
+    assert data.remarks() == []
+    for number in (30, 32):
+        write(root / "test" / "a" / str(number), number - 30)
+    (remark,) = data_again(data).remarks()
+    size = len(data.splits["val"]) + 16
+    assert remark.startswith(f"2 of {size} validation and test {kind} are also training {kind}")
+
+
+def data_again(data: DataModule) -> DataModule:
+    """The same data module, which reads its files again."""
+    fresh: DataModule = replace(data)
+    fresh.prepare_data()
+    fresh.setup()
+    return fresh

@@ -47,6 +47,7 @@ class FileImages:
     shorter_side: int | None = None  # pixels to which larger images are reduced
     memory: ImageMemory = field(default_factory=ImageMemory)
     by_bytes: bool = False  # the identity of an image is its file's bytes; reading them takes hours on the large sets
+    digests: dict[int, bytes] = field(default_factory=dict)  # of the files that were read
 
     def read(self, positions: Tensor) -> Iterator[Image.Image]:
         """The images in RGB. Raises DataError naming a file that cannot be decoded."""
@@ -75,11 +76,13 @@ class FileImages:
         return np.asarray(next(self.read(torch.tensor([position]))))
 
     def identity(self, position: int) -> bytes:
-        """The digest of the file's bytes, or its path and size without `by_bytes`."""
+        """The digest of the file's bytes, read once, or its path and size without `by_bytes`."""
         file = self.files[position]
-        return (
-            digest_of(self.root / file) if self.by_bytes else f"{file} {(self.root / file).stat().st_size}"
-        ).encode()
+        if not self.by_bytes:
+            return f"{file} {(self.root / file).stat().st_size}".encode()
+        if position not in self.digests:
+            self.digests[position] = digest_of(self.root / file).encode()
+        return self.digests[position]
 
     def update(self, digest: Any) -> None:
         """Add the images and labels to a hash."""

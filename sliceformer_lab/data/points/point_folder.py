@@ -1,5 +1,6 @@
 """Your own point clouds in class folders."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import digest_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -89,3 +91,8 @@ class PointFolder(PointData, OwnData):
             stage: ([path for path, _ in files], np.array([label for _, label in files]))
             for stage, files in self._files.items()
         }
+
+    def contents(self, stage: Stage) -> Iterator[bytes]:
+        """Digests of the files: which points of a cloud are kept depends on its place."""
+        split = self.splits[stage]
+        return (digest_of(self.path / split.place(row)).encode() for row in range(len(split)))
