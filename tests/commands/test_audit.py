@@ -174,6 +174,25 @@ def test_a_row_that_does_not_learn_adds_no_trials_and_is_not_compared(tmp_path: 
     assert not any(name.startswith("report-mha") for name in launcher.done)
 
 
+def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) -> None:
+    launcher = WrittenRuns(lambda words: scores(words) - 0.2 * (words.get("encoder.position") == "sincos2d"))
+    found = audit(tmp_path, launcher, against=("mha_sincos2d", "mha_rope"), axes=("own",))
+    assert [one["reason"] for one in found["outcomes"]] == ["mha_rope has the stronger positions on validation", None]
+    assert found["outcomes"][1]["verdict"] == "equivalent"
+    assert not any(name.startswith("report-mha_sincos2d") for name in launcher.done)
+
+
+@pytest.mark.parametrize(("bias", "missing"), [(True, "mha_no_bias"), (False, "mha_bias")])
+def test_an_audit_of_molecules_asks_for_mha_with_and_without_the_bias(tmp_path: Path, bias: bool, missing: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(["smiles,target", *(f"{'C' * (1 + i % 7)},{i % 2}.5" for i in range(80))]))
+    words = ("task=molecule_csv", f"data.file={table}", "data.targets=[target]", f"task.bias={str(bias).lower()}")
+    with pytest.raises(NoVerdictError):  # written runs have no error of molecules
+        audit(tmp_path, WrittenRuns(scores), against=("mha",), axes=("own",), seeds=3, words=words)
+    page = (tmp_path / "audit" / "report" / "audit.md").read_text()
+    assert f"csp_sort_only and {missing}, so no claim" in page and "mha_rope" not in page
+
+
 def test_each_reporting_run_has_a_split_of_its_own(tmp_path: Path) -> None:
     launcher = WrittenRuns(scores)
     found = audit(tmp_path, launcher, splits=6)

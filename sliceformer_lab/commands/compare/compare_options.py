@@ -15,10 +15,13 @@ BASE = "mha"  # whose parameters and training time the rows get
 AXIS_NAMES = {"own": "the sizes given", "params": "equal parameters", "time": "equal time"}
 COMPULSORY = ("identity", "mean", "depthwise_conv", "random_permutation", BASE, "mha_rope")
 PARTS = {"csp": ("csp_shift_only", "csp_sort_only")}  # without its sort, without its shift
-INSTEAD = {"mean": ("pooling",), "mha_rope": ("mha_sincos2d",)}  # rows that do as well
+INSTEAD = {"mean": ("pooling",)}  # rows that do as well
+POSITIONS = ("mha_rope", "mha_sincos2d")  # only the better one on validation is compared
 VARIANTS = {  # rows that are an attention with options of the model
     "mha_rope": ("attention=mha", "encoder.position=rope"),
     "mha_sincos2d": ("attention=mha", "encoder.position=sincos2d"),
+    "mha_bias": ("attention=mha", "task.bias=true"),  # of molecules: with distances and bonds
+    "mha_no_bias": ("attention=mha", "task.bias=false"),
 }
 
 

@@ -130,7 +130,8 @@ class Comparison:
         lost: dict[str, tuple[str, ...]] = {}
         scores: dict[str, dict[int, float]] = {}
         for row in self.rows:
-            trial = self.tuning.chosen[row.name] if self.tuning.learned[row.name] else None
+            is_reported = self.tuning.learned[row.name] and row.name not in self.tuning.weaker
+            trial = self.tuning.chosen[row.name] if is_reported else None
             reasons = []
             for seed in self.options.reporting_seeds if trial and axis not in row.refused else ():
                 folder = self.folder / row.reporting(axis, trial.point if trial else None, seed).name
@@ -153,7 +154,7 @@ class Comparison:
 
     def _pairs_by_axis(self, other: str) -> dict[str, Pairs]:
         """The pairs of a row on each axis; an obstacle that all axes share is one entry."""
-        if reason := self.refused.get(other) or self._unlearned(other):
+        if reason := self.refused.get(other) or self._unlearned(other) or self.tuning.weaker.get(other):
             return {"all": Pairs({}, None, obstacle=reason)}
         return {result.axis: self._pairs(result, other) for result in self.results}
 

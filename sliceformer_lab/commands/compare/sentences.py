@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS, POSITIONS
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.verdicts import Finding, Outcome
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
@@ -144,6 +144,8 @@ def missing_rows(found: Comparison) -> str | None:
     if found.word == "tune":
         return None
     wanted = [*COMPULSORY, *PARTS.get(found.options.subject, ())]
+    if "bias" in (task := found.rows[0].config["task"]):  # a graph: no positions, and the other setting of the bias
+        wanted = [*(name for name in wanted if name not in POSITIONS), "mha_no_bias" if task["bias"] else "mha_bias"]
     absent = [name for name in wanted if name not in has and not has & {*INSTEAD.get(name, ())}]
     if not absent:
         return None

@@ -147,7 +147,7 @@ class Rounds:
     def _reported(self, tuning: Tuning) -> list[Row]:
         """The rows that score the test set: those that learn, if the subject is one of them."""
         subject, *others = self._rows
-        learning = [row for row in others if tuning.learned[row.name]]
+        learning = [row for row in others if tuning.learned[row.name] and row.name not in tuning.weaker]
         return [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []
 
     def _decide(self, tuning: Tuning) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sliceformer_lab.commands.compare.compare_options import POSITIONS
 from sliceformer_lab.commands.compare.compare_rows import Row
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial
@@ -28,6 +29,7 @@ class Tuning:
     chosen: Mapping[str, Trial | None]
     learned: Mapping[str, bool]  # whether some trial of a row is above the constant predictor
     at_edge: Mapping[str, bool]
+    weaker: Mapping[str, str]  # rows that only differ in positions from a better one, with the reason
 
 
 def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
@@ -61,7 +63,15 @@ def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, s
         chosen,
         {row.name: _has_learned(folder, row, trials[row.name], chance, wanted, scores) for row in rows},
         {name: one is not None and points.side_of(one.point) is not None for name, one in chosen.items()},
+        weaker_positions({row.name: chosen[row.name] for row in rows[1:]}, wanted.sign),
     )
+
+
+def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[str, str]:
+    """Those of the compared rows of mha whose positions are not the best on validation; a tie goes to rope."""
+    means = {name: sign * trial.mean for name in POSITIONS if (trial := chosen.get(name)) is not None}
+    best = max(means, key=lambda name: means[name], default=None)
+    return {name: f"{best} has the stronger positions on validation" for name in means if name != best}
 
 
 def tried_seeds(folder: Path, row: Row, point: Point) -> list[int]:
