@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +28,6 @@ class Task(TaskModule):
     """A model and its training. A subclass adds embedding, pooling and head around the shared encoder.
 
     The constructor takes the model's nodes and the data's sizes positionally and the task's own options keyword-only.
-    Every checkpoint holds all of them as plain values.
     """
 
     monitor = "accuracy"
@@ -48,11 +46,6 @@ class Task(TaskModule):
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
         self.train_loss = MeanMetric(nan_strategy="disable")
         self.val_loss, self.test_loss = MeanMetric(nan_strategy="disable"), MeanMetric(nan_strategy="disable")
-
-    def keep_options(self, **options: object) -> None:
-        """Puts the constructor's arguments, as plain values, into every checkpoint."""
-        arguments = {"model": dict(self.nodes.plain), "data": asdict(self.data_spec), **options}
-        self.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss in validation and test: the training loss without its regularisation."""
@@ -151,11 +144,6 @@ class Task(TaskModule):
     def predicted(self, batch: Batch) -> Tensor:
         """The prediction for a batch as predictions.npz would hold it."""
         return self.kept(self(batch), batch).to(self.kept_type)
-
-    def probabilities(self, outputs: Tensor) -> Tensor | None:
-        """The probability of each class or label from saved outputs (n, ...); None where outputs are numbers."""
-        del outputs
-        return None
 
     def on_validation_start(self) -> None:
         """Drops the predictions of an earlier pass."""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.measures.simple_models import ClassModel, features_of
 from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.metrics import OneVsRestAUC
+from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
 
 MOST_RANKED = 100  # classes; with more, the exact AUC of every class would cost as much as scoring the model
+MAX_COLUMNS = 100  # classes with a column of probabilities each; with more, only the predicted one has it
+MAX_MISTAKES = 12
 
 
 class Classification(Task):
     """A task with one class per sample. Outputs are logits (B, classes)."""
 
-    goal = "classes"
     label_smoothing: float = 0.0
 
     def build_metrics(self) -> MetricCollection:
@@ -51,3 +61,67 @@ class Classification(Task):
     def chance(self, targets: Tensor) -> float:
         """Accuracy of always predicting the most frequent class."""
         return float(targets.bincount().max() / len(targets))
+
+    def columns(self, names: Names) -> tuple[str, ...]:
+        """Those of a class and its probabilities."""
+        return tuple(self.outcomes(torch.zeros(1, len(names.classes)), names)[0])
+
+    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+        """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
+        probabilities = self.probabilities(outputs)
+        rows: list[Row] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
+        for row, values in zip(rows, probabilities.tolist(), strict=True):
+            if len(names.classes) <= MAX_COLUMNS:
+                each = zip(names.classes, values, strict=True)
+                row |= {f"probability_{name}": seven_digits(value) for name, value in each}
+            else:
+                row["probability"] = seven_digits(max(values))
+        return rows
+
+    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+        """The names of the true classes (n,)."""
+        return [{"target": names.classes[target]} for target in targets.tolist()]
+
+    def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
+        """The confusion matrix, and the wrong answers that the model was surest of."""
+        return {"confusion.png": partial(_draw_confusion, scored), "mistakes.png": partial(_draw_mistakes, scored)}
+
+    def constant(self, targets: Tensor) -> tuple[str, Tensor]:
+        """The logs of the classes' frequencies (classes,)."""
+        counts = targets.bincount(minlength=self.data_spec.num_classes).float()
+        return "commonest class", (counts / counts.sum()).clamp_min(1e-9).log()
+
+    def simple_models(self, data: DataModule, num_train: int) -> list[ClassModel]:
+        """A classifier on each kind of features that suits the contents."""
+        features = features_of(data.content_kind, num_train)
+        return [ClassModel(each, self.data_spec.num_classes) for each in features]
+
+
+def _draw_confusion(scored: ScoredSplit, path: Path) -> None:
+    from sliceformer_lab.measures.result_plots import plot_confusion
+
+    targets, outputs = scored.targets, scored.outputs
+    correct = float((outputs.argmax(axis=1) == targets).mean())
+    title = f"{scored.title}: accuracy {100 * correct:.1f} %, {len(targets):,} examples"
+    plot_confusion(targets, outputs, names_or_numbers(scored.data.class_names(), outputs.shape[1]), path, title)
+
+
+def _draw_mistakes(scored: ScoredSplit, path: Path) -> None:
+    """The wrong answers that the model was surest of; no picture if all are right."""
+    from sliceformer_lab.measures.result_plots import Mistake, plot_mistakes
+
+    targets, logits = scored.targets, scored.outputs.astype(np.float64)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances, answers = odds.max(axis=1) / odds.sum(axis=1), logits.argmax(axis=1)
+    wrong = np.flatnonzero(answers != targets)
+    worst = wrong[np.argsort(-chances[wrong], kind="stable")][:MAX_MISTAKES]
+    if not len(worst):
+        path.unlink(missing_ok=True)
+        return
+    names = names_or_numbers(scored.data.class_names(), logits.shape[1])
+    mistakes = [
+        Mistake(example.place, example.content, names[targets[i]], f"predicted: {names[answers[i]]} ({chances[i]:.0%})")
+        for i, example in zip(worst, scored.examples(worst), strict=True)
+    ]
+    title = f"{scored.title}: the {len(worst)} surest of {len(wrong):,} wrong answers to {len(targets):,} examples"
+    plot_mistakes(mistakes, scored.data.content_kind, path, title)

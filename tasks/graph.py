@@ -9,7 +9,6 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
@@ -22,10 +21,10 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.masked import Maskable, Units
-from sliceformer_lab.tasks.targets import Labels, Numbers, TargetKind
+from sliceformer_lab.tasks.targets import Numbers, TargetTask
 
 
-class GraphTask(Maskable):
+class GraphTask(Maskable, TargetTask):
     """Graphs with nodes (B, N, F) -> numbers, or logits of labels (B, T). A subclass embeds them as tokens.
 
     Numbers are standardised by the training set's mean and deviation, which every checkpoint holds, unless
@@ -37,15 +36,6 @@ class GraphTask(Maskable):
     standardise = True
     target_mean: Tensor  # (T,)
     target_std: Tensor  # (T,)
-
-    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
-        super().__init__(model, data)
-        self.monitor, self.monitor_mode, self.goal = self.kind.monitor, self.kind.monitor_mode, self.kind.goal
-
-    @property
-    def kind(self) -> TargetKind:
-        """What the targets are."""
-        return Labels() if self.data_spec.has_labels else Numbers()
 
     def build(self, pool: PoolMode, *, num_prefix: int) -> None:
         """Creates encoder, pooling and head for tokens whose first `num_prefix` are not from the graph.
@@ -79,21 +69,10 @@ class GraphTask(Maskable):
             self.target_mean.copy_(mean)
             self.target_std.copy_(std)
 
-    def build_metrics(self) -> MetricCollection:
-        """The metrics of numbers or labels."""
-        return MetricCollection(dict(self.kind.metrics()), compute_groups=False)
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The loss of numbers or labels; missing targets (NaN) are ignored."""
-        return self.kind.loss(output, target, self.target_std)
-
-    def probabilities(self, outputs: Tensor) -> Tensor | None:
-        """Probabilities (n, T) of labels; None for numbers."""
-        return outputs.sigmoid() if self.kind.goal == "labels" else None
-
-    def chance(self, targets: Tensor) -> float:
-        """The monitored metric of the best constant prediction."""
-        return self.kind.chance(targets)
+    @property
+    def target_scale(self) -> Tensor:
+        """The deviations of numbers (T,)."""
+        return self.target_std
 
     @abstractmethod
     def embed(
@@ -187,7 +166,6 @@ class Graphormer(GraphTask):
         standardise: bool = True,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(pool=pool, bias=bias, zero_padding=zero_padding, standardise=standardise)
         self.standardise = standardise
         spec, encoder = self.data_spec, self.nodes.encoder.options
         self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)

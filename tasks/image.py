@@ -48,15 +48,6 @@ class ImageClassification(PatchTask, Classification):
         if spec.image_size is None or spec.pixel_classes:
             raise ValueError(f"{spec.name} has no images with one class each; choose another task for it")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
-        self.keep_options(
-            patch_size=patch_size,
-            stem=stem,
-            pool=pool,
-            head_norm=head_norm,
-            label_smoothing=label_smoothing,
-            mixup=mixup,
-            cutmix=cutmix,
-        )
         dim = int(nodes.encoder.options["dim"])
         self.build_encoder(patch_size, stem, cls=pool == "cls")
         self.pool = Pool(pool, self.encoder.options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,12 +15,19 @@ from torchmetrics import MetricCollection
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Fraction, Positive
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.sequences.characters import TextWindows
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
+from sliceformer_lab.measures.ngram import ngram_bits
 from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.metrics import MeanBits
+from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.references import MAX_REFERENCE_EXAMPLES, scores_of
+
+MAX_NGRAM_TOKENS = 7
 
 
 class LanguageModel(Task):
@@ -30,7 +38,6 @@ class LanguageModel(Task):
 
     monitor = "bits_per_token"
     monitor_mode = "min"
-    goal = "next tokens"
     kept_type: ClassVar[torch.dtype] = torch.float32
 
     def __init__(
@@ -42,7 +49,6 @@ class LanguageModel(Task):
         label_smoothing: Fraction = 0.0,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(embed_std=embed_std, label_smoothing=label_smoothing)
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.predicts_next:
             raise ValueError(f"{spec.name} has no next tokens to predict; choose another task for it")
@@ -83,6 +89,32 @@ class LanguageModel(Task):
         """Bits per token of the frequencies of the targets themselves, which no constant prediction surpasses."""
         share = targets.flatten().bincount().double() / targets.numel()
         return float(-torch.special.xlogy(share, share).sum() / math.log(2))
+
+    def more_references(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> list[Row]:
+        """Rows of the tokens' frequencies, of bigrams, and of the n-grams with the best validation score."""
+        train = data.splits["train"]
+        if not isinstance(train, TextWindows):
+            return []
+        started = time.monotonic()
+        bits: dict[str, list[Tensor]] = {}
+        for split, parts in predictions.items():
+            batch = data.splits[split].batch(parts["ids"][:MAX_REFERENCE_EXAMPLES].tolist())  # type: ignore[index]
+            windows = torch.cat([batch.inputs[:, :1], batch.target], dim=1).numpy()
+            found = ngram_bits(train.seen, windows, self.data_spec.vocab_size, MAX_NGRAM_TOKENS)
+            bits[split] = [torch.from_numpy(each) for each in found]
+        seconds = round(time.monotonic() - started, 2)
+        means = [float(each.mean()) for each in bits.get("val", bits["test"])]
+        best = means.index(min(means))
+        names = {0: "token frequencies", 1: "bigrams", best: f"n-grams of {best + 1} tokens"}
+        rows: list[Row] = []
+        for place, name in names.items():
+            if place < len(means):
+                metrics: dict[str, float] = {}
+                for split, each in bits.items():
+                    targets = predictions[split]["targets"][:MAX_REFERENCE_EXAMPLES]
+                    metrics |= scores_of(self, split, each[place], targets)
+                rows.append({"name": name, "metrics": metrics, "seconds": seconds, "num_train": len(train.seen)})
+        return rows
 
     def example(self) -> Batch:
         """One window, to count costs with."""

@@ -18,7 +18,7 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
 from sliceformer_lab.tasks.metrics import BatchPrecision
-from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers, TargetKind
+from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,6 @@ class PeptideTask(GraphTask):
         max_parameters: Count | None = 515_000,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(pool=pool, tokens=tokens, pool_over_padding=pool_over_padding, max_parameters=max_parameters)
         spec, dim = self.data_spec, int(self.nodes.encoder.options["dim"])
         self.edges_per_node = {"nodes": 0, "nodes_edges": 1, "random": 2}[tokens]
         self.graph_token, self.pool_over_padding = pool == "cls", pool_over_padding
@@ -101,17 +100,10 @@ class PeptideNumbers(PeptideTask):
         super().__init__(
             model, data, pool=pool, tokens=tokens, pool_over_padding=pool_over_padding, max_parameters=max_parameters
         )
-        self.keep_options(
-            pool=pool,
-            tokens=tokens,
-            pool_over_padding=pool_over_padding,
-            max_parameters=max_parameters,
-            number_loss=number_loss,
-        )
         self.number_loss = number_loss
 
     @property
-    def kind(self) -> TargetKind:
+    def kind(self) -> Numbers:
         """Numbers."""
         return Numbers(form=self.number_loss)
 
@@ -128,6 +120,6 @@ class PeptideLabels(PeptideTask):
         return MetricCollection(metrics | {"average_precision_samsa": BatchPrecision()}, compute_groups=False)
 
     @property
-    def kind(self) -> TargetKind:
+    def kind(self) -> Labels:
         """Labels, ranked by average precision."""
         return Labels(monitor="average_precision")

@@ -43,9 +43,6 @@ class PointClassification(CloudTask, SequenceClassification):
         label_smoothing: Fraction = 0.0,
     ) -> None:
         super().__init__(model, data, pool=pool, head=head, head_dim=head_dim, label_smoothing=label_smoothing)
-        self.keep_options(
-            pool=pool, head=head, head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing
-        )
         self.head = nn.Sequential(nn.Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
@@ -111,7 +108,6 @@ class PointSegmentation(CloudTask):
         label_smoothing: Fraction = 0.0,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(head_dim=head_dim, head_dropout=head_dropout, label_smoothing=label_smoothing)
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.parts:
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")

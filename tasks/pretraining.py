@@ -40,7 +40,6 @@ class Pretraining(Task):
     """
 
     kept_type: ClassVar[torch.dtype] = torch.float32
-    goal = None
 
     def __init__(self, task: Task, options: PretrainOptions, seed: int, rate: float) -> None:
         super().__init__(task.nodes, task.data_spec)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,13 +19,18 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.images.image_pairs import resize_mask
 from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
+from sliceformer_lab.measures.pixel_forest import PixelForest
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
+from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
 
 AUTO_PATCHES_PER_SIDE = 16  # patches on the shorter side that patch_size=null aims at
+MAX_COLUMNS = 100  # classes with a column each
+MAX_MASKS = 5  # in the picture
 
 
 class ImageSegmentation(PatchTask):
@@ -35,7 +43,6 @@ class ImageSegmentation(PatchTask):
     """
 
     monitor = "mean_iou"
-    goal = "pixels"
     kept_type: ClassVar[torch.dtype] = torch.uint8
 
     def __init__(
@@ -51,7 +58,6 @@ class ImageSegmentation(PatchTask):
         if spec.image_size is None or not spec.pixel_classes:
             raise ValueError(f"{spec.name} has no images with a class for each pixel; choose another task for it")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
-        self.keep_options(patch_size=patch_size, stem=stem)
         self.build_encoder(patch_size, stem, cls=False)
         dim = int(self.nodes.encoder.options["dim"])
         self.norm = nn.LayerNorm(dim)
@@ -98,6 +104,32 @@ class ImageSegmentation(PatchTask):
         values = [None if value != value else value for value in found.tolist()]
         return {"iou_by_class": dict(zip(data.class_names(), values, strict=True))}
 
+    def columns(self, names: Names) -> tuple[str, ...]:
+        """The mask, and the share of each class."""
+        return tuple(self.outcomes(torch.zeros(1, 1, 1), names)[0])
+
+    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+        """The mask (H, W) uint8, and the share of the pixels that each class has, from masks (n, H, W)."""
+        return [{"mask": mask} | _shares(mask, names) for mask in outputs.numpy().astype(np.uint8)]
+
+    def at_input_size(self, outcome: Row, content: Content) -> Row:
+        """The outcome with a mask as large as the picture."""
+        height, width, *_ = np.asarray(content).shape
+        return outcome | {"mask": resize_mask(outcome["mask"], (height, width))}
+
+    def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
+        """Image, true and predicted mask of some examples."""
+        return {"masks.png": partial(_draw_masks, scored)}
+
+    def constant(self, targets: Tensor) -> tuple[str, Tensor]:
+        """The commonest class at each place of the image (H, W)."""
+        return "commonest class at each pixel", commonest(targets)
+
+    def simple_models(self, data: DataModule, num_train: int) -> list[PixelForest]:
+        """A forest of pixels."""
+        del data, num_train
+        return [PixelForest()]
+
     def example(self) -> Batch:
         """One black image, to count costs with."""
         spec = self.data_spec
@@ -112,3 +144,35 @@ def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
     both = matrix.diagonal()
     either = matrix.sum(dim=0) + matrix.sum(dim=1) - both
     return torch.where(either > 0, both / either.clamp_min(1), torch.nan)
+
+
+def _shares(mask: np.ndarray, names: Names) -> Row:
+    if len(names.classes) > MAX_COLUMNS:
+        return {}
+    counts = np.bincount(mask.ravel(), minlength=len(names.classes)) / mask.size
+    return {f"share_{name}": seven_digits(count) for name, count in zip(names.classes, counts.tolist(), strict=True)}
+
+
+def _draw_masks(scored: ScoredSplit, path: Path) -> None:
+    """Image, true and predicted mask of some examples, evenly from the worst to the best."""
+    from sliceformer_lab.measures.mask_plots import Segmented, plot_masks
+
+    targets, outputs = scored.targets, scored.outputs.astype(np.int64)
+    known = (targets >= 0).sum(axis=(1, 2))
+    right = (targets == outputs).sum(axis=(1, 2)) / np.maximum(known, 1)
+    with_classes = np.flatnonzero(known)
+    order = with_classes[np.argsort(right[with_classes], kind="stable")]
+    if not len(order):
+        return
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, MAX_MASKS).round().astype(int))]
+    shown = [
+        Segmented(example.place, np.asarray(example.content), targets[i], outputs[i], f"{right[i]:.0%} of pixels right")
+        for i, example in zip(chosen, scored.examples(chosen), strict=True)
+    ]
+    total = (targets == outputs).sum() / known.sum()
+    title = (
+        f"{scored.title}: {100 * total:.1f} % of the pixels of {len(targets):,} images are right; "
+        f"{len(shown)}, worst to best"
+    )
+    data = scored.data
+    plot_masks(shown, names_or_numbers(data.class_names(), data.spec.num_classes), path, title)

@@ -54,18 +54,6 @@ class SequenceClassification(Maskable, Classification):
         padding_counts: bool = False,
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(
-            pool=pool,
-            head=head,
-            head_dim=head_dim,
-            embed_std=embed_std,
-            embed_dim=embed_dim,
-            token_dropout=token_dropout,
-            label_smoothing=label_smoothing,
-            double_softmax=double_softmax,
-            pool_over_padding=pool_over_padding,
-            padding_counts=padding_counts,
-        )
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None:
             raise ValueError(f"{spec.name} has no sequences; choose another task for it")

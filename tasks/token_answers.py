@@ -61,7 +61,6 @@ class TokenAnswers(Task):
         self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, embed_std: Positive = 0.5
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(embed_std=embed_std)
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or not spec.answers:
             raise ValueError(f"{spec.name} asks nothing at single tokens; choose another task for it")

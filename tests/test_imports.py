@@ -50,7 +50,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         ),
     ),
     "tasks": (
-        *("encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
+        *("measures", "encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
         *("pytorch_lightning", "torchmetrics"),
     ),
     "callbacks": (

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torchmetrics import MeanAbsoluteError, MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
@@ -16,29 +14,26 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.targets import TargetTask
 
 
-class Frequency(Task):
-    """Regression of one number, by mean absolute error. Numbers (B, N, F) -> (B, 1)."""
+class Frequency(TargetTask):
+    """One number of a sequence, by mean absolute error. Numbers (B, N, F) -> (B, 1).
 
-    monitor = "mae"
-    monitor_mode = "min"
+    `TargetTask` has the loss, metrics, tables, pictures and references of numbers.
+    """
+
     kept_type = torch.float32
 
     def __init__(
         self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, pool: PoolMode = "mean"
     ) -> None:
         super().__init__(model, data)
-        self.keep_options(pool=pool)
         dim = int(self.nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, self.data_spec.channels, dim)
         self.encoder = build_encoder(self.nodes.encoder, self.nodes.block, self.nodes.attention, self.num_tokens())
         self.pool = Pool(pool, self.encoder.options)
         self.head = nn.Linear(dim, 1)
-
-    def build_metrics(self) -> MetricCollection:
-        return MetricCollection({"mae": MeanAbsoluteError()})
 
     def num_tokens(self) -> int:
         return self.data_spec.max_len or 0
@@ -46,13 +41,6 @@ class Frequency(Task):
     def forward(self, batch: Batch) -> Tensor:
         tokens = self.encoder(self.embedding(batch.inputs), batch.padding)
         return self.head(self.pool(tokens, batch.padding))
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return functional.l1_loss(output, target)
-
-    def chance(self, targets: Tensor) -> float:
-        """The mean absolute error of always predicting the median."""
-        return float((targets - targets.median()).abs().mean())
 
     def example(self) -> Batch:
         zero = torch.zeros(1, 1, device=self.device)

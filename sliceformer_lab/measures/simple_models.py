@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,86 +16,96 @@ from sliceformer_lab.runs.processes import end_with_parent
 
 Array = np.ndarray
 Contents = Sequence[str] | Sequence[Array]
-Goal = Literal["classes", "labels", "numbers", "pixels"]
 
 MAX_KERNEL_PICTURES = 3000  # pictures up to which a kernel machine takes seconds
 HOG_PIXELS = 32  # pixels of the side to which pictures are scaled for their gradients
 CELLS_PER_AXIS = 8  # cells per axis of a cloud's histogram
 FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
 NUM_TREES = 100
-PIXELS, PIXEL_TREES = 20_000, 20  # of all training pictures, and trees, with which a forest of pixels takes seconds
-SURROUNDING_PIXELS = 5  # side in pixels of the surroundings of a pixel
 MAX_LOGIT = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
 
 
+class SimpleModel(ABC):
+    """A model that learns in seconds. A process of its own fits it, so it can be pickled."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it reads, and the estimator."""
+
+    @abstractmethod
+    def fit_and_predict(self, train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
+        """Fits `train` and its targets (n, ...); returns the outputs (m, ...) for each of the `others`."""
+
+
 @dataclass(frozen=True)
-class SimpleModel:
-    """A simple model for one kind of content. `features` maps training and other contents to matrices."""
+class Features:
+    """What a simple model reads of contents, with the estimator that suits it.
+
+    `matrices` maps training and other contents to a matrix (n, F) each.
+    """
 
     name: str
-    features: Callable[[Contents, list[Contents]], list[Array]]
+    matrices: Callable[[Contents, list[Contents]], list[Array]]
     estimator: Literal["logistic regression", "forest", "support vectors"]
 
 
-def simple_models(kind: str, num_train: int) -> list[SimpleModel]:
-    """The models for contents of a kind: text, smiles, picture, cloud or pixels; the last one is the strongest.
-
-    Models of the kind pixels read pictures and predict the class of each pixel.
-    """
+def features_of(kind: str | None, num_train: int) -> list[Features]:
+    """The features of contents of a kind: text, smiles, picture or cloud; the last ones are the strongest."""
     pictures: Literal["support vectors", "logistic regression"] = (
         "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression"
     )
     known = {
-        "text": [SimpleModel("TF-IDF + logistic regression", _tfidf, "logistic regression")],
+        "text": [Features("TF-IDF + logistic regression", _tfidf, "logistic regression")],
         "smiles": [
-            SimpleModel("Morgan fingerprints + forest", _each(_fingerprint), "forest"),
-            SimpleModel("fingerprints, descriptors + forest", _each(_descriptors), "forest"),
+            Features("Morgan fingerprints + forest", partial(_each, _fingerprint), "forest"),
+            Features("fingerprints, descriptors + forest", partial(_each, _descriptors), "forest"),
         ],
-        "picture": [SimpleModel(f"HOG + {pictures}", _each(_gradients), pictures)],
-        "cloud": [SimpleModel("3-D histogram + forest", _each(_histogram), "forest")],
-        "pixels": [SimpleModel("colour, position + forest", _each(_pixels), "forest")],
+        "picture": [Features(f"HOG + {pictures}", partial(_each, _gradients), pictures)],
+        "cloud": [Features("3-D histogram + forest", partial(_each, _histogram), "forest")],
     }
-    return known[kind]
+    return known.get(kind or "", [])
 
 
-def fit_and_predict(
-    model: SimpleModel, train: Contents, targets: Array, others: Mapping[str, Contents], goal: Goal, num_classes: int
-) -> dict[str, Array]:
-    """The outputs of a model fitted to `train`, for each of the `others`.
+@dataclass(frozen=True)
+class FeatureModel(SimpleModel):
+    """An estimator of scikit-learn on the features of contents."""
 
-    targets: classes (n,), labels or numbers (n, T) with NaN where unknown, or classes of pixels (n, H, W), negative
-    where unknown. Outputs are logits (m, classes) of classes, logits (m, T) of labels, numbers (m, T), or the classes
-    (m, H, W) of pixels.
-    """
-    if goal == "pixels":
-        return _segment(train, targets, others)
-    parts = model.features(train, list(others.values()))
-    if goal == "classes":
-        outputs = _classify(model.estimator, parts[0], targets, parts[1:], num_classes)
-    else:
-        columns = [_column(model.estimator, parts[0], column, parts[1:], goal) for column in targets.T]
+    features: Features
+
+    @property
+    def name(self) -> str:
+        """The name of its features."""
+        return self.features.name
+
+
+@dataclass(frozen=True)
+class ClassModel(FeatureModel):
+    """Predicts one class: targets (n,), outputs logits (m, num_classes)."""
+
+    num_classes: int
+
+    def fit_and_predict(self, train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
+        """Logits (m, num_classes), the lowest for classes without training examples."""
+        first, *parts = self.features.matrices(train, list(others.values()))
+        outputs = _classify(self.features.estimator, first, targets, parts, self.num_classes)
+        return dict(zip(others, outputs, strict=True))
+
+
+@dataclass(frozen=True)
+class TargetModel(FeatureModel):
+    """Predicts labels or numbers: targets (n, T) with NaN where unknown, outputs logits or numbers (m, T)."""
+
+    has_labels: bool
+
+    def fit_and_predict(self, train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
+        """Logits of labels or numbers (m, T), from a model for each target."""
+        first, *parts = self.features.matrices(train, list(others.values()))
+        columns = [
+            _column(self.features.estimator, first, column, parts, has_labels=self.has_labels) for column in targets.T
+        ]
         outputs = [np.stack(part, axis=1) for part in zip(*columns, strict=True)]
-    return dict(zip(others, outputs, strict=True))
-
-
-def _segment(train: Contents, targets: Array, others: Mapping[str, Contents]) -> dict[str, Array]:
-    """The class of every pixel (m, H, W) by a forest of PIXELS random training pixels; pictures come one by one."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    rng, each = np.random.default_rng(0), -(-PIXELS // len(train))
-    rows, classes = [], []
-    for picture, mask in zip(train, targets, strict=True):
-        known = np.flatnonzero(mask.ravel() >= 0)
-        chosen = rng.choice(known, min(each, len(known)), replace=False)
-        rows.append(_pixels(np.asarray(picture))[chosen])
-        classes.append(mask.ravel()[chosen])
-    forest = RandomForestClassifier(PIXEL_TREES, min_samples_leaf=3, random_state=0, n_jobs=1)
-    forest.fit(np.concatenate(rows), np.concatenate(classes))
-    shape = targets.shape[1:]
-    return {
-        name: np.stack([forest.predict(_pixels(np.asarray(picture))).reshape(shape) for picture in part])
-        for name, part in others.items()
-    }
+        return dict(zip(others, outputs, strict=True))
 
 
 def _classify(estimator: str, train: Array, targets: Array, others: list[Array], num_classes: int) -> list[Array]:
@@ -106,14 +118,14 @@ def _classify(estimator: str, train: Array, targets: Array, others: list[Array],
     return outputs
 
 
-def _column(estimator: str, train: Array, target: Array, others: list[Array], goal: Goal) -> list[Array]:
+def _column(estimator: str, train: Array, target: Array, others: list[Array], *, has_labels: bool) -> list[Array]:
     """The outputs (m,) for one label or number; a constant where it has too few known values to learn from."""
     known = ~np.isnan(target)
     values = target[known]
     if len(values) < 2 or len(np.unique(values)) < 2:
         return [np.full(part.shape[0], values.mean() if len(values) else 0.0) for part in others]
-    fitted = _estimator(estimator, classifies=goal == "labels").fit(train[known], values)
-    if goal == "numbers":
+    fitted = _estimator(estimator, classifies=has_labels).fit(train[known], values)
+    if not has_labels:
         return [fitted.predict(part) for part in others]
     return [np.diff(_logits(fitted, part), axis=1)[:, 0] for part in others]
 
@@ -156,13 +168,9 @@ def _tfidf(train: Contents, others: list[Contents]) -> list[Array]:
     return [vectorizer.fit_transform(train), *(vectorizer.transform(part) for part in others)]
 
 
-def _each(features: Callable[..., Array]) -> Callable[[Contents, list[Contents]], list[Array]]:
+def _each(features: Callable[..., Array], train: Contents, others: list[Contents]) -> list[Array]:
     """Features of every content by itself: a matrix (n, F) of each part."""
-
-    def of_parts(train: Contents, others: list[Contents]) -> list[Array]:
-        return [np.stack([features(content) for content in part]) for part in (train, *others)]
-
-    return of_parts
+    return [np.stack([features(content) for content in part]) for part in (train, *others)]
 
 
 def _fingerprint(smiles: str) -> Array:
@@ -205,16 +213,6 @@ def _gradients(picture: Array) -> Array:
     return np.concatenate([histograms, small.ravel()]).astype(np.float32)
 
 
-def _pixels(picture: Array) -> Array:
-    """Of each pixel of a picture (H, W, 3) its colour, the mean colour around it, and its place: (H * W, 8)."""
-    from scipy.ndimage import uniform_filter
-
-    colours = picture.astype(np.float32) / 255
-    around = uniform_filter(colours, size=(SURROUNDING_PIXELS, SURROUNDING_PIXELS, 1), mode="nearest")
-    place = np.stack(np.meshgrid(*(np.linspace(0, 1, side) for side in picture.shape[:2]), indexing="ij"), axis=2)
-    return np.concatenate([colours, around, place.astype(np.float32)], axis=2).reshape(-1, 8)
-
-
 def _histogram(cloud: Array) -> Array:
     """Share of the points (P, 3 or more) in each of CELLS_PER_AXIS**3 cells of their bounding cube, and its extents."""
     points = cloud[:, :3]
@@ -230,10 +228,8 @@ def _histogram(cloud: Array) -> Array:
 def main() -> None:
     """Reads a pickled job from standard input and writes the outputs to standard output; its parent limits the time."""
     end_with_parent()
-    name, kind, train, targets, others, goal, num_classes = pickle.load(sys.stdin.buffer)
-    model = next(model for model in simple_models(kind, len(train)) if model.name == name)
-    outputs = fit_and_predict(model, train, targets, others, goal, num_classes)
-    sys.stdout.buffer.write(pickle.dumps(outputs))
+    model, train, targets, others = pickle.load(sys.stdin.buffer)
+    sys.stdout.buffer.write(pickle.dumps(model.fit_and_predict(train, targets, others)))
 
 
 if __name__ == "__main__":

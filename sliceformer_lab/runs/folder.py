@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
 HYDRA = ".hydra"  # a folder, which the other processes of a run read
+LAST_PICTURES = ("curves.png", "spectrum.png")  # those of the training
 FORMAT = 1  # of a run folder: its configuration, summary and checkpoints; a change that old readers miss raises it
 LOCK = ".lock"
 LOCK_TIMEOUT_S = 1.0  # seconds to wait for a lock: others hold it for a moment to see whether it is free
@@ -116,6 +118,12 @@ def refuse_other_format(content: Mapping[str, Any], place: Path) -> None:
             f"{place} was saved in format {content.get('format')}, and this version reads format {FORMAT}; use the "
             "version that wrote it, or train again"
         )
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures of a run, those of its results first."""
+    found = (file for file in folder.glob("*.png") if re.fullmatch(r"[a-z0-9_]+\.png", file.name) and file.is_file())
+    return sorted(found, key=lambda file: (file.name in LAST_PICTURES, file.name))
 
 
 def recorded_digests(folder: Path) -> dict[str, str]:

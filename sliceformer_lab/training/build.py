@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -72,6 +73,8 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     """
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
     task: TaskModule = node.build(model, data)
+    arguments = {"model": dict(model.plain), "data": asdict(data), **node.options}  # that every checkpoint holds
+    task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
         log.info(
             f"{data.name}: this attention depends on the order of tokens, but the points have none; "

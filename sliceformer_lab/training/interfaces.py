@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 from pytorch_lightning import LightningModule
 from torch import Tensor
@@ -12,11 +13,13 @@ from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
+from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
 
 __all__ = ["DataModule", "SplitPredictions", "TaskModule"]
 
@@ -38,7 +41,6 @@ class TaskModule(LightningModule, ABC):
     maskable: ClassVar[bool] = False  # whether it has a `pretraining`
     monitor: str  # the metric that selects the best epoch
     monitor_mode: str  # "max" or "min"
-    goal: Literal["classes", "labels", "numbers", "next tokens", "pixels"] | None = None  # predicted; None: others
     data_spec: DataSpec
     encoder: Encoder
     optim: OptimOptions
@@ -65,10 +67,6 @@ class TaskModule(LightningModule, ABC):
         """The prediction for a batch as predictions.npz holds it."""
 
     @abstractmethod
-    def probabilities(self, outputs: Tensor) -> Tensor | None:
-        """The probability of each class or label from saved outputs (n, ...); None where outputs are numbers."""
-
-    @abstractmethod
     def num_tokens(self) -> int:
         """Longest sequence that reaches the encoder, CLS or graph token included."""
 
@@ -83,6 +81,46 @@ class TaskModule(LightningModule, ABC):
     @abstractmethod
     def build_metrics(self) -> MetricCollection:
         """Metrics of one split, updated with (output, target)."""
+
+    def columns(self, names: Names) -> tuple[str, ...]:
+        """The columns of `outcomes`; () if a table cannot hold what is predicted of a sample."""
+        del names
+        return ()
+
+    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+        """What is predicted of each sample, by column, from saved outputs (n, ...)."""
+        del outputs, names
+        return []
+
+    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+        """The target of each sample, by column of predictions.csv; [] if there is no such table."""
+        del targets, names
+        return []
+
+    def at_input_size(self, outcome: Row, content: Content) -> Row:
+        """The outcome of a new input in the size of the input, such as a mask, from one in the size of the model."""
+        del content
+        return outcome
+
+    def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
+        """What draws the pictures of a scored split that is not empty, by the file's name (lower case, .png)."""
+        del scored
+        return {}
+
+    def constant(self, targets: Tensor) -> tuple[str, Tensor] | None:
+        """Name and output (...) of the best constant prediction for training targets (n, ...); None: it has none."""
+        del targets
+        return None
+
+    def simple_models(self, data: DataModule, num_train: int) -> Sequence[SimpleModel]:
+        """The models that learn in seconds from `num_train` of these data, as references; the last is the strongest."""
+        del data, num_train
+        return ()
+
+    def more_references(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> list[Row]:
+        """Rows of further references, as `references` returns them, from data and gathered predictions."""
+        del data, predictions
+        return []
 
     def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
         """Facts of this task that the summary gains besides metrics and chance, from data and gathered predictions."""

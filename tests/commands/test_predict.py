@@ -22,7 +22,8 @@ from sliceformer_lab.data.spec import Example
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import whole_file
 from sliceformer_lab.runs.plain_text import csv_cell
-from sliceformer_lab.training.results.prediction_table import PREPROCESSING, Row, write_table
+from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.prediction_table import PREPROCESSING, write_table
 from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 ONE = ("optim.epochs=1", "data.limit_train=null", "data.num_workers=0")

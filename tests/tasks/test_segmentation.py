@@ -26,7 +26,7 @@ from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
-from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
+from sliceformer_lab.measures.pixel_forest import PixelForest
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -119,8 +119,7 @@ def test_a_forest_of_pixels_learns_bright_and_dark() -> None:
     truth = rng.random((6, 12, 16)) < 0.5
     pictures = [(150 * mask[..., None] + rng.integers(60, size=(12, 16, 3))).astype(np.uint8) for mask in truth]
     masks = np.where(rng.random(truth.shape) < 0.1, IGNORED, truth)
-    (model,) = simple_models("pixels", 4)
-    found = fit_and_predict(model, pictures[:4], masks[:4], {"test": pictures[4:]}, "pixels", 2)["test"]
+    found = PixelForest().fit_and_predict(pictures[:4], masks[:4], {"test": pictures[4:]})["test"]
     assert found.shape == (2, 12, 16) and (found == truth[4:]).mean() > 0.95
 
 

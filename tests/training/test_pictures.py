@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 import torch
 from support import task_modules
+from support.plans import build_task
 from torch import Tensor
 
+from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
-from sliceformer_lab.training.results.pictures import PICTURES, draw_pictures
+from sliceformer_lab.runs.folder import pictures_in
+from sliceformer_lab.training.interfaces import TaskModule
+from sliceformer_lab.training.results.pictures import draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
 EXPECTED = {
@@ -23,6 +27,11 @@ EXPECTED = {
     "mask_folder": {"masks.png"},
     "shapenet_part": set(),
 }
+
+
+def model(task: str, data: DataModule) -> TaskModule:
+    """The task for these data, with a small encoder."""
+    return build_task(compose_root([f"task={task}", "attention=mha", "encoder=tiny"]), data.spec)
 
 
 def predictions(data: DataModule) -> dict[str, dict[str, Tensor]]:
@@ -45,8 +54,8 @@ def test_every_kind_of_task_gets_the_pictures_that_make_sense(
     (tmp_path / "data").mkdir()
     data = task_modules.ready(task, tmp_path / "data")
     write_log(tmp_path)
-    draw_pictures(tmp_path, data, predictions(data))
-    assert {file.name for file in tmp_path.glob("*.png")} == {"curves.png", *EXPECTED[task]} <= set(PICTURES)
+    draw_pictures(tmp_path, model(task, data), data, predictions(data))
+    assert [file.name for file in pictures_in(tmp_path)] == [*sorted(EXPECTED[task]), "curves.png"]
     assert caplog.messages == []
 
 
@@ -56,7 +65,7 @@ def test_a_model_without_mistakes_has_no_picture_of_them(tmp_path: Path) -> None
     (tmp_path / "mistakes.png").write_bytes(b"of an earlier scoring")
     targets = predictions(data)["test"]["targets"]
     right = {"ids": torch.arange(len(targets)), "targets": targets, "logits": torch.eye(10)[targets]}
-    draw_pictures(tmp_path, data, {"val": right})
+    draw_pictures(tmp_path, model("digits", data), data, {"val": right})
     assert not (tmp_path / "mistakes.png").exists() and (tmp_path / "confusion.png").is_file()
 
 
@@ -71,7 +80,7 @@ def test_examples_that_cannot_be_read_cost_one_picture_and_one_warning(
 
     monkeypatch.setattr(data, "examples", vanished)
     with caplog.at_level(logging.WARNING):
-        draw_pictures(tmp_path, data, predictions(data))
+        draw_pictures(tmp_path, model("digits", data), data, predictions(data))
     assert [file.name for file in sorted(tmp_path.glob("*.png"))] == ["confusion.png", "curves.png"]
     assert caplog.messages == ["mistakes.png stopped (FileNotFoundError: the disk is gone); the run goes on without it"]
 
@@ -86,7 +95,7 @@ def test_the_mistakes_are_the_surest_wrong_answers_and_their_own_examples(
     asked: list[int] = []
     whole = data.examples
     monkeypatch.setattr(data, "examples", lambda stage, rows: (asked.extend(rows), whole(stage, rows))[1])
-    draw_pictures(tmp_path, data, found)
+    draw_pictures(tmp_path, model("digits", data), data, found)
     chances, answers = found["test"]["logits"].softmax(dim=1).max(dim=1)
     wrong = np.flatnonzero((answers != found["test"]["targets"]).numpy())
     surest = wrong[np.argsort(-chances.numpy()[wrong])][:12]

@@ -13,8 +13,7 @@ from support.runs import small_config
 
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.errors import Interrupted
-from sliceformer_lab.measures import simple_models as simple_models_module
-from sliceformer_lab.measures.simple_models import fit_and_predict, simple_models
+from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, features_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.results import references as module
@@ -62,7 +61,8 @@ def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_fitted", fitted)
-        patch.setattr(simple_models_module, "simple_models", lambda *_: simple_models("smiles", 10))  # two models
+        two = [ClassModel(features, 10) for features in features_of("smiles", 10)]
+        patch.setattr(type(arguments[2]), "simple_models", lambda *_: two)
         references(*arguments, 1.0)
         references(*arguments, 1000.0)
     assert limits == [30.0, 30.0, 100.0, 100.0]
@@ -110,8 +110,8 @@ def test_words_decide_texts_and_characters_decide_names() -> None:
     names = ["".join(rng.choice(list("bcdfg"), 4)) + end for end in ("ina", "ort") * 30]
     targets = np.array([0, 1] * 30)
     for contents in (texts, names):
-        (model,) = simple_models("text", 40)
-        found = fit_and_predict(model, contents[:40], targets[:40], {"test": contents[40:]}, "classes", 2)["test"]
+        model = ClassModel(*features_of("text", 40), 2)
+        found = model.fit_and_predict(contents[:40], targets[:40], {"test": contents[40:]})["test"]
         np.testing.assert_array_equal(found.argmax(axis=1), targets[40:])
 
 
@@ -120,20 +120,20 @@ def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
     alcohol = np.array([0.0] * 24 + [1.0] * 24)
     gaps = np.where(np.arange(48) % 5 == 0, np.nan, alcohol)
     targets = np.stack([gaps, np.full(48, np.nan)], axis=1)  # nothing is known of the second label
-    model = simple_models("smiles", 48)[0]
-    logits = fit_and_predict(model, smiles, targets, {"test": smiles}, "labels", 0)["test"]
+    fingerprints, descriptors = features_of("smiles", 48)
+    logits = TargetModel(fingerprints, has_labels=True).fit_and_predict(smiles, targets, {"test": smiles})["test"]
     np.testing.assert_array_equal(logits[:, 0] > 0, alcohol > 0)
     assert logits.shape == (48, 2) and np.isfinite(logits).all()
     sizes = np.array([[float(len(text))] for text in smiles])
-    numbers = fit_and_predict(simple_models("smiles", 48)[1], smiles, sizes, {"test": smiles}, "numbers", 0)["test"]
+    numbers = TargetModel(descriptors, has_labels=False).fit_and_predict(smiles, sizes, {"test": smiles})["test"]
     assert np.abs(numbers - sizes).mean() < 2
 
 
 def test_class_without_training_examples_is_never_predicted() -> None:
     pictures = [np.full((8, 8), 250 * (n % 2), dtype=np.uint8) for n in range(20)]
-    (model,) = simple_models("picture", 20)
+    model = ClassModel(*features_of("picture", 20), 4)
     targets = np.array([0, 2] * 10)
-    logits = fit_and_predict(model, pictures, targets, {"test": pictures}, "classes", 4)["test"]
+    logits = model.fit_and_predict(pictures, targets, {"test": pictures})["test"]
     np.testing.assert_array_equal(logits.argmax(axis=1), targets)
     assert logits.shape == (20, 4)
 
@@ -141,6 +141,6 @@ def test_class_without_training_examples_is_never_predicted() -> None:
 def test_histogram_of_a_cloud_ignores_order_place_and_scale() -> None:
     rng = np.random.default_rng(0)
     cloud = rng.normal(size=(50, 3))
-    (model,) = simple_models("cloud", 2)
-    first, second = model.features([cloud], [[rng.permutation(cloud) * 1.0 + 3]])
+    (features,) = features_of("cloud", 2)
+    first, second = features.matrices([cloud], [[rng.permutation(cloud) * 1.0 + 3]])
     np.testing.assert_allclose(first, second, atol=1e-6)

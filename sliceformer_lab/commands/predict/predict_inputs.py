@@ -13,7 +13,8 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import digest_of, write_json
 from sliceformer_lab.runs.folder import recorded_digests
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.results.prediction_table import Row, write_table
+from sliceformer_lab.training.results.predicted import Row
+from sliceformer_lab.training.results.prediction_table import write_table
 from sliceformer_lab.training.saved.saved_run import load_run
 
 MOST_ERRORS = 20  # that are printed; the table has all

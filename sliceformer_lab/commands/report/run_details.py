@@ -17,7 +17,7 @@ from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import read_predictions
-from sliceformer_lab.training.results.pictures import PICTURES, is_class_per_example, is_labels
+from sliceformer_lab.runs.folder import LAST_PICTURES, pictures_in
 
 CURVE_POINTS = 60_000  # of all runs
 FEWEST_POINTS, MOST_POINTS = 12, 100  # of a curve
@@ -41,7 +41,7 @@ def run_details(runs: Sequence[RunRecord], sections: Sequence[Section]) -> tuple
         details: Details = {
             "metric": metric,
             "curves": _curves(run, metric, points),
-            "pictures": {name: embedded.get((run.name, name)) for name in PICTURES if (run.folder / name).is_file()},
+            "pictures": {file.name: embedded.get((run.name, file.name)) for file in pictures_in(run.folder)},
         }
         found.append(details | _predictions(run, tests, each))
     for index, test in enumerate(tests.values()):
@@ -71,9 +71,9 @@ def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Detail
     ids, targets, outputs = (words[part] for part in ("ids", "targets", "logits"))
     order = np.argsort(ids, kind="stable")
     ids, targets, outputs = ids[order], targets[order], outputs[order]
-    if is_class_per_example(targets, outputs):
+    if targets.ndim == 1 and targets.dtype.kind in "iu" and outputs.ndim == 2:
         kind, answers = "classes", outputs.argmax(axis=1)
-    elif targets.ndim == 2 and targets.shape == outputs.shape and outputs.shape[1] == 1 and not is_labels(targets):
+    elif targets.ndim == 2 and targets.shape == outputs.shape and outputs.shape[1] == 1 and not _are_labels(targets):
         kind, targets, answers = "numbers", targets[:, 0], outputs[:, 0]
     else:
         return {}
@@ -91,6 +91,11 @@ def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Detail
             "places": None if places is None else [str(place) for place in places[order][kept]],
         }
     return {"test": list(tests).index(digest), "answers": _plain(answers[kept])}
+
+
+def _are_labels(targets: NDArray[Any]) -> bool:
+    """Whether all known targets are 0 or 1."""
+    return bool(np.isin(targets[np.isfinite(targets)], (0, 1)).all())
 
 
 def _plain(values: NDArray[Any]) -> list[int] | list[float | None]:
@@ -125,7 +130,8 @@ def _embedded(sections: Sequence[Section]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     left = PICTURE_BYTES
     runs = [line.row.runs[0] for _, lines in sections for line in lines if line.row.runs]
-    for name in (name for name in PICTURES if name not in ("curves.png", "spectrum.png")):
+    names = {file.name for run in runs for file in pictures_in(run.folder)}.difference(LAST_PICTURES)
+    for name in sorted(names):
         for run in runs:
             try:
                 content = (run.folder / name).read_bytes()

@@ -33,7 +33,7 @@ def record(
         record_predictions(folder, task, data, predictions)
         save_preprocessing(folder, data)
         if plan.pictures:
-            draw_pictures(folder, data, predictions)
+            draw_pictures(folder, task, data, predictions)
     summary.update(steps={"planned": task.num_steps, "trained": outputs.steps})
     facts = results(plan, folder, data, outputs)
     if pretrained is not None:

@@ -21,11 +21,10 @@ from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.errors import Interrupted, LabError, RunFolderError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import FORMAT, SUMMARY, read_summary
+from sliceformer_lab.runs.folder import FORMAT, SUMMARY, pictures_in, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.results.loggers import run_name
-from sliceformer_lab.training.results.pictures import PICTURES
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 
@@ -109,8 +108,8 @@ class Summary:
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
     def pictures(self) -> list[Path]:
-        """The pictures that exist in the run folder."""
-        return [self._folder / name for name in PICTURES if (self._folder / name).is_file()]
+        """The pictures in the run folder."""
+        return pictures_in(self._folder)
 
     def dashboard_values(self) -> dict[str, Any]:
         """Metrics, costs and times for a dashboard's table of runs."""

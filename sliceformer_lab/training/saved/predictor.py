@@ -6,19 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.data.images.image_pairs import resize_mask
 from sliceformer_lab.data.input_files import NewInput, read_inputs
-from sliceformer_lab.data.spec import ContentKind, DataSpec
+from sliceformer_lab.data.spec import Content, ContentKind, DataSpec
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
-from sliceformer_lab.training.results.prediction_table import Names, Row, has_rows, outcomes, read_preprocessing
+from sliceformer_lab.training.results.predicted import Names, Row
+from sliceformer_lab.training.results.prediction_table import read_preprocessing
 
 INPUTS_PER_SORT = 2_048  # inputs of different lengths that are sorted by length at a time
 
@@ -40,7 +39,7 @@ class Predictor:
         """
         data = build_data(plan, folder)
         saved = read_preprocessing(folder)
-        if not data.takes_new or (saved is not None and not has_rows(task, _zeros(task, saved[1]), saved[1])):
+        if not data.takes_new or (saved is not None and not task.columns(saved[1])):
             raise LabError(
                 f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures and clouds "
                 "with classes or numbers do, and those of masks"
@@ -62,12 +61,7 @@ class Predictor:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the rows."""
-        return (
-            "place",
-            *self._content_column,
-            *outcomes(self.task, _zeros(self.task, self.names), self.names)[0],
-            "error",
-        )
+        return ("place", *self._content_column, *self.task.columns(self.names), "error")
 
     @property
     def _content_column(self) -> tuple[str, ...]:
@@ -99,18 +93,10 @@ class Predictor:
         for start in range(0, len(by_length), size):
             some = by_length[start : start + size]
             for number, outcome in zip(some, self._outcomes([encoded[number] for number in some]), strict=True):
-                rows[number] |= outcome
-                if "mask" in outcome:
-                    height, width, *_ = np.asarray(pool[number].content).shape
-                    rows[number]["mask"] = resize_mask(outcome["mask"], (height, width))
+                rows[number] |= self.task.at_input_size(outcome, cast(Content, pool[number].content))
         return rows
 
     def _outcomes(self, encoded: Sequence[Any]) -> list[Row]:
         with torch.inference_mode():
             outputs = self.task.predicted(self.data.collate(encoded).to(self.task.device))
-        return outcomes(self.task, outputs.cpu(), self.names)
-
-
-def _zeros(task: TaskModule, names: Names) -> torch.Tensor:
-    """Outputs of a model with these names: (1, n), or the mask (1, 1, 1) of a model of masks."""
-    return torch.zeros(1, 1, 1) if task.goal == "pixels" else torch.zeros(1, len(names.classes or names.targets))
+        return self.task.outcomes(outputs.cpu(), self.names)
