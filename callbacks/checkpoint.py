@@ -15,7 +15,7 @@ from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.processes.distributed import any_process
-from sliceformer_lab.training.processes.signals import caught, time_to_save
+from sliceformer_lab.training.processes.signals import first_signal, time_to_save
 
 
 class Checkpoints(Checkpoint):
@@ -53,7 +53,7 @@ class Checkpoints(Checkpoint):
         if not _can_resume_after(trainer, batch_idx):
             return
         due = time.monotonic() - self._saved >= 60 * self._every_minutes
-        if any_process(trainer, due or caught() is not None):
+        if any_process(trainer, due or first_signal() is not None):
             self._save_last(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

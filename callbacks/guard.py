@@ -12,7 +12,7 @@ from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.processes.distributed import any_process
 from sliceformer_lab.training.processes.other_processes import record_first_error
-from sliceformer_lab.training.processes.signals import catch_signals, caught, stopped
+from sliceformer_lab.training.processes.signals import catch_signals, first_signal, interruption_of_run
 
 
 class Guard(Callback):
@@ -84,8 +84,8 @@ class Guard(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Raises Interrupted if a signal arrived after the last batch; `last.ckpt` is complete by then."""
         catch_signals(later=False)
-        if any_process(trainer, caught() is not None):
-            raise stopped(f" before scoring; continue with resume={self._resume}")
+        if any_process(trainer, first_signal() is not None):
+            raise interruption_of_run(f" before scoring; continue with resume={self._resume}")
 
     def _check_unread(self, trainer: Trainer) -> None:
         if self._unread is None:
@@ -98,6 +98,6 @@ class Guard(Callback):
             )
 
     def _stop_after_signal(self, trainer: Trainer) -> None:
-        if any_process(trainer, caught() is not None):
+        if any_process(trainer, first_signal() is not None):
             where = f" in epoch {trainer.current_epoch}, step {trainer.global_step}"
-            raise stopped(f"{where}; continue with resume={self._resume}")
+            raise interruption_of_run(f"{where}; continue with resume={self._resume}")

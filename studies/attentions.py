@@ -23,7 +23,7 @@ from PIL import Image
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
-from sliceformer_lab.config.schema import ConfigError, check_node, construct
+from sliceformer_lab.config.schema import ConfigError, build_object, check_node
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.training.build import build_model
 
@@ -200,7 +200,7 @@ def _refusals(overrides: list[str]) -> dict[str, str]:
         if "file" in composed["data"]:
             composed["data"]["file"] = f"{empty}/table.csv"
             (Path(empty) / "table.csv").write_text("text,label,smiles,target\n" + "a,0,C,1\nb,1,CC,2\n" * 10)
-        data = construct(composed["data"], where="data").spec
+        data = build_object(composed["data"], where="data").spec
     refused, task = {}, check_node(composed["task"], "task")
     for name in presets():
         try:

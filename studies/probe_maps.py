@@ -20,7 +20,7 @@ from PIL import Image
 from results import RESULTS
 
 from sliceformer_lab.commands.map.cells import Cell, Floors
-from sliceformer_lab.commands.map.draw_map import draw_map, shown
+from sliceformer_lab.commands.map.draw_map import draw_map, format_score
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, Result, Run
 from sliceformer_lab.runs.files import write_text
@@ -143,7 +143,7 @@ def table(rows: Mapping[str, str], columns: Columns) -> str:
     for floor in ("bag_level", "chance"):
         by_column = zip(*found.values(), strict=True)
         values = [next((cell[floor] for cell in column if cell), None) for column in by_column]
-        lines.append([floor.replace("_", " "), "", *map(shown, values)])
+        lines.append([floor.replace("_", " "), "", *map(format_score, values)])
     return markdown(["", "parameters, K", *columns], lines)
 
 
@@ -155,11 +155,12 @@ def calibration() -> str:
         for probe, seeds in zip(OF_CALIBRATION, values, strict=True):
             beyond = max(min(seeds) - scores[name, probe], scores[name, probe] - max(seeds))
             if beyond > SPREAD:
-                lines.append([f"`{name}`", probe, shown(scores[name, probe]), " and ".join(map(shown, seeds))])
+                lines.append(
+                    [f"`{name}`", probe, format_score(scores[name, probe]), " and ".join(map(format_score, seeds))]
+                )
     count = len(CALIBRATED) * len(OF_CALIBRATION)
-    text = (
-        f"{count - len(lines)} of {count} cells are within {shown(SPREAD)} of the calibration's two seeds. The others:"
-    )
+    within = format_score(SPREAD)
+    text = f"{count - len(lines)} of {count} cells are within {within} of the calibration's two seeds. The others:"
     return f"{text}\n\n{markdown(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], lines)}"
 
 
@@ -224,9 +225,9 @@ def _shown(cell: Line | None) -> str:
     scores = [run["value"] for run in cell["reporting"] if run["value"] is not None]
     if not scores:
         return "cannot run" if cell["reason"] else "–"
-    text = shown(fmean(scores))
-    if shown(min(scores)) != shown(max(scores)):
-        text += f" [{shown(min(scores))}, {shown(max(scores))}]"
+    text = format_score(fmean(scores))
+    if format_score(min(scores)) != format_score(max(scores)):
+        text += f" [{format_score(min(scores))}, {format_score(max(scores))}]"
     floors = Floors(cell["chance"], cell["bag_level"])
     star = "*" if _result(Cell(cell["attention"], cell["probe"], OPTIONS), cell, floors).at_edge else ""
     return text + star + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")

@@ -20,7 +20,7 @@ from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.image_pairs import resize_mask
-from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
+from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest_class
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
@@ -92,7 +92,7 @@ class ImageSegmentation(PatchTask):
 
     def chance(self, targets: Tensor) -> float:
         """Mean IoU of predicting the commonest class at each place of the image."""
-        guess = commonest(targets).expand_as(targets)
+        guess = commonest_class(targets).expand_as(targets)
         return float(class_iou(guess, targets, self.data_spec.num_classes).nanmean())
 
     def more_results(self, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class ImageSegmentation(PatchTask):
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The commonest class at each place of the image (H, W)."""
-        return "commonest class at each pixel", commonest(targets)
+        return "commonest class at each pixel", commonest_class(targets)
 
     def simple_models(self, data: DataModule, num_train: int) -> list[PixelForest]:
         """A forest of pixels."""

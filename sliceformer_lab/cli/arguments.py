@@ -54,7 +54,7 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 
 
 @contextmanager
-def opened(command: Command, argv: Sequence[str]) -> Iterator[Arguments]:
+def open_arguments(command: Command, argv: Sequence[str]) -> Iterator[Arguments]:
     """Parses arguments without program name and command word, and lets in what they allow. Raises ConfigError."""
     args = parse_arguments(argv)
     _check_config_path(args.config_path)

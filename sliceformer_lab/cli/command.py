@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.help import PROGRAM, Sections, page, root_options
-from sliceformer_lab.runs.sweep import Sweep, quoted
+from sliceformer_lab.runs.sweep import Sweep, quote_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Command:
         names, words = list(self.bare_words), []
         for argument in arguments:
             if names and not argument.startswith("~") and ("=" not in argument or Path(argument).exists()):
-                words.append(f"{names.pop(0)}={quoted(argument)}")
+                words.append(f"{names.pop(0)}={quote_path(argument)}")
             else:
                 words.append(argument)
         return tuple(words)

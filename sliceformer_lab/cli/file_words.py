@@ -9,7 +9,7 @@ from sliceformer_lab.cli.arguments import ALLOW, ALLOWING, SEARCH_PATH, parse_ar
 from sliceformer_lab.config.compose import conf_folders, option_names, search_path
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.runs.sweep import override_key, quoted
+from sliceformer_lab.runs.sweep import override_key, quote_path
 
 PLANNING_COMMANDS = ("tune", "audit", "map")  # beside training; other commands write where their words say
 SWEEP_DIR = "hydra.sweep.dir"
@@ -44,7 +44,7 @@ def words_of_file(command: Sequence[str], file: str) -> list[str]:
         )
     if (args.config_dir or SEARCH_PATH in given) and not folders:
         raise ConfigError(f"{file} names a folder of options; if you trust it, add --config-dir FOLDER")
-    allowed = [f"{ALLOW}=[{','.join(map(quoted, allowed_too()))}]"] if allowed_too() else []
+    allowed = [f"{ALLOW}=[{','.join(map(quote_path, allowed_too()))}]"] if allowed_too() else []
     return [*named, *(["-m"] if args.multirun else []), *words, *allowed, *folders]
 
 

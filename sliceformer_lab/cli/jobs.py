@@ -113,7 +113,7 @@ def training_job(cfg: DictConfig, folder: Path) -> float | None:
         raise
 
 
-def resolved(cfg: DictConfig) -> dict[str, Any]:
+def resolve_options(cfg: DictConfig) -> dict[str, Any]:
     """The options of a command as plain values, with absolute paths, its numbers checked. Raises ConfigError."""
     plain = unchecked_values(cfg)
     if faults := number_faults(plain):
@@ -144,14 +144,18 @@ def command_options(cfg: DictConfig, kind: type[Options], where: str, except_nod
 
     Raises ConfigError if they do not fit.
     """
-    config = {key: value for key, value in resolved(cfg).items() if key not in ("paths", "allow_targets", except_node)}
+    config = {
+        key: value for key, value in resolve_options(cfg).items() if key not in ("paths", "allow_targets", except_node)
+    }
     options: Options = check_options(kind, config, where).build()
     return options
 
 
 def launcher_node(cfg: DictConfig) -> CheckedNode:
     """The launcher of a command that starts runs. Raises ConfigError for options that it does not have."""
-    return check_node({key: value for key, value in resolved(cfg)["launcher"].items() if value is not None}, "launcher")
+    return check_node(
+        {key: value for key, value in resolve_options(cfg)["launcher"].items() if value is not None}, "launcher"
+    )
 
 
 def check_attentions(names: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hydra.errors import HydraException
 
 from sliceformer_lab.cli.application import as_sentence, run_application
-from sliceformer_lab.cli.arguments import Arguments, check_given_once, first_word, opened, parse_arguments
+from sliceformer_lab.cli.arguments import Arguments, check_given_once, first_word, open_arguments, parse_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error
 from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
@@ -57,7 +57,7 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
     words: tuple[str, ...] = ()
     try:
         check_given_once(command.overrides(parse_arguments(argv).overrides))
-        with signals_as_errors(), opened(command, argv) as arguments:
+        with signals_as_errors(), open_arguments(command, argv) as arguments:
             if is_other_task():
                 follow()
                 return 0

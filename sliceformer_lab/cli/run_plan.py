@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
-from sliceformer_lab.config.checked import RunPlan, check_config, collected, with_values
+from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
 from sliceformer_lab.config.compose import compose_root, option_names, written_option
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths
 from sliceformer_lab.config.schema import ConfigError
@@ -36,7 +36,7 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
     paths = own_paths(config).items()
     config = with_values(config, {place: str(Path(path).expanduser().resolve()) for place, path in paths})
     if not faults:
-        with collected(faults):
+        with collect_faults(faults):
             check_columns(config)
             check_labels(config)
     if not config["resume"]:  # a saved configuration was checked when it was new, perhaps on a larger machine
@@ -93,11 +93,11 @@ def _check_machine(plan: RunPlan) -> None:
     from sliceformer_lab.training.processes.other_processes import check_processes
 
     faults: list[str] = []
-    with collected(faults):
+    with collect_faults(faults):
         check_maskable(plan)
-    with collected(faults):
+    with collect_faults(faults):
         check_accelerator(plan)
-    with collected(faults):
+    with collect_faults(faults):
         check_processes(plan)
     if faults:
         raise ConfigError("; ".join(faults))

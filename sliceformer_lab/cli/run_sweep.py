@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from sliceformer_lab.cli.application import run_application
-from sliceformer_lab.cli.arguments import Arguments, opened
+from sliceformer_lab.cli.arguments import Arguments, open_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error
 from sliceformer_lab.cli.jobs import as_lab_error
@@ -25,7 +25,7 @@ from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import digests_of
-from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, Sweep, planned_folders, quoted, read_sweep, write_sweep
+from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, Sweep, planned_folders, quote_path, read_sweep, write_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
@@ -46,7 +46,7 @@ def planned_sweep(arguments: Arguments) -> SweepPlan | None:
 def run_job(words: Sequence[str]) -> None:
     """Train with these words of a command line. Raises LabError."""
     command = train_command(dict, lambda _: None)
-    with opened(command, words) as arguments:
+    with open_arguments(command, words) as arguments:
         if is_other_task():
             follow()
             return
@@ -61,8 +61,8 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
     from sliceformer_lab.training.timing import measured_cost
 
     register_resolvers()
-    with opened(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
-        config = compose_job([*arguments.words, "hydra.mode=RUN", f"hydra.run.dir={quoted(folder)}"])
+    with open_arguments(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
+        config = compose_job([*arguments.words, "hydra.mode=RUN", f"hydra.run.dir={quote_path(folder)}"])
         return measured_cost(config, JOB_MEASURING_S)
 
 
@@ -123,7 +123,7 @@ def _write_once(sweep: Sweep) -> None:
 
 def _run_by_hydra(plan: SweepPlan, command: Command, arguments: Arguments) -> int:
     """Let a launcher or sweeper of Hydra run the jobs, whose folders then show how they ended."""
-    words = [*arguments.words, f"hydra.sweep.dir={quoted(plan.folder)}"]
+    words = [*arguments.words, f"hydra.sweep.dir={quote_path(plan.folder)}"]
     sweep = Sweep(plan.folder, plan.jobs, study=plan.study)
     code = 0
     try:

@@ -180,7 +180,7 @@ def check_model(config: Mapping[str, Any]) -> ModelNodes:
     checked: dict[str, CheckedNode] = {}
     layers: tuple[CheckedNode, ...] = ()
     for name, node in plain.items():
-        with collected(faults):
+        with collect_faults(faults):
             if name == "attention":
                 depth = checked["encoder"].options.get("depth") if "encoder" in checked else None
                 layers = attention_nodes(node, depth)
@@ -209,25 +209,25 @@ def _check_nodes(config: Mapping[str, Any], names: set[str], faults: list[str]) 
     """The fields of a plan that hold the nodes of these `names`; adds to `faults`."""
     fields: dict[str, Any] = {}
     for name in names & {"task", "data", "pretrain", "logger"}:
-        with collected(faults):
+        with collect_faults(faults):
             is_none = name in ("pretrain", "logger") and not config[name]
             fields[name] = None if is_none else check_node(config[name], name)
     if "trainer" in names:
-        with collected(faults):
+        with collect_faults(faults):
             fields["trainer"] = TrainerOptions.of(check_node(config["trainer"], "trainer"))
     if "callbacks" in names:
         fields["callbacks"] = {}
         for name, node in config["callbacks"].items():
-            with collected(faults):
+            with collect_faults(faults):
                 fields["callbacks"][name] = check_node(node, f"callbacks.{name}")
     if not names.isdisjoint(MODEL_NODES):
-        with collected(faults):
+        with collect_faults(faults):
             fields["model"] = check_model(config)
     return fields
 
 
 @contextmanager
-def collected(faults: list[str]) -> Iterator[None]:
+def collect_faults(faults: list[str]) -> Iterator[None]:
     """Adds an error of the configuration or of the data to `faults` in place of raising it."""
     try:
         yield

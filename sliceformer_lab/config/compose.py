@@ -184,7 +184,7 @@ def by_attention(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _
     name = str(_root_.names.attention)
     while name not in values and "_" in name:
         name = name.rpartition("_")[0]
-    return values[name] if name in values else _otherwise(default, _node_)
+    return values[name] if name in values else _default_value(default, _node_)
 
 
 def by_task(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _node_: Node) -> Any:
@@ -195,10 +195,10 @@ def by_task(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _node_
     task = str(_root_.names.task)
     if task not in values and default == (MISSING,):
         raise MissingMandatoryValue(f"no value for task={task}")
-    return values[task] if task in values else _otherwise(default, _node_)
+    return values[task] if task in values else _default_value(default, _node_)
 
 
-def _otherwise(default: tuple[Any, ...], node: Node) -> Any:
+def _default_value(default: tuple[Any, ...], node: Node) -> Any:
     """The default, or the value that the option chosen for this part of the configuration has in its YAML."""
     if default:
         return default[0]

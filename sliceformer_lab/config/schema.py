@@ -61,12 +61,12 @@ __all__ = [
     "Node",
     "allowed_targets",
     "allowed_too",
+    "build_object",
     "check_node",
     "check_options",
-    "construct",
     "locate",
     "nearest",
-    "positional",
+    "positional_types",
     "schema",
 ]
 
@@ -169,7 +169,7 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     holds for our code, for classes that inherit from it, and for code that takes an object of ours positionally, such
     as a callback with a RunContext. In a library's code the options are all named arguments.
     """
-    kin = [*(inspect.getmro(target) if inspect.isclass(target) else [target]), *positional(target).values()]
+    kin = [*(inspect.getmro(target) if inspect.isclass(target) else [target]), *positional_types(target).values()]
     ours = any(str(getattr(kind, "__module__", None)).startswith("sliceformer_lab.") for kind in kin)
     kinds = [inspect.Parameter.KEYWORD_ONLY, *([] if ours else [inspect.Parameter.POSITIONAL_OR_KEYWORD])]
     return {
@@ -177,7 +177,7 @@ def schema(target: Any) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def positional(target: Any) -> dict[str, Any]:
+def positional_types(target: Any) -> dict[str, Any]:
     """The arguments of a class or function that can be given by position: name -> type."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {p.name: hint for p, hint in _parameters(target) if p.kind in kinds}
@@ -234,7 +234,7 @@ def check_options(target: Any, options: Mapping[str, Any], where: str) -> Checke
     """A target that our own code names, with options that fit it. Raises ConfigError with every fault at once."""
     fields, model = schema(target), _model(target)
     options = {str(k): _tuples_for(fields.get(str(k)), v) for k, v in options.items()}
-    if passed := [name for name in options if name in positional(target) and name not in fields]:
+    if passed := [name for name in options if name in positional_types(target) and name not in fields]:
         raise ConfigError(
             f"{where}.{passed[0]}: {target.__qualname__} takes it positionally, as what the framework passes; write * "
             "before the options in the constructor"
@@ -248,7 +248,7 @@ def check_options(target: Any, options: Mapping[str, Any], where: str) -> Checke
     return CheckedNode(target, options, where)
 
 
-def construct(node: Node | CheckedNode, *spec: Any, where: str) -> Any:
+def build_object(node: Node | CheckedNode, *spec: Any, where: str) -> Any:
     """The object of a node: its target called with `spec` positionally and the node's options.
 
     Raises ConfigError if the options do not fit or the constructor refuses their values.

@@ -24,7 +24,7 @@ IDENTITY = "identity_"  # begins the names of files that say where examples come
 log = logging.getLogger(__name__)
 
 
-def cached(
+def cached_folder(
     parent: Path, name: str, key: Mapping[str, Any], build: Callable[[Path], None], *, continues: bool = False
 ) -> Path:
     """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.

@@ -107,14 +107,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable_folder(folder, error) from error
     try:
         yield
     finally:
         lock.release()
 
 
-def unwritable(folder: Path, error: OSError) -> DataError:
+def unwritable_folder(folder: Path, error: OSError) -> DataError:
     """The error for a folder of data that cannot be written."""
     return DataError(f"{folder} cannot be written ({error}); choose another folder by data.root=...")
 

@@ -74,7 +74,9 @@ def load_arrays(path: Path) -> Any:
     try:
         content = path.read_bytes()
         _check_places(content)
-        return _plain(_ArrayUnpickler(BytesIO(content), encoding="latin1").load(), {})  # Python 2 arrays need latin1
+        return _with_plain_arrays(
+            _ArrayUnpickler(BytesIO(content), encoding="latin1").load(), {}
+        )  # Python 2 arrays need latin1
     except DataError as error:
         raise DataError(f"{path} {error}") from None
     except Exception as error:  # a damaged pickle can raise nearly anything
@@ -94,7 +96,7 @@ def _check_places(content: bytes) -> None:
             raise DataError(f"is damaged (value {place} follows after {step} steps); delete it and download it again")
 
 
-def _plain(content: Any, done: dict[int, Any]) -> Any:
+def _with_plain_arrays(content: Any, done: dict[int, Any]) -> Any:
     """The content with numpy's own arrays; `done` holds what was converted, as a value may occur many times."""
     if id(content) not in done:
         done[id(content)] = _converted(content, done)
@@ -106,9 +108,9 @@ def _converted(content: Any, done: dict[int, Any]) -> Any:
         case _Array():
             return content.view(np.ndarray)
         case dict():
-            return {key: _plain(value, done) for key, value in content.items()}
+            return {key: _with_plain_arrays(value, done) for key, value in content.items()}
         case list() | tuple():
-            return type(content)(_plain(value, done) for value in content)
+            return type(content)(_with_plain_arrays(value, done) for value in content)
         case None | bool() | int() | float() | complex() | str() | bytes() | np.ndarray():
             return content
         case _:

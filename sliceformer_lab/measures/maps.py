@@ -77,7 +77,7 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     return shared / total.clamp_min(torch.finfo(torch.float64).tiny)
 
 
-def apart(num_tokens: int) -> Tensor:
+def token_distances(num_tokens: int) -> Tensor:
     """Distances |i - j| of the tokens of a sequence, (N, N)."""
     places = torch.arange(num_tokens).double()
     return (places[:, None] - places).abs()

@@ -54,7 +54,7 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     grid = figure.subplots(len(shown), len(HEADS), squeeze=False)
     for axes, one in zip(grid, shown, strict=True):
         drawn = (one.picture, _coloured(one.truth, colours), _coloured(one.answer, colours))
-        heads = (_end(one.place), HEADS[1], f"{HEADS[2]}: {one.note}")
+        heads = (_name_of(one.place), HEADS[1], f"{HEADS[2]}: {one.note}")
         for panel, pixels, head in zip(axes, drawn, heads, strict=True):
             panel.imshow(pixels, interpolation="nearest")
             panel.set_title(head, fontsize=8, parse_math=False)
@@ -90,6 +90,6 @@ def _occurring(shown: Sequence[Segmented]) -> tuple[list[int], bool]:
     return found[found >= 0].tolist(), bool((found < 0).any())
 
 
-def _end(place: str) -> str:
+def _name_of(place: str) -> str:
     """The end of a path, which names the example."""
     return place if len(place) <= LONGEST_PLACE else f"…{place[1 - LONGEST_PLACE :]}"

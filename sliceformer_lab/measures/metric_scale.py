@@ -19,7 +19,7 @@ def factor_of(metric: str) -> float:
     return PERCENT if re.search("accuracy|iou", metric) else 1.0
 
 
-def bounds(metric: str) -> tuple[float, float]:
+def metric_bounds(metric: str) -> tuple[float, float]:
     """The smallest and the largest value that a metric can have; infinite where it has no bound."""
     name = metric.removesuffix("_best_test_epoch").rpartition("/")[2]
     return next((ends for words, ends in BOUNDS.items() if re.search(words, name)), (float("-inf"), float("inf")))
@@ -27,20 +27,20 @@ def bounds(metric: str) -> tuple[float, float]:
 
 def less_is_better(metric: str) -> bool:
     """Whether a metric is an error or a loss."""
-    return bounds(metric) == (0.0, float("inf"))
+    return metric_bounds(metric) == (0.0, float("inf"))
 
 
-def headed(metric: str) -> str:
+def format_heading(metric: str) -> str:
     """The head of a metric's column, with its unit."""
     return f"{metric}, %" if factor_of(metric) == PERCENT else metric
 
 
-def shown(value: float | None, metric: str) -> str:
+def format_value(value: float | None, metric: str) -> str:
     """A metric's value in the unit of its column; '' for None."""
-    return written(value, factor_of(metric))
+    return format_number(value, factor_of(metric))
 
 
-def written(value: float | None, factor: float) -> str:
+def format_number(value: float | None, factor: float) -> str:
     """Two decimals of a percentage, else four significant digits; '' for None."""
     if value is None:
         return ""

@@ -45,14 +45,17 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
             _layer_colours(record), record.at("spectrum", place, "raw", moment=moment), strict=True
         ):
             _spectrum(axes, spectrum, color=colour)
-        axes.set_title(f"{PLACES_SHOWN[place]}, {when(record, moment)}")
+        axes.set_title(f"{PLACES_SHOWN[place]}, {describe_moment(record, moment)}")
     for axes in above[len(panels) :]:
         axes.remove()
     for axes, (measure, form, title) in zip(below, DEPTH_PANELS, strict=True):
         for (place, label), colour, marker in zip(PLACES_SHOWN.items(), COLOURS, MARKERS, strict=False):
             for moment in moments:
                 drawn = {"linestyle": "-"} if moment else {"linestyle": "--", "markerfacecolor": "white"}
-                values, name = record.at(measure, place, form, moment=moment), f"{label}, {when(record, moment)}"
+                values, name = (
+                    record.at(measure, place, form, moment=moment),
+                    f"{label}, {describe_moment(record, moment)}",
+                )
                 _over_depth(axes, values, color=colour, marker=marker, label=name, **drawn)
         axes.set_title(title)
         _from_zero(axes)
@@ -117,7 +120,7 @@ def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:
     return LAYER_SCALE(np.linspace(0, 1, len(record.attentions)))
 
 
-def when(record: ProbeRecord, moment: int) -> str:
+def describe_moment(record: ProbeRecord, moment: int) -> str:
     """Description of the `moment`-th record."""
     finished = int(record.epochs[moment]) + 1
     return f"after epoch {finished}" if finished else "before training"

@@ -51,7 +51,7 @@ def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
         title += f"; the {MOST_CLASSES} of {count} classes in the most errors"
     shown = table[np.ix_(chosen, chosen)]
     share = shown / np.maximum(table[chosen].sum(axis=1, keepdims=True), 1)
-    labels = [_short(names[int(i)]) for i in chosen]
+    labels = [_shorten(names[int(i)]) for i in chosen]
     side = 2.2 + (0.42 if len(chosen) <= WITH_NUMBERS else 0.24) * len(chosen) + 0.06 * max(map(len, labels))
     figure = Figure(figsize=(max(side + 1.2, 4.6), max(side, 4.0)), layout="constrained")
     axes = figure.subplots()
@@ -91,7 +91,7 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
         if len(areas) <= MOST_CURVES:
             place = len(areas) - 1
             dashes = "-" if place < len(COLOURS) else "--"
-            legend = f"{_short(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
+            legend = f"{_shorten(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
             axes.plot(false, true, dashes, color=COLOURS[place % len(COLOURS)], linewidth=1.4, label=legend)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axes.set_aspect("equal")
@@ -132,7 +132,7 @@ def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
 
 def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.float64], name: str) -> None:
     if not len(true):
-        axes.set_title(f"{_short(name)}: no known value", parse_math=False, fontsize=10)
+        axes.set_title(f"{_shorten(name)}: no known value", parse_math=False, fontsize=10)
         return
     spread = float(((true - true.mean()) ** 2).sum())
     r2 = 1 - float(((true - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
@@ -148,7 +148,7 @@ def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.floa
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.grid(alpha=0.3)
     shown = f" ({len(some):,} of {len(true):,} points)" if len(some) < len(true) else ""
-    axes.set_title(f"{_short(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
+    axes.set_title(f"{_shorten(name)}: R² {r2:.3f}, MAE {mae:.3g}{shown}", fontsize=10, parse_math=False)
 
 
 def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
@@ -187,7 +187,7 @@ def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], titl
                 "parse_math": False,
             }
             write = axes.text if flat else axes.text2D
-            write(0.5, height, _short(words, 34), color=colour, **place)
+            write(0.5, height, _shorten(words, 34), color=colour, **place)
     _titled(figure, title)
     return figure
 
@@ -200,8 +200,8 @@ def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
     step, top = 1 / lines, 1 - 1.8 / lines
     for mistake, text in zip(mistakes, texts, strict=True):
         style: dict[str, Any] = {"fontsize": 9, "va": "top", "parse_math": False}
-        figure.text(0.02, top, f"true: {_short(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
-        figure.text(0.30, top, _short(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
+        figure.text(0.02, top, f"true: {_shorten(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
+        figure.text(0.30, top, _shorten(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
         figure.text(0.98, top, _tail(mistake.place, 50), color=MUTED, ha="right", **style)
         figure.text(0.02, top - 1.15 * step, text, linespacing=1.25, **style)
         top -= (1.9 + (text.count("\n") + 1 if text else 0)) * step
@@ -239,7 +239,7 @@ def _molecule(axes: Axes, smiles: str) -> None:
         with Image.open(io.BytesIO(canvas.GetDrawingText())) as drawing:
             axes.imshow(np.asarray(drawing.convert("RGB")))
     except (ImportError, ValueError, RuntimeError):
-        written = "\n".join(textwrap.wrap(_short(smiles, 160), 28))
+        written = "\n".join(textwrap.wrap(_shorten(smiles, 160), 28))
         axes.text(0.5, 0.5, written, ha="center", va="center", fontsize=8, parse_math=False, transform=axes.transAxes)
 
 
@@ -250,7 +250,7 @@ def _cloud(axes: Any, points: NDArray[Any]) -> None:
     axes.set_box_aspect([max(float(np.ptp(axis)), 1e-6) for axis in (x, y, z)])
 
 
-def _short(text: str, longest: int = LONGEST_NAME) -> str:
+def _shorten(text: str, longest: int = LONGEST_NAME) -> str:
     """The text, or its beginning and its end, which distinguishes numbered names."""
     end = min(longest // 3, 12)
     return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from sliceformer_lab.errors import RunFolderError, machine_error
 from sliceformer_lab.runs.files import is_locked, whole_bytes, write_text
 from sliceformer_lab.runs.saved_yaml import read_yaml, refuse_interpolations
-from sliceformer_lab.runs.summary_shape import malformed
+from sliceformer_lab.runs.summary_shape import describe_fault
 
 if TYPE_CHECKING:  # the command line uses this module before it imports torch
     import pandas as pd
@@ -105,7 +105,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{folder / SUMMARY} cannot be read ({error})") from error
-    if fault := malformed(content):
+    if fault := describe_fault(content):
         raise RunFolderError(f"{folder / SUMMARY} is not the summary of a run: {fault}")
     refuse_other_format(content, folder)
     return content

@@ -52,7 +52,7 @@ class Row:
     @property
     def label(self) -> str:
         """The attention and the options shown."""
-        return " ".join([self.attention, *(f"{name}={plain(value)}" for name, value in self.shown.items())])
+        return " ".join([self.attention, *(f"{name}={format_option(value)}" for name, value in self.shown.items())])
 
     def values(self, metric: str) -> dict[Unit, float]:
         """A metric by seed and split, for the runs that have it."""
@@ -91,7 +91,7 @@ class Table:
             plain_row = next((other for other in self.rows if other.label == row.attention), None)
             chosen = self.reference_for(row, reference) or plain_row
         else:
-            alike = [other for other in self.rows if _without(other, self.by) == _without(row, self.by)]
+            alike = [other for other in self.rows if _row_without(other, self.by) == _row_without(row, self.by)]
             chosen = next((other for other in alike if other.values(self.metric)), None)
         return None if chosen is row else chosen
 
@@ -155,7 +155,7 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
     grouped: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
         grouped[_text([run.attention, _result_options(run)])].append(run)
-    usual = _usual(runs)
+    usual = _common_options(runs)
     rows = []
     for group in grouped.values():
         first = group[0]
@@ -166,7 +166,7 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
             Row(
                 attention=first.attention,
                 options=options,
-                shown={k: v for k, v in _unusual(first.attention, options, usual).items() if k not in by},
+                shown={k: v for k, v in _own_options(first.attention, options, usual).items() if k not in by},
                 factors=tuple(options.get(name, ABSENT) for name in by),
                 runs=kept,
                 repeated=repeated,
@@ -190,7 +190,7 @@ def _result_options(run: RunRecord) -> Options:
     return {name: value for name, value in run.options.items() if name not in apart}
 
 
-def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
+def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
     """The baseline of each option, by attention ('' for options outside the attention) and name.
 
     The baseline is the default if some run has it, else the most frequent value.
@@ -221,7 +221,7 @@ def _usual(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
     return {place: values[baseline(place, count)] for place, count in counts.items()}
 
 
-def _unusual(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
+def _own_options(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:
     """The options in which a row differs from the baseline; attention options are compared within the attention."""
     places = {name: value for (of, name), value in usual.items() if of in ("", attention)}
     return {n: options.get(n, ABSENT) for n in sorted(places) if options.get(n, ABSENT) != places[n]}
@@ -270,7 +270,7 @@ def at_scale(runs: Iterable[RunRecord]) -> str:
     return "" if scales in ([], [FULL]) else f", scale {' and '.join(scales)}"
 
 
-def _without(row: Row, by: Sequence[str]) -> tuple[str, Options]:
+def _row_without(row: Row, by: Sequence[str]) -> tuple[str, Options]:
     return row.attention, {name: value for name, value in row.options.items() if name not in by}
 
 
@@ -286,7 +286,7 @@ def _sort_key(value: Any, baseline: Any) -> tuple[bool, bool, float, str]:
     return (value != baseline, not is_number, float(value) if is_number else 0.0, str(value))
 
 
-def plain(value: Any) -> str:
+def format_option(value: Any) -> str:
     """An option's value for people, in the syntax of the command line; numbers have six digits at most."""
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -15,7 +15,7 @@ from sliceformer_lab.config.compose import compose_job, option_names, written_op
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
-# data options that may differ in a run that repeats a cell; `obstacles` reports the differences from the paper
+# data options that may differ in a run that repeats a cell; `find_obstacles` reports the differences from the paper
 JUDGED_APART = {"root", "file", "download", "verify", "processes", "num_workers", "eval_batch_size", "split_seed"}
 JUDGED_APART |= {"source", "version", "val_fraction", "limit_train", "limit_eval", "pad_to_max_len"}
 JUDGED_APART |= {"bucket", "bucket_share"}
@@ -220,11 +220,11 @@ def compare(summary: Mapping[str, Any]) -> str | None:
     ours = metrics.get(cell.metric, metrics.get(f"{cell.metric}_best_test_epoch"))
     scores = f"{cell.metric}: ours {_shown(ours)}, published {_shown(theirs.value, theirs.printed)}"
     line = f"{scores} ({cell.paper} {cell.table})"
-    reasons = obstacles(summary, theirs)
+    reasons = find_obstacles(summary, theirs)
     return f"{line}, equal protocol" if not reasons else f"{line}, not comparable: {'; '.join(reasons)}"
 
 
-def obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
+def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[str]:
     """The reasons why a run's score is not comparable with a published one; empty if it is comparable."""
     cell, run = theirs.cell, dict(summary.get("protocol") or {})
     recipe = _protocol(cell)

@@ -13,14 +13,14 @@ LATEX |= {"×": r"$\times$", "±": r"$\pm$"} | {sign: f"\\{sign}" for sign in "&
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # begin a cell that a spreadsheet executes
 
 
-def visible(text: str) -> str:
+def show_control_characters(text: str) -> str:
     r"""A text whose control characters can be read, such as \x1b; tabs and line breaks stay."""
     return "".join(c if c.isprintable() or c in "\t\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def one_line(text: object) -> str:
     """A text as one line without control characters."""
-    return visible(re.sub(r"\s*[^\S ]\s*", " ", str(text).strip()))
+    return show_control_characters(re.sub(r"\s*[^\S ]\s*", " ", str(text).strip()))
 
 
 def in_markdown(text: str) -> str:
@@ -37,7 +37,7 @@ def csv_cell(value: object) -> object:
     """A value of a CSV file; a text that a spreadsheet would execute as a formula begins with an apostrophe."""
     if not isinstance(value, str):
         return value
-    return visible(f"'{value}" if value.startswith(FORMULA) and not _is_number(value) else value)
+    return show_control_characters(f"'{value}" if value.startswith(FORMULA) and not _is_number(value) else value)
 
 
 class PlainConsole(Console):
@@ -45,7 +45,7 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text, as rich asks for the texts of tables and of `print`."""
-        return super().render_str(visible(text), **options | {"markup": False, "emoji": False})
+        return super().render_str(show_control_characters(text), **options | {"markup": False, "emoji": False})
 
 
 def _is_number(text: str) -> bool:

@@ -69,7 +69,7 @@ class _Facts(BaseModel, strict=True):
     data_remarks: list[str] = []
 
 
-def malformed(content: object) -> str | None:
+def describe_fault(content: object) -> str | None:
     """What is wrong with the content of a summary.json, in a few words; None if it can be read."""
     try:
         _Facts.model_validate(content)

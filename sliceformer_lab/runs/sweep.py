@@ -109,7 +109,7 @@ def override_key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def quoted(path: Path | str) -> str:
+def quote_path(path: Path | str) -> str:
     """A path as the value of an override."""
     text = str(path).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{text}'"

@@ -25,7 +25,7 @@ from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.board import JobBoard
 from sliceformer_lab.sweeps.fork_server import can_fork, fork_server
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
-from sliceformer_lab.training.processes.signals import caught, signals_as_errors, time_to_save
+from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors, time_to_save
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 POLL_S = 0.5  # seconds between looks at the jobs
@@ -111,7 +111,7 @@ def visible_gpus() -> list[str]:
 
 def _stop(processes: Sequence[ForkServerProcess]) -> None:
     """Stops the jobs that run, which save a checkpoint first."""
-    number = caught() or signal.SIGTERM
+    number = first_signal() or signal.SIGTERM
     for process in processes:
         if process.pid is not None:
             with suppress(ProcessLookupError):

@@ -14,7 +14,7 @@ from sliceformer_lab.runs.folder import CONFIG
 from sliceformer_lab.runs.job_state import FINAL, JobState, claim, refuse, state_of
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sources import check_sources, data_words
-from sliceformer_lab.runs.sweep import PlannedJob, Sweep, quoted
+from sliceformer_lab.runs.sweep import PlannedJob, Sweep, quote_path
 
 RunJob = Callable[[Sequence[str]], None]  # trains with these words of a command line; raises LabError
 SERIAL, LOCAL, SLURM = "serial", "local", "slurm"  # a job runs in the process of the sweep, in its child, in Slurm
@@ -116,8 +116,8 @@ class Queue:
 def _words_to_run(job: PlannedJob, folder: Path) -> list[str]:
     """The words that start a job, or that resume it where an earlier start left a run."""
     if (folder / CONFIG).is_file():
-        return [f"resume={quoted(folder)}", *filter(may_change, job.words)]
-    return [*job.words, "hydra.mode=RUN", f"hydra.run.dir={quoted(folder)}"]
+        return [f"resume={quote_path(folder)}", *filter(may_change, job.words)]
+    return [*job.words, "hydra.mode=RUN", f"hydra.run.dir={quote_path(folder)}"]
 
 
 def print_to(file: Path) -> None:

@@ -37,7 +37,7 @@ from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import data_words
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.queue import SLURM, Launcher, Queue, RunJob, print_to
-from sliceformer_lab.training.processes.signals import caught, signals_as_errors
+from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors
 from sliceformer_lab.training.processes.slurm_tasks import joined_step
 
 FILES = ".slurm"  # in the folder of a sweep: what submitit writes, and NUMBERS
@@ -157,7 +157,7 @@ class ArrayTask:
                     self.run([*self.sweep.flags, *job.words])
         except Interrupted as error:
             print(f"this job was stopped: {error}", flush=True)  # noqa: T201
-            if caught() == TIME_IS_UP or error.exit_code == 128 + TIME_IS_UP:
+            if first_signal() == TIME_IS_UP or error.exit_code == 128 + TIME_IS_UP:
                 _queue_again(folder, began)
             raise SystemExit(error.exit_code) from error
         except LabError as error:

@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers import Logger
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional
+from sliceformer_lab.config.schema import CheckedNode, ConfigError, positional_types
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.folder import load_weights
 from sliceformer_lab.runs.processes import is_first_process
@@ -98,4 +98,4 @@ def build_trainer(
 
 def _takes_context(callback: CheckedNode) -> bool:
     """Whether a callback has a RunContext as its positional argument, as all of ours; Lightning's own have none."""
-    return RunContext in positional(callback.target).values()
+    return RunContext in positional_types(callback.target).values()

@@ -31,7 +31,7 @@ from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.performer import Performer
 from sliceformer_lab.attention.sinkformer import Sinkformer
 from sliceformer_lab.attention.synthesizer import Synthesizer
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.schema import ConfigError, build_object
 
 LENGTHS = (1, 4, 9, 13)
 Kind = type[Attention]
@@ -269,7 +269,7 @@ def test_learned_positions_need_max_len_and_end_there(kind: Kind) -> None:
 )
 def test_sizes_below_one_are_refused(kind: Kind, option: str) -> None:
     with pytest.raises(ConfigError, match=option):
-        construct({"_target_": f"{kind.__module__}.{kind.__name__}", option: 0}, make_spec(), where="attention")
+        build_object({"_target_": f"{kind.__module__}.{kind.__name__}", option: 0}, make_spec(), where="attention")
 
 
 @pytest.mark.parametrize("kind", [Linear, Cosformer, Performer, Linformer, Local, Sinkformer, Synthesizer])

@@ -27,7 +27,7 @@ from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
-from sliceformer_lab.runs.papers import find, obstacles, recipe_rows
+from sliceformer_lab.runs.papers import find, find_obstacles, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -219,7 +219,7 @@ def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -
     protocol = summary["protocol"]
     assert (protocol["epochs"], protocol["steps"], protocol["num_val"], protocol["num_test"]) == (None, 5, 20, 20)
     assert (protocol["limit_train"], protocol["limit_val"], protocol["limit_test"]) == (64, 20, 20)
-    reasons = obstacles(summary, find(published))
+    reasons = find_obstacles(summary, find(published))
     assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
 
 
@@ -232,12 +232,12 @@ def test_a_small_scale_makes_a_run_not_comparable_with_published_numbers() -> No
     printed = find(
         {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
     )
-    assert obstacles(run_of_paper, printed) == obstacles({**run_of_paper, "scale": "full"}, printed) == []
+    assert find_obstacles(run_of_paper, printed) == find_obstacles({**run_of_paper, "scale": "full"}, printed) == []
     reason = "scale=small: not the paper's data, lengths and steps"
-    assert obstacles({**run_of_paper, "scale": "small"}, printed) == [reason]
+    assert find_obstacles({**run_of_paper, "scale": "small"}, printed) == [reason]
     luna = {"paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna", "variant": "256"}
     unknown = find({**luna, "metric": "test/accuracy"})
-    assert reason in obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
+    assert reason in find_obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
 
 
 def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path) -> None:

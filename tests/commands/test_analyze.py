@@ -24,7 +24,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.inspect.command import COMMAND
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study, open_study
-from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only
+from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, only_parts
 from sliceformer_lab.commands.inspect.show_residual import ALONE, Residual, bound_factors
 from sliceformer_lab.commands.inspect.show_spectrum import Spectrum
 from sliceformer_lab.config.checked import check_config
@@ -145,7 +145,7 @@ def test_parts_are_switched_off_and_restored(study: Study) -> None:
     with evaluation_mode(model):
         before = model(batch)
         for parts in ALL_PARTS:
-            with only(blocks, parts), record_blocks(blocks) as taken:
+            with only_parts(blocks, parts), record_blocks(blocks) as taken:
                 model(batch)
                 block, seen = blocks[0], taken[0]
                 x = seen["before"]
@@ -175,7 +175,7 @@ def random_nets(attention: str, depth: int = 12) -> list[float]:
         if "attention" in name and name.endswith("weight"):
             torch.nn.init.normal_(parameter, std=64**-0.5)
     blocks, x = list(encoder.blocks), torch.randn(1, 64, 64, dtype=torch.float64)
-    with torch.no_grad(), only(blocks, ALONE), record_blocks(blocks) as taken:
+    with torch.no_grad(), only_parts(blocks, ALONE), record_blocks(blocks) as taken:
         encoder(x)
     return [float(relative_residual(seen["stream"][0])) for seen in taken]
 

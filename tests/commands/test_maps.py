@@ -107,7 +107,7 @@ def test_a_sample_without_its_padding_is_mixed_as_it_was_with_it(name: str) -> N
 def test_a_shift_moves_every_token_by_its_step_or_around_the_end() -> None:
     step = 3
     maps = functions.matrices((torch.arange(TOKENS)[:, None] - step) % TOKENS)
-    values, shares = functions.weighted_distances(maps, functions.apart(TOKENS))
+    values, shares = functions.weighted_distances(maps, functions.token_distances(TOKENS))
     moved = {float(d): float(share) for d, share in zip(values, shares, strict=True) if share}
     assert moved == pytest.approx({step: (TOKENS - step) / TOKENS, TOKENS - step: step / TOKENS})
 

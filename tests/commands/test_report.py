@@ -16,7 +16,7 @@ from support.run_folders import write_predictions, write_run, write_runs
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.tables import frame, latex, leftovers, markdown
+from sliceformer_lab.commands.report.tables import describe_leftovers, frame, latex, markdown
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
@@ -82,7 +82,7 @@ def test_unreadable_folders_are_listed_with_the_reason(tmp_path: Path) -> None:
     assert [run.name for run in found.runs] == ["good"]
     assert set(found.unreadable) == {"half", "foreign", "list", "none"}
     assert "not the summary of a run" in found.unreadable["foreign"]
-    assert [line.partition(" ")[0] for line in leftovers(found, [])] == ["foreign", "half", "list", "none"]
+    assert [line.partition(" ")[0] for line in describe_leftovers(found, [])] == ["foreign", "half", "list", "none"]
     assert "1 run: 1 ok, 4 unreadable." in markdown(found, report(tmp_path))
 
 

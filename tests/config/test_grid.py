@@ -15,7 +15,7 @@ from support.plans import build_task
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
-from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, construct
+from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, build_object
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -140,7 +140,7 @@ GRAPHS = {
 def test_a_task_on_graphs_that_passes_no_bias_takes_every_attention(task: str) -> None:
     no_bias = [] if task.startswith("peptides") else ["task.bias=false"]
     composed = compose_root([f"task={task}", "encoder=tiny", *no_bias, *GRAPHS[task]])
-    spec = construct(composed["data"], where="data").spec
+    spec = build_object(composed["data"], where="data").spec
     assert spec.ragged
     for name in option_names("attention"):
         if can_take(name, spec, bias=False):
@@ -152,4 +152,4 @@ def test_a_task_on_graphs_that_passes_no_bias_takes_every_attention(task: str) -
 def test_a_task_on_graphs_that_passes_a_bias_refuses_linformer() -> None:
     composed = compose_root(["task=zinc", "encoder=tiny", "attention=linformer"])
     with pytest.raises(ConfigError, match="zinc passes a pairwise bias, which Linformer cannot take"):
-        build_task(composed, construct(composed["data"], where="data").spec)
+        build_task(composed, build_object(composed["data"], where="data").spec)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.data import cache
-from sliceformer_lab.data.cache import by_name, cached, content_digest, is_complete, manifest
+from sliceformer_lab.data.cache import by_name, cached_folder, content_digest, is_complete, manifest
 from sliceformer_lab.errors import DataError
 
 KEY = {"length": 3, "files": {"a.txt": [1, 2]}, "names": ("x", "y")}
@@ -32,8 +32,8 @@ def builder(calls: list[Path]) -> Callable[[Path], None]:
 
 def test_a_folder_is_made_once(tmp_path: Path) -> None:
     calls: list[Path] = []
-    folder = cached(tmp_path / "parent", "set", KEY, builder(calls))
-    assert cached(tmp_path / "parent", "set", KEY, builder(calls)) == folder
+    folder = cached_folder(tmp_path / "parent", "set", KEY, builder(calls))
+    assert cached_folder(tmp_path / "parent", "set", KEY, builder(calls)) == folder
     assert len(calls) == 1 and not calls[0].exists()
     assert {file.name for file in folder.iterdir()} == {"numbers.bin", "words.txt", "manifest.json"}
     assert {name: entry["bytes"] for name, entry in manifest(folder)["files"].items()} == {
@@ -45,13 +45,13 @@ def test_a_folder_is_made_once(tmp_path: Path) -> None:
 def test_another_key_or_name_is_another_folder(tmp_path: Path) -> None:
     calls: list[Path] = []
     folders = {
-        cached(tmp_path, "set", KEY, builder(calls)),
-        cached(tmp_path, "set", KEY | {"length": 4}, builder(calls)),
-        cached(tmp_path, "other", KEY, builder(calls)),
+        cached_folder(tmp_path, "set", KEY, builder(calls)),
+        cached_folder(tmp_path, "set", KEY | {"length": 4}, builder(calls)),
+        cached_folder(tmp_path, "other", KEY, builder(calls)),
     }
     assert len(folders) == len(calls) == 3
     reordered = dict(reversed(list(KEY.items())))
-    assert cached(tmp_path, "set", reordered, builder(calls)) in folders and len(calls) == 3
+    assert cached_folder(tmp_path, "set", reordered, builder(calls)) in folders and len(calls) == 3
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_a_damaged_folder_is_made_again(
     damage: tuple[str, Callable[[Path], None]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[Path] = []
-    folder = cached(tmp_path, "set", KEY, builder(calls))
+    folder = cached_folder(tmp_path, "set", KEY, builder(calls))
     before = content_digest(folder)
     damage[1](folder)
     caplog.set_level("INFO")
-    assert cached(tmp_path, "set", KEY, builder(calls)) == folder
+    assert cached_folder(tmp_path, "set", KEY, builder(calls)) == folder
     assert len(calls) == 2 and "incomplete or of another version; making it again" in caplog.text
     assert content_digest(folder) == before
 
 
 def test_a_newer_layout_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
-    old = cached(tmp_path, "set", KEY, builder(calls))
+    old = cached_folder(tmp_path, "set", KEY, builder(calls))
     monkeypatch.setattr(cache, "CACHE_VERSION", cache.CACHE_VERSION + 1)
-    new = cached(tmp_path, "set", KEY, builder(calls))
+    new = cached_folder(tmp_path, "set", KEY, builder(calls))
     assert len(calls) == 2 and new != old
 
 
@@ -101,9 +101,9 @@ def test_a_build_that_continues_finds_what_an_interrupted_one_left(tmp_path: Pat
         (folder / "part2").write_text("second")
 
     with pytest.raises(KeyboardInterrupt):
-        cached(tmp_path, "set", KEY, stops, continues=True)
+        cached_folder(tmp_path, "set", KEY, stops, continues=True)
     assert next(p.name for p in tmp_path.iterdir() if p.is_dir()).endswith(".unfinished")
-    folder = cached(tmp_path, "set", KEY, goes_on, continues=True)
+    folder = cached_folder(tmp_path, "set", KEY, goes_on, continues=True)
     assert seen == [["part1"]]
     assert set(manifest(folder)["files"]) == {"part1", "part2"} and is_complete(folder, manifest(folder)["key"])
     assert not [p for p in tmp_path.iterdir() if p.name.endswith(".unfinished")]
@@ -116,15 +116,15 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException)
         raise error
 
     with pytest.raises(type(error)):
-        cached(tmp_path, "set", KEY, fails)
+        cached_folder(tmp_path, "set", KEY, fails)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def test_what_a_killed_build_left_is_not_in_the_next_one(tmp_path: Path) -> None:
-    folder = cached(tmp_path, "set", KEY, builder([]))
+    folder = cached_folder(tmp_path, "set", KEY, builder([]))
     killed = folder.rename(folder.with_name(folder.name + ".unfinished"))
     (killed / "half").touch()
-    assert cached(tmp_path, "set", KEY, builder([])) == folder
+    assert cached_folder(tmp_path, "set", KEY, builder([])) == folder
     assert set(manifest(folder)["files"]) == {"numbers.bin", "words.txt"}
 
 
@@ -135,7 +135,7 @@ def test_two_processes_at_once_make_a_folder_once(tmp_path: Path) -> None:
         (folder / "words.txt").write_text("words")
 
     fork = multiprocessing.get_context("fork")
-    both = [fork.Process(target=lambda: cached(tmp_path / "parent", "set", KEY, build)) for _ in range(2)]
+    both = [fork.Process(target=lambda: cached_folder(tmp_path / "parent", "set", KEY, build)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:
@@ -147,11 +147,11 @@ def test_two_processes_at_once_make_a_folder_once(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"file.*cannot be written.*data\.root"):
-        cached(tmp_path / "file", "set", KEY, builder([]))
+        cached_folder(tmp_path / "file", "set", KEY, builder([]))
 
 
 def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
-    here, there = (cached(tmp_path / place, "set", KEY, builder([])) for place in ("here", "there"))
+    here, there = (cached_folder(tmp_path / place, "set", KEY, builder([])) for place in ("here", "there"))
     assert content_digest(here) == content_digest(there)
     shutil.rmtree(there)
 
@@ -159,7 +159,7 @@ def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
         builder([])(folder)
         (folder / "words.txt").write_text("wards")
 
-    assert content_digest(cached(tmp_path / "there", "set", KEY, another)) != content_digest(here)
+    assert content_digest(cached_folder(tmp_path / "there", "set", KEY, another)) != content_digest(here)
 
 
 def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_folder_is_known_by_the_content_of_its_files(tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_text("neg pos" if name == "two" else "pos neg")
         os.utime(file, ns=(10**18, 10**18))
-        folders[name] = cached(tmp_path / "parent", "set", {"files": by_name([file])}, builder([]))
+        folders[name] = cached_folder(tmp_path / "parent", "set", {"files": by_name([file])}, builder([]))
     assert folders["one"] == folders["copy"] != folders["two"]
 
 

@@ -15,7 +15,7 @@ from support.image_modules import ready as ready_images
 from torch.testing import assert_close
 
 from sliceformer_lab.data.base import CachedData, DataModule
-from sliceformer_lab.data.cache import IDENTITY, cached, content_digest, manifest
+from sliceformer_lab.data.cache import IDENTITY, cached_folder, content_digest, manifest
 from sliceformer_lab.data.sequences.expressions import ids_of
 from sliceformer_lab.data.sequences.listops import ListOps
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer
@@ -169,7 +169,7 @@ def test_the_fingerprint_of_published_data_ignores_where_examples_come_from(task
         for name in known["files"]:
             (folder / name).write_bytes((data.folder() / name).read_bytes())
 
-    assert content_digest(cached(tmp_path / "bare", "set", {}, without)) == before
+    assert content_digest(cached_folder(tmp_path / "bare", "set", {}, without)) == before
 
 
 def test_strings_are_read_back_and_not_copied_to_workers(tmp_path: Path) -> None:

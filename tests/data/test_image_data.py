@@ -14,7 +14,7 @@ from support import official_files
 from support.image_modules import module, node, ready
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.schema import construct, schema
+from sliceformer_lab.config.schema import build_object, schema
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.images.crop_flip import random_crop_flip
@@ -48,7 +48,7 @@ def test_official_format_reaches_the_first_batch(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", SETS)
 def test_construction_touches_no_disk_and_keeps_its_options(name: str, tmp_path: Path) -> None:
     options = node(name, tmp_path / "absent")
-    data = construct(options, where="data")
+    data = build_object(options, where="data")
     assert not (tmp_path / "absent").exists()
     fields = schema(type(data))
     assert set(options) - {"_target_"} == set(fields)

@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 from support import official_files
 from support.golden_files import file_names, load, operations
 
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.cache import content_digest
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.sequences.base import SequenceSplit
@@ -189,7 +189,7 @@ def test_limits_without_a_length_between_them_are_refused(tmp_path: Path) -> Non
         "max_len": 51,
     }
     with pytest.raises(ConfigError, match="data: min_len=50 and max_len=51 leave no length between them"):
-        construct(node, where="data")
+        build_object(node, where="data")
 
 
 def test_too_many_expressions_are_refused_in_one_sentence(tmp_path: Path) -> None:

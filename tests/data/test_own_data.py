@@ -13,7 +13,7 @@ from PIL import Image
 from support import task_modules
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
@@ -50,7 +50,7 @@ def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) 
     node = compose_root(["task=text_csv"])["data"]
     for name in ("", "a/b", "a\\b", " a", "a\nb"):
         with pytest.raises(ConfigError, match=r"data\.name"):
-            construct(node | {"name": name}, where="data")
+            build_object(node | {"name": name}, where="data")
 
 
 def test_the_folder_of_runs_contains_the_name_of_own_data_only(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.pickles import load_arrays
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
@@ -134,7 +134,7 @@ def test_name_contains_the_length_and_marks_an_unofficial_copy(root: Path) -> No
 def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:
     node = {"_target_": "sliceformer_lab.data.sequences.pixels.LRAImage", "root": str(root), "max_len": 1025}
     with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
-        construct(node, where="data")
+        build_object(node, where="data")
 
 
 def test_missing_and_changed_files_are_reported_as_for_cifar10(root: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from support.task_modules import ready
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
@@ -54,7 +54,9 @@ def table(root: Path, content: str, name: str = "texts.csv") -> Path:
 
 def text_csv(path: Path, **options: Any) -> TextCSV:
     options = {"vocab_size": 300, "file": str(path), "root": str(path.parent / "tokens")} | options
-    data: TextCSV = construct({"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV"} | options, where="data")
+    data: TextCSV = build_object(
+        {"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV"} | options, where="data"
+    )
     data.prepare_data()
     data.setup()
     return data

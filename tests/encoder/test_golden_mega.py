@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.encoder.ema import DampedEMA
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.mega_block import MegaBlock
@@ -66,7 +66,7 @@ def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
         dim=spec.dim, depth=spec.depth, num_heads=1, mlp_dim=golden["ffn_width"] or 1, position="none"
     )
     mixer = build_layer(yaml_of("attention", name) | attention, spec)
-    layer: MegaBlock = construct(yaml_of("block", "mega") | block, spec, mixer, encoder, where="block")
+    layer: MegaBlock = build_object(yaml_of("block", "mega") | block, spec, mixer, encoder, where="block")
     layer.load_state_dict(weights(cut(golden, arrays) if is_csp else arrays, layer))
     return layer.eval()
 

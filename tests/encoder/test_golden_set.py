@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import LayerSpec
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.set_block import MAB, PMA
 
@@ -50,7 +50,7 @@ def build_block(spec: LayerSpec, layer_norm: bool, arrays: Arrays) -> Any:
     inducing = None if points is None else points.shape[1]
     options = EncoderOptions(dim=spec.dim, depth=1, num_heads=spec.num_heads, mlp_dim=1, position="none")
     node = load_option("block", "set") | {"inducing": inducing, "layer_norm": layer_norm}
-    block = construct(node, spec, MHA(spec), options, where="block")
+    block = build_object(node, spec, MHA(spec), options, where="block")
     if points is not None:
         block.points.seeds.data.copy_(points)
         load_mab(block.points.mab, arrays, "mab0_")

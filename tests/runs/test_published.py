@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sliceformer_lab.runs.papers import PROTOCOLS, compare, find, obstacles, published_results
+from sliceformer_lab.runs.papers import PROTOCOLS, compare, find, find_obstacles, published_results
 
 CELL = {
     "paper": "csp",
@@ -145,14 +145,16 @@ def test_samsa_s_numbers_of_peptides_carry_their_reasons_and_stand_beside_no_num
     protocol = {"official": True, "num_train": 10_873, "epochs": 160, "selection": "a rule it does not state"}
     for cell in trained:
         summary = {"task": "peptides_func", "protocol": protocol}
-        reasons = " ".join(obstacles(summary, published_results()[cell]))
+        reasons = " ".join(find_obstacles(summary, published_results()[cell]))
         assert "validation split" in reasons and "not the benchmark's" in reasons
 
 
 def test_a_model_of_another_size_does_not_compare() -> None:
-    assert obstacles(SUMMARY | {"parameters": 500_000}, find(CELL)) == ["500000 parameters, the paper 6.38 million"]
+    assert find_obstacles(SUMMARY | {"parameters": 500_000}, find(CELL)) == [
+        "500000 parameters, the paper 6.38 million"
+    ]
     rounded = SUMMARY | {"parameters": 6_377_994 + 512 * 2}
-    assert obstacles(rounded, find(CELL)) == []
+    assert find_obstacles(rounded, find(CELL)) == []
 
 
 def test_what_a_summary_does_not_say_counts_as_unequal() -> None:

@@ -9,7 +9,7 @@ import yaml
 from support import official_files
 
 from sliceformer_lab.config.compose import CONF_DIR
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.images.base import ImageData
 from sliceformer_lab.data.spec import LoadPlan
 
@@ -24,7 +24,7 @@ def module(name: str, root: Path, plan: LoadPlan | None = None, /, **options: An
     defaults = {"root": str(root), "download": False, "verify": False, "num_workers": 0, "image_size": 32}
     known = node(name, root)
     fitting = {key: value for key, value in (defaults | options).items() if key in known}
-    return cast(ImageData, construct(known | fitting, *([plan] if plan else []), where="data"))
+    return cast(ImageData, build_object(known | fitting, *([plan] if plan else []), where="data"))
 
 
 def ready(name: str, root: Path, plan: LoadPlan | None = None, /, **options: Any) -> ImageData:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from support import image_modules, official_files, official_graphs, official_points
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.spec import LoadPlan
@@ -66,7 +66,7 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     node = compose_root([f"task={task}"])["data"]
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}
-    data: DataModule = construct(node | known, *([plan] if plan else []), where="data")
+    data: DataModule = build_object(node | known, *([plan] if plan else []), where="data")
     data.prepare_data()
     data.setup()
     return data

@@ -22,7 +22,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest
+from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest_class
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
@@ -90,7 +90,7 @@ def test_the_loss_is_the_mean_over_known_pixels_and_zero_without_any() -> None:
 
 def test_the_place_with_no_mask_has_the_commonest_class_of_all() -> None:
     masks = torch.tensor([[[0, 2, IGNORED]], [[1, 2, IGNORED]], [[1, 0, IGNORED]]])
-    assert commonest(masks).tolist() == [[1, 2, 0]]  # 0 and 1 and 2 occur twice each: the first
+    assert commonest_class(masks).tolist() == [[1, 2, 0]]  # 0 and 1 and 2 occur twice each: the first
 
 
 @pytest.mark.parametrize("order", ["raster", "hilbert", "random_fixed"])

@@ -12,7 +12,7 @@ from support.runs import small_config
 from torch import nn, optim
 
 from sliceformer_lab.config.compose import compose_job, load_option, option_names
-from sliceformer_lab.config.schema import ConfigError, construct
+from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -167,9 +167,9 @@ def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
     """An option of conf/optim or a recipe with its attention, and its rate at every STRIDE-th of its steps."""
     if "/" in name:
         words = ["recipe=" + name.split()[0], f"attention={name.split()[1]}", *(f"optim.{word}" for word in overrides)]
-        recipe: OptimOptions = construct(compose_job(words)["optim"], where="optim")
+        recipe: OptimOptions = build_object(compose_job(words)["optim"], where="optim")
     else:
-        recipe = construct(load_option("optim", name, overrides), where="optim")
+        recipe = build_object(load_option("optim", name, overrides), where="optim")
     factor = recipe.rate_factor(recipe.steps or 0)
     return recipe, [recipe.lr * factor(step) for step in range(0, recipe.steps or 0, STRIDE)]
 
@@ -236,7 +236,7 @@ def test_recipes_of_mega_are_its_code_s(
 
 
 def test_warmup_of_samsa_takes_two_thousand_steps() -> None:
-    recipe: OptimOptions = construct(load_option("optim", "lra_samsa"), where="optim")
+    recipe: OptimOptions = build_object(load_option("optim", "lra_samsa"), where="optim")
     assert recipe.warmup_steps == "untuned" and recipe.epochs == 50 and recipe.clip_norm == 2.0
     factor = recipe.rate_factor(10**9)  # so long that the cosine has not begun
     assert [factor(step) for step in (0, 999, 1999, 2000)] == pytest.approx([1 / 2000, 0.5, 1, 1])
@@ -277,7 +277,7 @@ def test_every_trainable_parameter_of_a_vit_is_trained_once_and_its_positions_ar
     config = small_config("task.pool=cls")
     model = {node: config[node] for node in ("encoder", "block", "attention", "optim")}
     data = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
-    task = construct(config["task"], model, data, where="task")
+    task = build_object(config["task"], model, data, where="task")
     found = groups(task)
     assert found.keys() == dict(task.named_parameters()).keys()
     assert [name for name, (decay, _) in found.items() if decay == 0 and "bias" not in name and "norm" not in name] == [
@@ -296,19 +296,19 @@ def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim
 
 @pytest.mark.parametrize("name", option_names("optim"))
 def test_every_recipe_can_be_built(name: str) -> None:
-    recipe: OptimOptions = construct(load_option("optim", name), where="optim")
+    recipe: OptimOptions = build_object(load_option("optim", name), where="optim")
     total = recipe.steps or recipe.target_steps or 1000 * (recipe.epochs or 0)
     rates = [recipe.rate_factor(total)(step) for step in range(0, total, max(1, total // 200))]
     assert all(0 <= rate <= 1 for rate in rates) and max(rates) > 0.6  # Retrieval's warm-up outlasts its run
 
 
 def test_adam_cosine_holds_the_defaults() -> None:
-    assert construct(load_option("optim", "adam_cosine"), where="optim") == OptimOptions()
+    assert build_object(load_option("optim", "adam_cosine"), where="optim") == OptimOptions()
 
 
 def test_value_out_of_range_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"optim\.epochs: given 0"):
-        construct(load_option("optim", "fast", ["epochs=0"]), where="optim")
+        build_object(load_option("optim", "fast", ["epochs=0"]), where="optim")
 
 
 def test_schedule_ends_with_the_run_when_batches_are_limited(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_a_process_that_does_not_stop_is_ended_in_time_and_recorded(tmp_path: Pa
 
 
 def test_a_checkpoint_that_is_being_written_has_more_time(tmp_path: Path) -> None:
-    wait = "while signals.caught() is None: time.sleep(0.01)"
+    wait = "while signals.first_signal() is None: time.sleep(0.01)"
     process = start(
         tmp_path,
         "signals.catch_signals(later=True); print(1, flush=True)",
@@ -107,7 +107,9 @@ def test_a_second_signal_does_not_disturb_the_record(tmp_path: Path) -> None:
 
 
 def test_hup_stays_ignored_under_nohup(tmp_path: Path) -> None:
-    process = start(tmp_path, "print(1, flush=True); input(); print(signals.caught())", before="SIGHUP, signal.SIG_IGN")
+    process = start(
+        tmp_path, "print(1, flush=True); input(); print(signals.first_signal())", before="SIGHUP, signal.SIG_IGN"
+    )
     process.send_signal(signal.SIGHUP)
     printed, _ = process.communicate("go on\n", timeout=20)
     assert (process.returncode, printed) == (0, "None\n")

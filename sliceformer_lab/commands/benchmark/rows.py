@@ -112,7 +112,7 @@ def matches(rows: Iterable[Row]) -> list[Match]:
             places.setdefault(row.place, []).append(row)
     for group in places.values():
         method = group[0].against.partition(" (")[0]
-        for kind, chosen in zip(KINDS, (_plain(group), _best(group)), strict=True):
+        for kind, chosen in zip(KINDS, (_fastest_plain(group), _best(group)), strict=True):
             theirs = chosen.get(method)
             found += [
                 Match(
@@ -132,7 +132,7 @@ def matches(rows: Iterable[Row]) -> list[Match]:
     return found
 
 
-def _plain(group: list[Row]) -> dict[str, Row]:
+def _fastest_plain(group: list[Row]) -> dict[str, Row]:
     """The fastest implementation of each method without custom kernels."""
     return _best([row for row in group if row.engine in WITHOUT_KERNELS])
 

@@ -29,9 +29,9 @@ def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
     if not ran:
         return []
     styles = _styles(ran)
-    speed = [(f"{w}, {PASSES[m]}", _only(ran, w, m), _per_token) for w in _workloads(ran) for m in _modes(ran)]
+    speed = [(f"{w}, {PASSES[m]}", _rows_of(ran, w, m), _per_token) for w in _workloads(ran) for m in _modes(ran)]
     memory = [
-        (f"{workload}: {title}", _only(ran, workload, _modes(ran)[-1]), value)
+        (f"{workload}: {title}", _rows_of(ran, workload, _modes(ran)[-1]), value)
         for workload in _workloads(ran)
         for title, value in (("peak, bytes a value", _peak), ("saved for backward, bytes a value", _saved))
     ]
@@ -118,7 +118,7 @@ def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Fig
     most = max(row.parameters or 0 for row in models)
     shown: dict[str, None] = {}
     for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
-        here = _only(models, workload, mode)
+        here = _rows_of(models, workload, mode)
         lengths = [row.tokens for row in here]
         tokens = max(lengths, key=lambda n: (lengths.count(n), n))
         for row in (row for row in here if row.tokens == tokens):
@@ -167,7 +167,7 @@ def _saved(row: Row) -> float | None:
     return row.saved_bytes_per_element
 
 
-def _only(rows: Sequence[Row], workload: str, mode: str) -> list[Row]:
+def _rows_of(rows: Sequence[Row], workload: str, mode: str) -> list[Row]:
     return [row for row in rows if (row.workload, row.mode) == (workload, mode)]
 
 

@@ -65,9 +65,9 @@ def _costs_of(rows: Sequence[Row]) -> Table:
             last = list(both.values())[-1]
             peaks = [_scaled(both[mode].peak_bytes) if mode in both else "" for mode in PASSES]
             counts = (last.parameters, last.multiply_adds, last.comparisons, last.moves)
-            saved = _short(last.saved_bytes_per_element)
+            saved = _format_number(last.saved_bytes_per_element)
             speeds = [row.bytes_per_second / 1e9 for row in both.values() if row.bytes_per_second]
-            bandwidth = _short(speeds[0] if speeds else None)
+            bandwidth = _format_number(speeds[0] if speeds else None)
             table.add_row(*map(str, place), last.name, *peaks, saved, bandwidth, *map(_scaled, counts))
         table.add_section()
     return table
@@ -89,8 +89,8 @@ def _times(row: Row) -> tuple[str, str]:
         return row.status.upper(), ""
     if row.ratio is None:
         return f"{1e3 * row.seconds:.4g}", ""
-    spread = "" if row.ratio_q1 is None else f" ({_short(row.ratio_q1)} - {_short(row.ratio_q3)})"
-    return f"{1e3 * row.seconds:.4g}", f"{_short(row.ratio)}{spread}"
+    spread = "" if row.ratio_q1 is None else f" ({_format_number(row.ratio_q1)} - {_format_number(row.ratio_q3)})"
+    return f"{1e3 * row.seconds:.4g}", f"{_format_number(row.ratio)}{spread}"
 
 
 def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
@@ -110,10 +110,10 @@ def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
 
 
 def _cell(match: Match | None) -> str:
-    return "" if match is None else f"{_short(match.ratio)} {match.engine}"
+    return "" if match is None else f"{_format_number(match.ratio)} {match.engine}"
 
 
-def _short(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 

@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.jobs import resolved
+from sliceformer_lab.cli.jobs import resolve_options
 from sliceformer_lab.config.schema import check_node
 
 
@@ -18,7 +18,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
     with suppress(OSError):
         folder.rmdir()  # nothing is written
     name = str(HydraConfig.get().runtime.choices["attention"])
-    node = resolved(cfg)["attention"]
+    node = resolve_options(cfg)["attention"]
     check_node(node, "attention")
     from sliceformer_lab.commands.check.run_checks import run
 

@@ -13,7 +13,7 @@ from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
 from sliceformer_lab.commands.compare.sentences import difference, number, p_value, unit
 from sliceformer_lab.commands.compare.verdicts import Outcome
-from sliceformer_lab.measures.metric_scale import headed
+from sliceformer_lab.measures.metric_scale import format_heading
 
 WIDTH = 160  # characters of printed tables in files and pipes
 
@@ -49,7 +49,7 @@ def row_table(found: Comparison, result: AxisResult) -> Rows:
     """A head, a row for each attention, and one for each model without a network."""
     metric, times = found.metric, found.times if result.axis == "time" else None
     untuned = found.options.untuned and result.axis == found.options.axes[0]
-    head = ["row", headed(metric), "seeds", "parameters", "chosen"]
+    head = ["row", format_heading(metric), "seeds", "parameters", "chosen"]
     head += [*(["recipe's own values"] if untuned else []), *(["time of a step", "steps"] if times else [])]
     rows = []
     for row in found.rows:
@@ -85,7 +85,7 @@ def _parameters(found: Comparison, result: AxisResult, name: str) -> str:
 def rate_table(found: Comparison) -> Rows:
     """A head, and for each row its choice among the trials with the lead on the next one."""
     metric, tuning = f"val/{found.goal.monitor}", found.tuning
-    rows = [["row", headed(f"best {metric}"), "trial runs", "ahead of the next", "at the edge"]]
+    rows = [["row", format_heading(f"best {metric}"), "trial runs", "ahead of the next", "at the edge"]]
     for name, trials in tuning.trials.items():
         if (best := tuning.chosen[name]) is None:
             continue
@@ -106,7 +106,7 @@ def way_table(found: Comparison) -> Rows:
         for name, ways in found.way_scores.items()
     }
     return [
-        ["row", headed(f"{metric} of each way to equal parameters")],
+        ["row", format_heading(f"{metric} of each way to equal parameters")],
         *([name, ways] for name, ways in tried.items()),
     ]
 

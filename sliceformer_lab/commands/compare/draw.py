@@ -11,7 +11,7 @@ from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, Axis
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import unit
 from sliceformer_lab.commands.compare.verdicts import Finding
-from sliceformer_lab.measures.metric_scale import factor_of, headed
+from sliceformer_lab.measures.metric_scale import factor_of, format_heading
 from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
 
 WIDTH = 4.6  # inches of a panel
@@ -84,7 +84,7 @@ def draw_learning_rates(found: Comparison, path: Path) -> None:
     axes.set_xscale("log")
     axes.set(
         xlabel="learning rate (ring: chosen)",
-        ylabel=headed(f"validation {found.goal.monitor}"),
+        ylabel=format_heading(f"validation {found.goal.monitor}"),
         title=f"{found.task}: trials, mean over their seeds",
     )
     axes.grid(alpha=0.3)

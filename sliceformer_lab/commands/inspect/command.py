@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.help import first_comments
-from sliceformer_lab.cli.jobs import command_options, resolved
+from sliceformer_lab.cli.jobs import command_options, resolve_options
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.errors import LabError
 
@@ -28,7 +28,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
     from sliceformer_lab.commands.inspect.run_analysis import run
 
     try:
-        run(name, resolved(cfg)["analysis"], options, folder)
+        run(name, resolve_options(cfg)["analysis"], options, folder)
     except LabError:
         with suppress(OSError):  # nothing was written: leave no empty folders among the runs
             folder.rmdir()

@@ -42,7 +42,7 @@ def can_be_taken_apart(blocks: Sequence[nn.Module]) -> bool:
 
 
 @contextmanager
-def only(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
+def only_parts(blocks: Sequence[Any], parts: Parts) -> Iterator[None]:
     """Switches all other parts of the blocks off, and restores them at the end.
 
     If any part is off, biases are 0 too: without skip connections they would dominate the tokens, and any operator

@@ -13,7 +13,7 @@ from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.inspect.base import Analysis, Findings
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.inspect.models import Source, Study, open_study
-from sliceformer_lab.config.schema import construct
+from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.commit import git_commit
 from sliceformer_lab.runs.files import whole_file, write_json
@@ -25,7 +25,7 @@ TABLE_CHARACTERS = 200  # characters of printed tables in files and pipes
 
 def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Path) -> None:
     """Run an analysis and write NAME.csv, NAME.json and its figures into `folder`. Raises LabError."""
-    analysis: Analysis = construct(node, where="analysis")
+    analysis: Analysis = build_object(node, where="analysis")
     study = open_study(options)
     findings = analysis.findings(study)
     if findings.table.empty:

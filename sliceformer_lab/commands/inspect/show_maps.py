@@ -29,7 +29,6 @@ from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode
 from sliceformer_lab.measures.maps import (
-    apart,
     apart_on_grid,
     binned,
     column_error,
@@ -40,6 +39,7 @@ from sliceformer_lab.measures.maps import (
     reads_through,
     row_error,
     spread,
+    token_distances,
     tokens_read,
     weighted_distances,
 )
@@ -183,7 +183,7 @@ def _measures(call: Mixed, maps: Tensor) -> dict[tuple[str, int], float]:
         ("tokens_read", 0): float(tokens_read(maps).mean()),
     }
     if num_tokens > 1:
-        distances = {"distance": apart(num_tokens) / (num_tokens - 1)}
+        distances = {"distance": token_distances(num_tokens) / (num_tokens - 1)}
         if spec.grid is not None and num_tokens == spec.grid[0] * spec.grid[1]:
             distances["grid_distance"] = apart_on_grid(spec.grid, spec.token_order)
         for name, between in distances.items():

@@ -26,7 +26,7 @@ from sliceformer_lab.commands.inspect.panels import (
     styles,
     whole_numbers,
 )
-from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only
+from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.residual import (
@@ -74,7 +74,7 @@ class Residual(Analysis):
         blocks = blocks_of(opened.model)
         for parts in ALL_PARTS if can_be_taken_apart(blocks) else [WHOLE]:
             here = {"group": group.title, **opened.facts, "skip": parts.skip, "mlp": parts.mlp, "norm": parts.norm}
-            with only(blocks, parts):
+            with only_parts(blocks, parts):
                 samples = list(self._streams(group, opened))
                 relative = np.array([[float(relative_residual(x)) for x in stream] for stream in samples])
                 yield from _measured(here, "relative_residual", relative)
@@ -156,12 +156,12 @@ def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
 def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
     """A panel for each combination of parts; those without skip connections are in the first row."""
     chosen = table[(table["checkpoint"] == checkpoint) & (table["measure"] == "relative_residual")]
-    shown = [parts for parts in ALL_PARTS if len(_of(chosen, parts))]
+    shown = [parts for parts in ALL_PARTS if len(_rows_of(chosen, parts))]
     columns = (len(shown) + 1) // 2
     looks = styles(table)
     figure, grid = panels(len(shown) // columns, columns)
     for axes, parts in zip(grid.flat, shown, strict=True):
-        for attention, line in over_runs(_of(chosen, parts), ["layer"]):
+        for attention, line in over_runs(_rows_of(chosen, parts), ["layer"]):
             _draw(axes, line, looks[attention])
         axes.set_title("the whole model" if parts.is_whole else str(parts), fontsize=10)
         if not parts.skip:
@@ -204,21 +204,21 @@ def _draw(axes: Any, line: pd.DataFrame, style: dict[str, Any]) -> None:
     whole_numbers(axes)
 
 
-def _of(table: pd.DataFrame, parts: Parts) -> pd.DataFrame:
+def _rows_of(table: pd.DataFrame, parts: Parts) -> pd.DataFrame:
     return table[(table["skip"] == parts.skip) & (table["mlp"] == parts.mlp) & (table["norm"] == parts.norm)]
 
 
 def _summary(group: Group, table: pd.DataFrame) -> Table:
     """The relative residual after the last block, for every combination of parts."""
     last = table[(table["layer"] == table["layer"].max()) & (table["measure"] == "relative_residual")]
-    shown = [parts for parts in ALL_PARTS if len(_of(last, parts))]
+    shown = [parts for parts in ALL_PARTS if len(_rows_of(last, parts))]
     printed = Table(title=f"{group.title}\nrelative residual after the last block", title_justify="left")
     for heading in ("attention", "weights", "seeds"):
         printed.add_column(heading)
     for parts in shown:
         printed.add_column("whole model" if parts.is_whole else str(parts).replace(" + ", "\n+ "), justify="right")
     for (attention, checkpoint), here in last.groupby(["attention", "checkpoint"], sort=False):
-        values = [f"{_of(here, parts)['mean'].mean():.2g}" for parts in shown]
+        values = [f"{_rows_of(here, parts)['mean'].mean():.2g}" for parts in shown]
         control = " (control)" if here["control"].any() else ""
         printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
     return printed

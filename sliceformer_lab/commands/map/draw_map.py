@@ -41,8 +41,8 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
         floors = found.floors.get(probe)
         bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
         share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
-        _draw_cell(axes, column, bag_row, share, shown(bag), "", is_low)
-        _draw_cell(axes, column, bag_row + 1, None if chance is None else 0.0, shown(chance), "", is_low)
+        _draw_cell(axes, column, bag_row, share, format_score(bag), "", is_low)
+        _draw_cell(axes, column, bag_row + 1, None if chance is None else 0.0, format_score(chance), "", is_low)
     for title, row in titles.items():
         axes.text(-0.48, row, title, ha="left", va="center", fontsize=9, style="italic")
     axes.set_xlim(-0.5, len(options.probes) - 0.5)
@@ -75,7 +75,7 @@ def _heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dic
     return rows, titles
 
 
-def shown(score: float | None) -> str:
+def format_score(score: float | None) -> str:
     """A score in three digits: .107, 1.00, – if there is none."""
     if score is None:
         return "–"
@@ -97,7 +97,7 @@ def _draw_result(axes: Axes, column: int, row: float, result: Result, is_low: bo
         axes.add_patch(box)
         return
     star = "*" if len(result.scores) < result.cell.options.seeds else ""
-    _draw_cell(axes, column, row, result.share, shown(result.mean) + star, steps_shown(result), is_low)
+    _draw_cell(axes, column, row, result.share, format_score(result.mean) + star, steps_shown(result), is_low)
 
 
 def _draw_cell(axes: Axes, column: int, row: float, share: float | None, number: str, steps: str, is_low: bool) -> None:

@@ -11,7 +11,7 @@ from sliceformer_lab.commands.compare.command_words import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, markdown_table, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
-from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, shown, steps_shown
+from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.runs.files import write_text
@@ -115,20 +115,22 @@ def score_table(found: Map) -> Rows:
         for attention in options.attentions
     ]
     floors = [found.floors.get(probe) for probe in options.probes]
-    bag = [BAG, *(shown(one.bag_level if one else None) for one in floors)]
-    chance = [CHANCE, *(shown(one.chance if one else None) for one in floors)]
+    bag = [BAG, *(format_score(one.bag_level if one else None) for one in floors)]
+    chance = [CHANCE, *(format_score(one.chance if one else None) for one in floors)]
     return [["", *options.probes], *rows, bag, chance]
 
 
 def _score(result: Result) -> str:
     if result.mean is None:
         known = [run.value for run in result.tuning if run.value is not None]
-        return "cannot run" if result.reason else f"validation {shown(max(known))} so far" if known else ""
-    spread = f" [{shown(min(result.scores))}, {shown(max(result.scores))}]" if len(result.scores) > 1 else ""
+        return "cannot run" if result.reason else f"validation {format_score(max(known))} so far" if known else ""
+    spread = (
+        f" [{format_score(min(result.scores))}, {format_score(max(result.scores))}]" if len(result.scores) > 1 else ""
+    )
     left = result.cell.options.seeds - len(result.scores)
     missing = f" ({len(result.scores)} of {result.cell.options.seeds} seeds)" if left else ""
     steps = f" ({steps_shown(result)})" if steps_shown(result) else ""
-    return f"{shown(result.mean)}{spread}{steps}{missing}"
+    return f"{format_score(result.mean)}{spread}{steps}{missing}"
 
 
 def run_table(found: Map) -> Rows:
@@ -137,7 +139,7 @@ def run_table(found: Map) -> Rows:
     for result in found.results.values():
         if not result.tuning:
             continue
-        trials = ", ".join(f"{run.rate:g} (seed {run.seed}): {shown(run.value)}" for run in result.tuning)
+        trials = ", ".join(f"{run.rate:g} (seed {run.seed}): {format_score(run.value)}" for run in result.tuning)
         runs = [*result.tuning, *result.reporting]
         seconds = sum(run.seconds or 0.0 for run in runs)
         rate = "" if result.rate is None else f"{result.rate:g}{', at the edge' if result.at_edge else ''}"
@@ -172,11 +174,11 @@ def _sentence(attention: str, results: Sequence[Result]) -> str:
 
 def _verdict(result: Result, mean: float) -> tuple[str, str]:
     """A verb and a detail."""
-    floors, score = result.floors, shown(mean)
+    floors, score = result.floors, format_score(mean)
     if result.steps is not None:
         return "solves", f"{result.steps:g} steps"
     if floors is not None and mean <= floors.chance + MARGIN:
         return "is at chance on", score
     if floors is not None and floors.bag_level is not None and mean <= floors.bag_level + MARGIN < SOLVED:
-        return "is not above the bag level on", f"{score}; bag level {shown(floors.bag_level)}"
+        return "is not above the bag level on", f"{score}; bag level {format_score(floors.bag_level)}"
     return "solves in part", score

@@ -12,12 +12,12 @@ import numpy as np
 
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.measures.metric_scale import bounds, less_is_better
+from sliceformer_lab.measures.metric_scale import less_is_better, metric_bounds
 from sliceformer_lab.measures.statistics import Interval, example_interval, paired_tests, seed_interval
 from sliceformer_lab.runs.collect import RunRecord, Unit
 from sliceformer_lab.runs.example_scores import example_scores
 from sliceformer_lab.runs.groups import Row, Table
-from sliceformer_lab.runs.papers import PublishedResult, find, obstacles, published_results
+from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, published_results
 
 AT_CHANCE = ("failed", "diverged")  # failures of the method; a stopped run is not one
 SAME_COST = 0.05
@@ -242,7 +242,7 @@ def _typical(values: Sequence[float | None]) -> float | None:
 def _over_seeds(numbers: Sequence[float], metric: str, options: ReportOptions) -> Interval | None:
     """The interval of the mean over seeds, cut off at the metric's bounds."""
     found = seed_interval(numbers, options.resamples, options.seed)
-    low, high = bounds(metric)
+    low, high = metric_bounds(metric)
     return found and replace(found, low=max(low, found.low), high=min(high, found.high))
 
 
@@ -284,7 +284,7 @@ def _published(row: Row) -> tuple[Published | None, list[str]]:
 def _reasons(run: RunRecord, result: PublishedResult) -> list[str]:
     """Why a run cannot be compared with a published number."""
     trial = ["a trial of a few batches"] if run.options.get("trainer.fast_dev_run") else []
-    return [*obstacles(run.summary, result), *trial]
+    return [*find_obstacles(run.summary, result), *trial]
 
 
 def _same_setting(result: PublishedResult) -> list[PublishedResult]:

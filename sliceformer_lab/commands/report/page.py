@@ -28,22 +28,22 @@ from sliceformer_lab.commands.report.table_cells import (
     MINOR,
     Section,
     cells,
+    describe_common_options,
     largest_first,
     published_notes,
     reference_cells,
-    usual,
 )
 from sliceformer_lab.commands.report.tables import (
     LEGEND,
     counts,
+    describe_leftovers,
     heading,
-    leftovers,
     with_results,
 )
-from sliceformer_lab.measures.metric_scale import headed, less_is_better, shown
+from sliceformer_lab.measures.metric_scale import format_heading, format_value, less_is_better
 from sliceformer_lab.runs.collect import Collection, RunRecord
 from sliceformer_lab.runs.controls import is_control
-from sliceformer_lab.runs.groups import ABSENT, Table, plain
+from sliceformer_lab.runs.groups import ABSENT, Table, format_option
 
 PROGRAM = "python -m sliceformer_lab"
 FACTS = (  # of a summary, shown next to the options
@@ -107,13 +107,14 @@ def page_content(
         "legend": LEGEND,
         "about": first_comments("attention"),
         "tables": [_table(table, lines, numbers) for table, lines in with_results(sections)],
-        "leftovers": leftovers(found, sections),
+        "leftovers": describe_leftovers(found, sections),
         "figures": [_figure(figure, pictures) for figure in plots],
         "run_columns": run_columns,
         "runs_largest_first": [
             i
             for i, name in enumerate(run_columns)
-            if name in {"result", *map(headed, metrics.values())} and not any(map(less_is_better, metrics.values()))
+            if name in {"result", *map(format_heading, metrics.values())}
+            and not any(map(less_is_better, metrics.values()))
         ],
         "runs": [_run(found, run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
         "tests": tests,
@@ -125,7 +126,7 @@ def _table(table: Table, lines: Sequence[Line], numbers: Mapping[Path, int]) -> 
     columns, rows = cells(table, lines)
     return {
         "title": table.title,
-        "usual": usual(table),
+        "usual": describe_common_options(table),
         "columns": columns,
         "minor": [i for i, name in enumerate(columns) if name in MINOR],
         "largest_first": [i for i, name in enumerate(columns) if largest_first(table, name)],
@@ -174,7 +175,7 @@ def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict
         "attention": run.attention,
         "seed": run.summary.get("seed"),
         "status": run.status,
-        "result": shown(run.metric(metric), metric),
+        "result": format_value(run.metric(metric), metric),
         "cells": list(_run_cells(run, metrics).values()),
         "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
         "command": _command(found, run),
@@ -184,7 +185,7 @@ def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict
 def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
     """Column head -> cell of the list of runs; the metric is a column head if all runs share it."""
     metric, seconds = metrics[run.folder], run.number("wall_seconds")
-    result = shown(run.metric(metric), metric)
+    result = format_value(run.metric(metric), metric)
     has_one_metric = len(set(metrics.values())) == 1
     known: dict[str, Any] = {
         "run": run.name,
@@ -193,7 +194,9 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
         "attention": run.attention,
         "seed": run.summary.get("seed"),
         "status": run.status,
-        **({headed(metric): result} if has_one_metric else {"result": result, "metric": headed(metric)}),
+        **(
+            {format_heading(metric): result} if has_one_metric else {"result": result, "metric": format_heading(metric)}
+        ),
         "seconds": None if seconds is None else f"{seconds:.0f}",
         "started": run.started.replace("T", " ")[:16],
         "commit": run.summary.get("git_commit"),
@@ -214,7 +217,7 @@ def _facts(run: RunRecord) -> dict[str, str]:
     for name in FACTS:
         value = run.summary.get(name)
         facts |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-    return {name: plain(value) for name, value in facts.items()}
+    return {name: format_option(value) for name, value in facts.items()}
 
 
 def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:

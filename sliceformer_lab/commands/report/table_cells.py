@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from sliceformer_lab.commands.report.lines import Line, Published, RelativeCost
 from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of, skipped_of
-from sliceformer_lab.measures.metric_scale import factor_of, headed, less_is_better, written
+from sliceformer_lab.measures.metric_scale import factor_of, format_heading, format_number, less_is_better
 from sliceformer_lab.measures.statistics import Interval
-from sliceformer_lab.runs.groups import Table, plain
+from sliceformer_lab.runs.groups import Table, format_option
 
 Section = tuple[Table, list[Line]]
 Column = Callable[[Line, float], str]
@@ -17,9 +17,9 @@ Column = Callable[[Line, float], str]
 MINOR = ("over examples", "failures at chance", "smallest detectable", "multiply-adds")
 
 
-def usual(table: Table) -> list[str]:
+def describe_common_options(table: Table) -> list[str]:
     """Sentences on the options that most rows share, if the rows differ in any, and on the data of all runs."""
-    options = ", ".join(f"{name}={plain(value)}" for name, value in table.usual.items())
+    options = ", ".join(f"{name}={format_option(value)}" for name, value in table.usual.items())
     remarks = {remark: None for row in table.rows for run in row.runs for remark in run.summary.get("data_remarks", [])}
     return [*([f"Unless a row says otherwise: {options}."] if options else []), *(f"Data: {one}." for one in remarks)]
 
@@ -30,11 +30,11 @@ def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
     versus = f"difference to {opponents.pop()}" if len(opponents) == 1 else "difference"
     return {
         "n": lambda line, _: _runs(line),
-        headed(table.metric): _score,
+        format_heading(table.metric): _score,
         "over examples": lambda line, factor: _interval(line.over_examples, factor).strip(),
-        "failures at chance": lambda line, factor: written(line.mean_with_failures, factor),
+        "failures at chance": lambda line, factor: format_number(line.mean_with_failures, factor),
         versus: lambda line, factor: _difference(line, factor, named=versus == "difference"),
-        "smallest detectable": lambda line, factor: written(line.test.smallest, factor) if line.test else "",
+        "smallest detectable": lambda line, factor: format_number(line.test.smallest, factor) if line.test else "",
         "verdict": lambda line, _: _verdict(line),
         "budget": lambda line, _: line.budget,
         "parameters": lambda line, _: _cost(line.parameters),
@@ -53,7 +53,7 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     shown_columns = {name: texts for name, texts in filled.items() if any(texts)}
     names = ["attention", *table.by, *shown_columns]
     rows = [
-        [line.row.label, *map(plain, line.row.factors), *(texts[i] for texts in shown_columns.values())]
+        [line.row.label, *map(format_option, line.row.factors), *(texts[i] for texts in shown_columns.values())]
         for i, line in enumerate(lines)
     ]
     return names, rows
@@ -66,33 +66,33 @@ def references_in(table: Table) -> list[ReferenceRow]:
 
 def reference_cells(table: Table, names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The remark on each reference of a table, and its cells, which have its name and its score or why it has none."""
-    if headed(table.metric) not in names:
+    if format_heading(table.metric) not in names:
         return []
     rows = []
     for one in references_in(table):
         fitted = "" if one.seconds is None else f", fitted in {one.seconds:.3g} s"
         remark = f"a simple model, or the constant that suits the training data best, on the same split{fitted}"
-        rows.append((remark, one.name, written(one.value, factor_of(table.metric))))
+        rows.append((remark, one.name, format_number(one.value, factor_of(table.metric))))
     skipped = skipped_of(run for row in table.rows for run in row.runs)
     rows += [("a simple model that was not scored", name, f"not scored: {why}") for name, why in skipped.items()]
-    score = list(names).index(headed(table.metric))
+    score = list(names).index(format_heading(table.metric))
     empty = [""] * (len(names) - 1)
     return [(remark, [f"reference: {name}", *empty[: score - 1], text, *empty[score:]]) for remark, name, text in rows]
 
 
 def largest_first(table: Table, name: str) -> bool:
     """Whether the first click on a column's head puts the largest numbers on top: those are the best ones."""
-    if name.startswith(("difference", "published", "to published", "failures")) or name == headed(table.metric):
+    if name.startswith(("difference", "published", "to published", "failures")) or name == format_heading(table.metric):
         return not less_is_better(table.metric)
     return name in ("n", "samples/s")
 
 
 def _score(line: Line, factor: float) -> str:
     """The mean with its interval; for two seeds, which give none, with both results."""
-    mean = written(line.mean, factor)
+    mean = format_number(line.mean, factor)
     if line.over_seeds is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]
-        return f"{mean} ({written(low, factor)}, {written(high, factor)})"
+        return f"{mean} ({format_number(low, factor)}, {format_number(high, factor)})"
     return mean + _interval(line.over_seeds, factor)
 
 
@@ -128,11 +128,13 @@ def _printed(published: Published | None, factor: float) -> str:
     if published is None:
         return ""
     own = published.results[0]
-    number = own.printed if own.value is None else written(own.value, factor)
+    number = own.printed if own.value is None else format_number(own.value, factor)
     mark = " ≠" if published.reasons else ""
     span = published.span
     differ = span is not None and span[0] != span[1]
-    spread = f" (papers {written(span[0], factor)} to {written(span[1], factor)})" if span and differ else ""
+    spread = (
+        f" (papers {format_number(span[0], factor)} to {format_number(span[1], factor)})" if span and differ else ""
+    )
     return f"{number}{mark}{spread}"
 
 
@@ -154,4 +156,6 @@ def published_notes(published: Published | None) -> list[str]:
 
 
 def _interval(interval: Interval | None, factor: float) -> str:
-    return "" if interval is None else f" [{written(interval.low, factor)}, {written(interval.high, factor)}]"
+    return (
+        "" if interval is None else f" [{format_number(interval.low, factor)}, {format_number(interval.high, factor)}]"
+    )

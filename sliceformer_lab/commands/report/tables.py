@@ -14,10 +14,10 @@ from sliceformer_lab.commands.report.lines import SAME_COST, Line, RelativeCost
 from sliceformer_lab.commands.report.table_cells import (
     Section,
     cells,
+    describe_common_options,
     published_notes,
     reference_cells,
     references_in,
-    usual,
 )
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.collect import Collection, MissingRun
@@ -48,9 +48,9 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
     for table, lines in with_results(sections):
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
-        parts += [f"## {in_markdown(table.title)}", *map(in_markdown, usual(table))]
+        parts += [f"## {in_markdown(table.title)}", *map(in_markdown, describe_common_options(table))]
         parts += [_markdown_table(names, [[*map(in_markdown, row)] for row in rows]), *_notes(table, lines)]
-    if rest := leftovers(found, sections):
+    if rest := describe_leftovers(found, sections):
         parts += ["## Not in a table", "\n".join(f"- {in_markdown(line)}" for line in rest)]
     return "\n\n".join(parts) + "\n"
 
@@ -96,13 +96,13 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
         for row in rows:
             rich_table.add_row(*row)
         console.print(rich_table, markup=False)
-    for line in leftovers(found, sections):
+    for line in describe_leftovers(found, sections):
         console.print(line, markup=False, soft_wrap=True)
     console.print(counts(found), markup=False, soft_wrap=True)
 
 
 def with_results(sections: Iterable[Section]) -> list[Section]:
-    """The sections in which a run has finished; `leftovers` has a line for each other one."""
+    """The sections in which a run has finished; `describe_leftovers` has a line for each other one."""
     return [section for section in sections if section[0].has_result]
 
 
@@ -116,7 +116,7 @@ def _without_result(table: Table, lines: Iterable[Line]) -> str:
     return f"{table.title} ({', '.join(f'{n} {status}' for status, n in ends.items())}){f': {reasons}' * bool(reasons)}"
 
 
-def leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
+def describe_leftovers(found: Collection, sections: Iterable[Section]) -> list[str]:
     """Sentences on what is in no table: unreadable folders, tables without a finished run, and planned jobs."""
     sections = list(sections)
     in_rows = {job for _, lines in sections for line in lines for job in line.row.missing}

@@ -12,7 +12,7 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
-from sliceformer_lab.runs.groups import plain, tables
+from sliceformer_lab.runs.groups import format_option, tables
 from sliceformer_lab.training.results.loggers import open_run, sync_command
 from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS
 
@@ -62,7 +62,7 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
         "job": run.name,
         "task": run.task,
         "attention": run.attention,
-        **{name: plain(run.options[name]) for name in differing if name in run.options},
+        **{name: format_option(run.options[name]) for name in differing if name in run.options},
         "seed": run.summary.get("seed"),
         "split_seed": run.summary.get("split_seed"),
         "status": run.status,

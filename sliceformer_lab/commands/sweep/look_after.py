@@ -24,7 +24,7 @@ from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.job_state import JOB, JobState, state_of, try_again, working_process
 from sliceformer_lab.runs.plain_text import PlainConsole, one_line
-from sliceformer_lab.runs.sweep import SWEEP, Sweep, quoted
+from sliceformer_lab.runs.sweep import SWEEP, Sweep, quote_path
 from sliceformer_lab.sweeps.queue import CANCELLED, SERIAL
 from sliceformer_lab.sweeps.slurm_array import cancel_in_slurm, slurm_numbers, slurm_states
 
@@ -52,7 +52,7 @@ def show(sweep: Sweep) -> None:
         counts[word] += 1
         value = "" if state.value is None else f"{state.value:.4f}"
         seconds = "" if state.seconds is None else f"{state.seconds:.0f} s"
-        where = f"Slurm {number}" if number in known else _where(state)
+        where = f"Slurm {number}" if number in known else _place_of(state)
         table.add_row(job.name, Text(word, COLORS.get(word, "default")), value, seconds, where, state.error)
     table_console(160).print(table)
     summed = ", ".join(f"{number} {word}" for word, number in counts.most_common())
@@ -101,7 +101,7 @@ def retry(sweep: Sweep) -> None:
     for job in failed:
         try_again(sweep.place(job))
     if not {*words[:1]} & {*PLANNING_COMMANDS}:  # which have a folder of their own
-        words.append(f"{SWEEP_DIR}={quoted(sweep.folder)}")
+        words.append(f"{SWEEP_DIR}={quote_path(sweep.folder)}")
     place = Path(str(sweep.facts.get("current_folder", ".")))
     print(f"{len(failed)} failed jobs run again: {one_line(' '.join(words))}", flush=True)  # noqa: T201
     # The child reads relative paths from the folder that the file names, and imports nothing from there.
@@ -117,6 +117,6 @@ def retry(sweep: Sweep) -> None:
         raise LabError(f"jobs in {sweep.folder} did not finish; see `sweep status`")
 
 
-def _where(state: JobState) -> str:
+def _place_of(state: JobState) -> str:
     record = state.record or {}
     return f"{record.get('host')}, process {record.get('pid')}" if state.status == "running" else ""

@@ -18,7 +18,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes, Share
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import IDENTITY, cached
+from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.graphs.smiles import (
     ATOM_FEATURES,
     BOND_FEATURES,
@@ -93,7 +93,7 @@ class GraphData(CachedData):
 
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, "max_nodes": self.max_nodes, "invalid": self.invalid}
-        return cached(self.path, self.title, key | self.source(), self._build)
+        return cached_folder(self.path, self.title, key | self.source(), self._build)
 
     def _build(self, folder: Path) -> None:
         graphs: list[Graph] = []

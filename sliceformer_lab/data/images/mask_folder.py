@@ -17,7 +17,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Natural, Processes
 from sliceformer_lab.data.base import CachedData, OwnData
-from sliceformer_lab.data.cache import IDENTITY, cached
+from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import LARGEST_SIDE
 from sliceformer_lab.data.images.image_pairs import (
@@ -207,7 +207,7 @@ class MaskFolder(CachedData, OwnData):
             "names": self._names,
             "files": {str(path.relative_to(self.path)): path for path in files},
         }
-        return cached(Path(self.cache).expanduser(), self.title, key, self._build)
+        return cached_folder(Path(self.cache).expanduser(), self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]

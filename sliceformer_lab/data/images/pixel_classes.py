@@ -6,7 +6,7 @@ from torch import Tensor
 IGNORED = -100  # the target of a pixel without a class
 
 
-def commonest(targets: Tensor) -> Tensor:
+def commonest_class(targets: Tensor) -> Tensor:
     """The commonest class at each place of masks (n, H, W): (H, W). Places without any have the commonest of all."""
     known = targets != IGNORED
     classes = int(targets.max().clamp_min(0)) + 1

@@ -17,7 +17,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import IDENTITY, cached
+from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.points.clouds import Order, curve_order, read_cloud, subsample
@@ -61,7 +61,7 @@ class CloudOptions:
         if training and self.augment != "none":
             xyz, normals = _augmented(xyz, normals, self.augment)
         order = curve_order(xyz, self.order)
-        features = torch.cat([xyz, normals, *waves(xyz, self.frequencies)], dim=2)
+        features = torch.cat([xyz, normals, *position_waves(xyz, self.frequencies)], dim=2)
         return features.take_along_dim(order[..., None], dim=1), order
 
 
@@ -165,7 +165,7 @@ class PointData(CachedData):
 
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, "num_points": self.cloud_size, **self.source()}
-        return cached(self.cache_folder(), self.title, key, self._build)
+        return cached_folder(self.cache_folder(), self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         few = 0
@@ -245,7 +245,7 @@ def prepare_cloud(item: tuple[int, Path | np.ndarray], num_points: int) -> tuple
     return subsample(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points, seed=place)
 
 
-def waves(xyz: Tensor, frequencies: int) -> list[Tensor]:
+def position_waves(xyz: Tensor, frequencies: int) -> list[Tensor]:
     """Sine and cosine of coordinates (B, N, 3) at 1, 2, 4, ... half waves per unit: tensors (B, N, 3).
 
     Source: Tancik et al. 2020, Fourier features let networks learn high frequency functions in low dimensional domains.

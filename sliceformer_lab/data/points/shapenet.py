@@ -10,7 +10,7 @@ import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.base import CachedData
-from sliceformer_lab.data.cache import IDENTITY, by_name, cached
+from sliceformer_lab.data.cache import IDENTITY, by_name, cached_folder
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -106,7 +106,7 @@ class ShapeNetPart(CachedData):
         if missing := [file for file in lists if not file.is_file()]:
             raise DataError(f"{missing[0]} is missing; unpack the archive again")
         key = {"title": self.title, "identity": 1, "num_points": self.num_points, "files": by_name(lists)}
-        return cached(self.path, self.title, key, self._build)
+        return cached_folder(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         few = 0

@@ -90,7 +90,7 @@ class SymbolProbe(Probe):
         return 1 / self.sizes.vocabulary
 
 
-def blank(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def blank_sequences(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of zeros (count, length) or (count, length, symbols), and targets without a question."""
     shape = (count, length) if symbols == 1 else (count, length, symbols)
     return np.zeros(shape, np.int64), np.full((count, length), NOT_ASKED)

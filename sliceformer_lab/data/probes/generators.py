@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank
+from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank_sequences
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
 from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
 from sliceformer_lab.data.probes.spatial_recall import SpatialRecall
@@ -40,7 +40,7 @@ class Count(Probe):
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         slots = self.sizes.max_len - 1
         marks = rng.integers(0, self.classes, count)
-        inputs, targets = blank(count, self.sizes.max_len)
+        inputs, targets = blank_sequences(count, self.sizes.max_len)
         inputs[:, :slots] = rng.random((count, slots)).argsort(1) < marks[:, None]
         inputs[:, slots], targets[:, slots] = 2, marks
         return inputs, targets
@@ -88,7 +88,7 @@ class Recall(SymbolProbe):
         values = rng.integers(0, symbols, (count, pairs))
         places = used + rng.random((count, length - used)).argsort(1)[:, :pairs]  # of the pairs' questions
         rows = np.arange(count)[:, None]
-        inputs, targets = blank(count, length, 2)
+        inputs, targets = blank_sequences(count, length, 2)
         inputs[:, :used:, 0][:, :: 1 + self.sizes.neighbours] = 1 + keys
         inputs[rows, places, 0] = 1 + keys
         targets[rows, places] = values
@@ -182,7 +182,7 @@ class Select(SymbolProbe):
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         symbols, items, slots = self.sizes.vocabulary, self.sizes.items, self.sizes.max_len - self.sizes.items
-        inputs, targets = blank(count, self.sizes.max_len)
+        inputs, targets = blank_sequences(count, self.sizes.max_len)
         inputs[:, :slots], inputs[:, slots:] = symbols, symbols + 1
         drawn = rng.integers(0, symbols, (count, items))
         places = np.sort(rng.random((count, slots)).argsort(1)[:, :items], axis=1)

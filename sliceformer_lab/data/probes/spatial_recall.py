@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.data.probes.base import Levels, Sizes, SymbolProbe, blank
+from sliceformer_lab.data.probes.base import Levels, Sizes, SymbolProbe, blank_sequences
 from sliceformer_lab.data.probes.floors import commonest_share
 
 OBJECT_SIDE_TOKENS = 2  # tokens of an object's side
@@ -51,7 +51,7 @@ class SpatialRecall(SymbolProbe):
         sizes, tokens = self.sizes, self._tokens()
         places = rng.random((count, len(tokens) - 1)).argsort(1)[:, : sizes.items]
         symbols = rng.integers(0, sizes.vocabulary, (count, sizes.items, OBJECT_SIDE_TOKENS**2))
-        inputs, targets = blank(count, sizes.max_len, 2)
+        inputs, targets = blank_sequences(count, sizes.max_len, 2)
         rows = np.arange(count)[:, None]
         inputs[rows[..., None], tokens[places], 0] = 1 + symbols
         inputs[rows, tokens[places[:, 0]], 1] = sizes.vocabulary + 2  # the first object is marked

@@ -10,7 +10,7 @@ import torch
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import by_name, cached
+from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -120,7 +120,7 @@ class LRARetrieval(SequenceData):
                     "lra_release/tsv_data of github.com/google-research/long-range-arena, and set data.root to their "
                     "folder"
                 )
-        return cached(self.path, "pairs", {"files": by_name(list(self.files.values()))}, self._read)
+        return cached_folder(self.path, "pairs", {"files": by_name(list(self.files.values()))}, self._read)
 
     def _read(self, folder: Path) -> None:
         tokens: list[np.ndarray] = []

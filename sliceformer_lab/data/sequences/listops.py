@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural, Processes
-from sliceformer_lab.data.cache import by_name, cached
+from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, source_of, value_of
@@ -94,14 +94,14 @@ class ListOps(SequenceData):
     def prepare(self) -> Path:
         if self.source == "generated":
             key = {name: getattr(self, name) for name in ("generator_seed", "min_len", "max_len")} | self._counts
-            return cached(self.path, "expressions", {"generator": VERSION, **key}, self._generate)
+            return cached_folder(self.path, "expressions", {"generator": VERSION, **key}, self._generate)
         missing = [path for path in self.official_files.values() if not path.is_file()]
         if missing:
             raise DataError(
                 f"{missing[0]} is missing; put the three files basic_*.tsv of the Long Range Arena's listops-1000 "
                 "there, or set data.source=generated"
             )
-        return cached(self.path, "official", {"files": by_name(list(self.official_files.values()))}, self._read)
+        return cached_folder(self.path, "official", {"files": by_name(list(self.official_files.values()))}, self._read)
 
     @property
     def _counts(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, Natural, Processes
-from sliceformer_lab.data.cache import by_name, cached
+from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.images.base import picture_places
 from sliceformer_lab.data.images.contact_sheet import contact_sheet
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
@@ -90,10 +90,10 @@ class LRAPathfinder(SequenceData):
     def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
-            return cached(self.path, f"{name}-official", {"files": by_name(self._metadata_files())}, self._read)
+            return cached_folder(self.path, f"{name}-official", {"files": by_name(self._metadata_files())}, self._read)
         options = {name: getattr(self, name) for name in ("difficulty", "num_examples", "num_distractors")}
         key = {"generator": GENERATOR_VERSION, "size": self.size, "seed": self.generator_seed, **options}
-        return cached(self.path, name, key, self._generate, continues=True)
+        return cached_folder(self.path, name, key, self._generate, continues=True)
 
     @property
     def snake_options(self) -> SnakeOptions:

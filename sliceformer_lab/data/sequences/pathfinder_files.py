@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sliceformer_lab.data.download import unwritable
+from sliceformer_lab.data.download import unwritable_folder
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.sequences.snake_board import SnakeOptions
@@ -90,7 +90,7 @@ def draw_shard(shard: Shard) -> None:
                 sums=np.array([_hash(image) for image in pixels]),
             )
     except OSError as error:
-        raise unwritable(shard.folder, error) from error
+        raise unwritable_folder(shard.folder, error) from error
 
 
 def reserve(folder: Path, stage: str, count: int, size: int) -> None:

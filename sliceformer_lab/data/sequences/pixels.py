@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import by_name, cached
+from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.images.base import ArrayImages, picture_places
 from sliceformer_lab.data.images.cifar import CIFAR10
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
@@ -93,7 +93,7 @@ class LRAImage(SequenceData):
     def prepare(self) -> Path:
         photographs = self.photographs
         made_of = {"files": by_name(photographs.checksums()), "grey": self.grey}
-        return cached(self.path, "grey", made_of, self._make_grey)
+        return cached_folder(self.path, "grey", made_of, self._make_grey)
 
     def _make_grey(self, folder: Path) -> None:
         for stage, images in self.photographs.read().items():

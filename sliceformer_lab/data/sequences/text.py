@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import IDENTITY, cached, manifest
+from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -147,7 +147,7 @@ class TextData(SequenceData):
     def prepare(self) -> Path:
         held_out = {"test_share": self.test_share, "split_seed": self.split_seed} if self.test_share else {}
         key = {"title": self.title, "identity": 1, **self.source(), **self.tokenizer.key(), **held_out}
-        return cached(self.path, self.title, key, self._build)
+        return cached_folder(self.path, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         parts = self.read()

@@ -206,11 +206,13 @@ class _Observer(threading.Thread):
     def _dead_child(self) -> LabError | None:
         for rank, child in enumerate(self._children, start=1):
             if code := child.poll():
-                return self._recorded() or LabError(f"process {rank + 1} of {len(self._children) + 1} {_how(code)}")
+                return self._recorded() or LabError(
+                    f"process {rank + 1} of {len(self._children) + 1} {_describe_exit(code)}"
+                )
         return None
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """How a process ended, from its exit code."""
     if code == LOST:
         return "was lost, because its Slurm task has ended"

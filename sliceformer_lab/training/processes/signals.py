@@ -23,23 +23,23 @@ REPEATED_SIGNAL_S = 0.5  # seconds in which a repeated signal counts as the same
 Record = Callable[[Ending], None]
 
 
-def interrupted(number: int, when: str = "") -> Interrupted:
+def interruption_by(number: int, when: str = "") -> Interrupted:
     """The error for a run that a signal stopped; `when` is appended to its message."""
     return Interrupted(f"stopped by {signal.Signals(number).name}{when}", number)
 
 
-def stopped(when: str) -> Interrupted:
+def interruption_of_run(when: str) -> Interrupted:
     """The error for the signal that was caught, here or in another process; the next signals are ignored."""
     if _watch is not None:
         _watch.raised = True
-    return interrupted(caught() or signal.SIGTERM, when)
+    return interruption_by(first_signal() or signal.SIGTERM, when)
 
 
 def stop_behind(error: BaseException) -> BaseException:
     """The stop that a library turned into `error`, or the error itself."""
     if _watch is None or not _watch.raised or isinstance(error, Interrupted):
         return error
-    return interrupted(caught() or signal.SIGTERM)
+    return interruption_by(first_signal() or signal.SIGTERM)
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def signals_as_errors() -> Iterator[None]:
                     raise stop from error
                 raise
         if watch.caught is not None:
-            raise interrupted(watch.caught)
+            raise interruption_by(watch.caught)
     finally:
         _watch = outer
 
@@ -86,13 +86,13 @@ def recorded_by(record: Record) -> Iterator[None]:
 
 
 def catch_signals(*, later: bool) -> None:
-    """Installs our handlers again, over those of a library. `later`: the first signal is only noted, for `caught`."""
+    """Installs our handlers again, over a library's. `later`: the first signal is only noted, for `first_signal`."""
     if _watch is not None:
         _watch.install()
         _watch.later = later
 
 
-def caught() -> int | None:
+def first_signal() -> int | None:
     """The first stop signal that arrived, or None."""
     return None if _watch is None else _watch.caught
 
@@ -173,7 +173,7 @@ class _Watch:
         if self._closed or (self.later and first):
             return
         self.raised = True
-        raise interrupted(number, "" if first else " twice")
+        raise interruption_by(number, "" if first else " twice")
 
     def end_at(self, deadline: float, error: Ending) -> None:
         """Ends the process at a time; the first call counts."""
@@ -211,7 +211,7 @@ class _Watch:
                 for number in self._reader.recv(4096):
                     if number in STOP_SIGNALS:
                         when = "; it did not stop by itself in time and was ended"
-                        self.end_at(time.monotonic() + STOP_GRACE_S, interrupted(number, when))
+                        self.end_at(time.monotonic() + STOP_GRACE_S, interruption_by(number, when))
 
     def _end_process(self, error: Ending) -> None:
         words = threading.Thread(target=self._last_words, args=(error,), daemon=True)

@@ -9,7 +9,7 @@ import wandb
 from numpy.typing import NDArray
 from wandb.plot.custom_chart import CustomChart
 
-from sliceformer_lab.measures.plots import DEPTH_PANELS, LAYER_SCALE, MIN_SINGULAR_VALUE, PLACES_SHOWN, when
+from sliceformer_lab.measures.plots import DEPTH_PANELS, LAYER_SCALE, MIN_SINGULAR_VALUE, PLACES_SHOWN, describe_moment
 from sliceformer_lab.measures.probe import ProbeRecord
 
 SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
@@ -48,7 +48,10 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
             "index i of the singular value",
         ),
         SPECTRUM_OVER_TRAINING: _chart(
-            {when(record, i): _log_spectrum(record.at("spectrum", "output", "raw", moment=i).mean(0)) for i in chosen},
+            {
+                describe_moment(record, i): _log_spectrum(record.at("spectrum", "output", "raw", moment=i).mean(0))
+                for i in chosen
+            },
             f"log10 of s_i / s_1, {output}, {samples} and the layers",
             "index i of the singular value",
         ),
@@ -57,7 +60,7 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
     moments = [0, -1] if len(record.epochs) > 1 else [-1]
     for key, (measure, form, title) in BY_DEPTH.items():
         lines = {
-            f"{label}, {when(record, moment)}": (depth, record.at(measure, place, form, moment=moment))
+            f"{label}, {describe_moment(record, moment)}": (depth, record.at(measure, place, form, moment=moment))
             for place, label in PLACES_SHOWN.items()
             for moment in moments
         }

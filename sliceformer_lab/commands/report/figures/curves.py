@@ -17,7 +17,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     subsample,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
-from sliceformer_lab.measures.metric_scale import bounds, headed, shown
+from sliceformer_lab.measures.metric_scale import format_heading, format_value, metric_bounds
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.folder import read_metrics
 
@@ -51,8 +51,8 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
             "An epoch is shown if at least half of a row's runs reached it."
             f"{plotted.omission(plotted.main_rows)}{left_out}"
         ),
-        alt=f"Validation {headed(name)}, at the last epoch: "
-        + ", ".join(f"{row} {shown(mean, name)}" for row, mean in zip(ends[ROW], ends["mean"], strict=True)),
+        alt=f"Validation {format_heading(name)}, at the last epoch: "
+        + ", ".join(f"{row} {format_value(mean, name)}" for row, mean in zip(ends[ROW], ends["mean"], strict=True)),
         spec=side_by_side(panels),
     )
     return [figure]
@@ -65,7 +65,7 @@ def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -
     metric = name if panel == "metric" else "loss"
     low, high = epochs["mean"].min(), epochs["mean"].max()
     log = panel != "metric" and 0 < 10 * low < high  # else late epochs would look flat
-    domain = axis_bounds(epochs["mean"], log, bounds(metric))
+    domain = axis_bounds(epochs["mean"], log, metric_bounds(metric))
     return line_panel(
         epochs.drop(columns="panel"),
         looks,

@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from sliceformer_lab.measures.metric_scale import headed
+from sliceformer_lab.measures.metric_scale import format_heading
 from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, student_half_width
 
 WIDTH, HEIGHT = 210, 170  # of a panel, in pixels
@@ -203,7 +203,7 @@ def axis_scale(ends: tuple[float, float], log: bool = False) -> alt.Scale:
 
 def axis_format(metric: str) -> str:
     """d3's number format for the axis of a metric: percent if the tables use percent."""
-    return PERCENT if headed(metric).endswith("%") else ""
+    return PERCENT if format_heading(metric).endswith("%") else ""
 
 
 def _with_symbol(table: pd.DataFrame) -> pd.Series:

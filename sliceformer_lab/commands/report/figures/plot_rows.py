@@ -60,7 +60,7 @@ class PlotTable:
 def plot_tables(sections: Sequence[Section]) -> list[PlotTable]:
     """Each table as its figures show it."""
     names = [[_name(line) for line in lines] for _, lines in sections]
-    looks = _looks([[(_name(line), is_control(line.row.attention)) for line in lines] for _, lines in sections])
+    looks = _assign_looks([[(_name(line), is_control(line.row.attention)) for line in lines] for _, lines in sections])
     found = []
     for number, ((table, lines), shown) in enumerate(zip(sections, names, strict=True), start=1):
         rows = tuple(PlotRow(name, line, looks[name]) for name, line in zip(shown, lines, strict=True))
@@ -75,7 +75,7 @@ def _name(line: Line) -> str:
     return f"{words} (control)" if is_control(line.row.attention) else words
 
 
-def _looks(tables: Sequence[Sequence[tuple[str, bool]]]) -> Mapping[str, Look]:
+def _assign_looks(tables: Sequence[Sequence[tuple[str, bool]]]) -> Mapping[str, Look]:
     """A look for each name, in the order of the names: the first that no row of the same tables has."""
     controls = {name: control for table in tables for name, control in table}
     places: dict[str, int] = {}
@@ -83,10 +83,10 @@ def _looks(tables: Sequence[Sequence[tuple[str, bool]]]) -> Mapping[str, Look]:
         neighbours = {other for table in tables if name in dict(table) for other, _ in table}
         taken = {places[other] for other in neighbours if other in places and controls[other] == control}
         places[name] = next(place for place in range(len(taken) + 1) if place not in taken)
-    return {name: _look(place, controls[name]) for name, place in places.items()}
+    return {name: _look_at(place, controls[name]) for name, place in places.items()}
 
 
-def _look(place: int, control: bool) -> Look:
+def _look_at(place: int, control: bool) -> Look:
     colours = CONTROL_COLOURS if control else ATTENTION_COLOURS
     turn, colour = divmod(place, len(colours))
     shape = SHAPES[-1 - place % len(SHAPES)] if control else SHAPES[(place + turn) % len(SHAPES)]

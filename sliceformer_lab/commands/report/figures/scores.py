@@ -23,7 +23,7 @@ from sliceformer_lab.commands.report.figures.figure import (
 from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import machine
 from sliceformer_lab.commands.report.reference_rows import references_of
-from sliceformer_lab.measures.metric_scale import bounds, headed, less_is_better, shown
+from sliceformer_lab.measures.metric_scale import format_heading, format_value, less_is_better, metric_bounds
 
 MOST_ROWS = 40  # of a figure
 ROW_PIXELS = 30  # pixels for a row
@@ -62,13 +62,13 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     beats_a_run = best is not None and (sign * (best.value - runs["value"]) > 0).any()
     marked = pd.Series([best.value] if best is not None and beats_a_run else [], dtype=float)
     values = pd.concat([runs["value"], ends["low"], ends["high"], marked]).dropna()
-    domain = axis_bounds(values, log=False, within=bounds(plotted.metric))
+    domain = axis_bounds(values, log=False, within=metric_bounds(plotted.metric))
     chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
     chance = chance if re.search("loss", plotted.metric) is None else None
     remark = (
         ""
         if chance is None
-        else f" Chance, the best constant for the test set, is {shown(chance, plotted.metric)}{' %' * share}"
+        else f" Chance, the best constant for the test set, is {format_value(chance, plotted.metric)}{' %' * share}"
     )
     if chance is not None and not domain[0] <= chance <= domain[1]:
         remark, chance = f"{remark}, outside the panel.", None
@@ -81,7 +81,7 @@ def _scores(plotted: PlotTable) -> list[Figure]:
     if best is not None:
         inside = domain[0] <= best.value <= domain[1]
         layers += [_rule(best.value, domain, REFERENCE)] if inside else []
-        score = f"{shown(best.value, plotted.metric)}{' %' * share}"
+        score = f"{format_value(best.value, plotted.metric)}{' %' * share}"
         remark += f" The reference {best.name} has {score} ({'dotted line' if inside else 'outside the panel'})."
     ways = sorted({row.line.over_seeds.how for row in rows if row.line.over_seeds})
     return [
@@ -96,9 +96,9 @@ def _scores(plotted: PlotTable) -> list[Figure]:
                 f"{remark}"
                 f"{plotted.omission(rows)}"
             ),
-            alt=f"{headed(plotted.metric)}: "
-            + ", ".join(f"{row.name} {shown(_mean(row), plotted.metric)}" for row in rows),
-            spec=side_by_side([_stacked(layers, len(rows), headed(plotted.metric), WIDE)]),
+            alt=f"{format_heading(plotted.metric)}: "
+            + ", ".join(f"{row.name} {format_value(_mean(row), plotted.metric)}" for row in rows),
+            spec=side_by_side([_stacked(layers, len(rows), format_heading(plotted.metric), WIDE)]),
         )
     ]
 
@@ -138,9 +138,9 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
                 )
                 + plotted.omission(plotted.main_rows)
             ),
-            alt=f"Samples per second and {headed(plotted.metric)}: "
+            alt=f"Samples per second and {format_heading(plotted.metric)}: "
             + ", ".join(
-                f"{row.name} {row.line.speed.value:.4g} and {shown(_mean(row), plotted.metric)}" for row in rows
+                f"{row.name} {row.line.speed.value:.4g} and {format_value(_mean(row), plotted.metric)}" for row in rows
             ),
             spec=side_by_side([_bubble_panel(table, rows, plotted.metric, known)]),
         )
@@ -151,14 +151,16 @@ def _bubble_panel(table: pd.DataFrame, rows: Sequence[PlotRow], metric: str, wit
     channels = row_channels({row.name: row.look for row in rows})
     speeds = table["speed"]
     log = bool(speeds.max() > 10 * speeds.min() > 0)
-    domain = axis_bounds(table["mean"], log=False, within=bounds(metric), room=0.2)  # for the size of the markers
+    domain = axis_bounds(
+        table["mean"], log=False, within=metric_bounds(metric), room=0.2
+    )  # for the size of the markers
     across = alt.Scale(type="log" if log else "linear", domain=list(axis_bounds(speeds, log)), nice=False, zero=False)
     scale = alt.Scale(domain=list(domain), nice=False, zero=False)
     axis = alt.Axis(format=axis_format(metric) or alt.Undefined)
     base = alt.Chart(inline(table)).encode(
         x=alt.X("speed:Q", scale=across, axis=alt.Axis(format="~s", tickCount=6)).title("samples per second, training")
     )
-    at = alt.Y("mean:Q", scale=scale, axis=axis).title(headed(metric))
+    at = alt.Y("mean:Q", scale=scale, axis=axis).title(format_heading(metric))
     spans = (
         base.transform_filter("isValid(datum.low)")
         .mark_rule(clip=True, opacity=0.5)
