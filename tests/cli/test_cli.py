@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.runs import last_of_each
+from support.runs import TINY, last_of_each
 
 from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
@@ -19,8 +19,6 @@ from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.sweeps.plan import plan_sweep
-
-TINY = ("encoder=tiny", "optim.epochs=1", "data.limit_train=64", "callbacks=minimal", "pictures=false", "attention=mha")
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "altair", "pytorch_lightning", "timm")
 
@@ -139,7 +137,7 @@ def test_wrong_values_are_reported_all_at_once(lab: Callable[..., Outcome]) -> N
 def test_sizes_that_do_not_fit_are_refused_in_one_sentence(
     lab: Callable[..., Outcome], arguments: str, sentence: str
 ) -> None:
-    outcome = lab(*TINY, *arguments.split())
+    outcome = lab(*TINY, "attention=mha", *arguments.split())
     assert (outcome.code, outcome.err.count("\n")) == (1, 1) and sentence in outcome.err
     assert "Traceback" not in outcome.out
 

@@ -14,21 +14,13 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from support.endings import train_in_turn
-from support.runs import last_of_each
+from support.runs import TINY, last_of_each
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.tasks.image import ImageClassification
 
-TINY = (
-    "encoder=tiny",
-    "optim.epochs=1",
-    "data.limit_train=64",
-    "callbacks=minimal",
-    "pictures=false",
-    "reference=null",
-    "attention=mha",
-)
+TINY_MHA = (*TINY, "attention=mha")
 Lab = Callable[..., int]
 
 
@@ -48,7 +40,7 @@ def test_single_run_has_a_folder_of_its_task_attention_time_and_options(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_in_turn(monkeypatch, None, None)
-    assert lab(*TINY) == lab(*TINY) == 0
+    assert lab(*TINY_MHA) == lab(*TINY_MHA) == 0
     folders = list((tmp_path / "outputs" / "digits" / "mha").iterdir())
     assert len(folders) == 2
     pattern = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}-([0-9a-f]{6})"
@@ -60,7 +52,7 @@ def test_single_run_has_a_folder_of_its_task_attention_time_and_options(
 def test_sweep_runs_every_combination_in_a_folder_of_its_own(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lab("-m", *TINY, "data.limit_train=32", "data.limit_eval=32", "attention=mha,identity", "seed=0,1") == 0
+    assert lab("-m", *TINY_MHA, "data.limit_train=32", "data.limit_eval=32", "attention=mha,identity", "seed=0,1") == 0
     assert [folder.name.rpartition("-")[0] for folder in jobs_of(tmp_path)] == [
         *("0-digits-mha", "1-digits-mha"),
         *("2-digits-identity", "3-digits-identity"),
@@ -77,16 +69,16 @@ def test_the_same_sweep_again_finds_its_folder_and_trains_nothing(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained = train_in_turn(monkeypatch, *[None] * 3)
-    assert lab("-m", *TINY, "seed=0,1") == lab("-m", *TINY, "seed=0,1") == 0
+    assert lab("-m", *TINY_MHA, "seed=0,1") == lab("-m", *TINY_MHA, "seed=0,1") == 0
     assert len(trained) == len(jobs_of(tmp_path)) == 2 and "2 jobs (2 ok)" in capsys.readouterr().out
-    assert lab("-m", *TINY, "seed=0") == 0 and len(list((tmp_path / "outputs" / "sweeps").iterdir())) == 2
+    assert lab("-m", *TINY_MHA, "seed=0") == 0 and len(list((tmp_path / "outputs" / "sweeps").iterdir())) == 2
 
 
 def test_failing_jobs_leave_the_others_running_and_are_listed_at_the_end(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_in_turn(monkeypatch, None, RuntimeError("out of cheese"), SystemExit(0), SystemExit("no"), None)
-    assert lab("-m", *TINY, "seed=0,1,2,3,-4,5") == 1
+    assert lab("-m", *TINY_MHA, "seed=0,1,2,3,-4,5") == 1
     printed = capsys.readouterr()
     table = printed.out[printed.out.index("\njobs in ") :]
     assert [line.split("  ", 3)[2:] for line in table.splitlines()[2:]] == [
@@ -107,7 +99,7 @@ def test_failures_in_building_and_in_data_are_printed_and_summarised(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data" / "image_folder").mkdir(parents=True)
-    assert lab("-m", *TINY, "task=digits,image_folder", "optim.accumulate=1000,1") == 1
+    assert lab("-m", *TINY_MHA, "task=digits,image_folder", "optim.accumulate=1000,1") == 1
     out = capsys.readouterr().out
     assert "64 training examples do not fill a step of 64000" in out
     assert "2-image_folder-image_folder-mha-" in out and "holds no class folders" in out
@@ -118,7 +110,7 @@ def test_failures_in_building_and_in_data_are_printed_and_summarised(
 
 def test_signal_ends_a_sweep(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     train_in_turn(monkeypatch, None, Interrupted("stopped", 15))
-    assert lab("-m", *TINY, "seed=0,1,2") == 143
+    assert lab("-m", *TINY_MHA, "seed=0,1,2") == 143
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert printed.err.splitlines() == [
@@ -145,14 +137,14 @@ def test_single_run_ends_with_one_sentence_and_its_code(
     sentence: str,
 ) -> None:
     train_in_turn(monkeypatch, error)
-    assert lab(*TINY) == code
+    assert lab(*TINY_MHA) == code
     assert capsys.readouterr().err == f"sliceformer-lab: {sentence}\n"
 
 
 def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_result(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lab(*TINY, "hydra.run.dir=first", "trainer.benchmark=true") == 0
+    assert lab(*TINY_MHA, "hydra.run.dir=first", "trainer.benchmark=true") == 0
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")}
     for changed in ("attention=csp", "optim.epochs=3", "debug=fast", "seed=1"):
         capsys.readouterr()
@@ -172,7 +164,7 @@ def test_more_processes_than_cores_are_refused_unless_asked_for(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_in_turn(monkeypatch, None)
-    many = (*TINY, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=999")
+    many = (*TINY_MHA, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=999")
     assert lab(*many) == 1
     assert capsys.readouterr().err.startswith("sliceformer-lab: trainer.devices=999: the run may use ")
     assert lab(*many, "oversubscribe=true") == 0
@@ -190,7 +182,7 @@ def test_signal_between_two_jobs_ends_a_sweep(
         return convert(config, keys)
 
     monkeypatch.setattr(OmegaConf, "masked_copy", signalling)
-    assert lab("-m", *TINY, "seed=0,1,2") == 129
+    assert lab("-m", *TINY_MHA, "seed=0,1,2") == 129
     assert capsys.readouterr().err.count("stopped by SIGHUP") == 1
 
 
@@ -204,7 +196,7 @@ def test_a_job_that_slurm_starts_again_goes_on_in_its_folder(
             os.kill(os.getpid(), signal.SIGUSR1)
         return step(self, batch, batch_idx)
 
-    words = (*TINY, "optim.epochs=3", "reference=null")
+    words = (*TINY_MHA, "optim.epochs=3", "reference=null")
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train"}.items():
         monkeypatch.setenv(name, value)
     with monkeypatch.context() as patch:
@@ -227,7 +219,7 @@ def test_a_run_repeated_in_one_slurm_job_has_a_folder_of_its_own(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     train_in_turn(monkeypatch, None, None, None)
-    assert lab(*TINY) == lab(*TINY) == lab(*TINY, "seed=1") == 0
+    assert lab(*TINY_MHA) == lab(*TINY_MHA) == lab(*TINY_MHA, "seed=1") == 0
     names = {folder.name.rpartition("-")[0] for folder in (tmp_path / "outputs" / "digits" / "mha").iterdir()}
     assert len(names) == 2 and "slurm-7" in names
 

@@ -11,21 +11,13 @@ from pathlib import Path
 
 import pytest
 from support.fake_jobs import run_fake, sweep_of
+from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import read_sweep, write_sweep
 from sliceformer_lab.sweeps.queue import Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
-
-TINY = (
-    "encoder=tiny",
-    "optim.epochs=1",
-    "data.limit_train=64",
-    "callbacks=minimal",
-    "pictures=false",
-    "reference=null",
-)
 
 
 def test_status_has_a_line_for_each_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,14 @@ SMALL = (
     "data.limit_train=128",
     "optim.epochs=2",
 )
+TINY = (
+    "encoder=tiny",
+    "optim.epochs=1",
+    "data.limit_train=64",
+    "callbacks=minimal",
+    "pictures=false",
+    "reference=null",
+)
 
 
 def last_of_each(words: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.fake_jobs import run_fake, starts_of, sweep_of
+from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
@@ -24,8 +25,6 @@ from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
 from sliceformer_lab.sweeps.serial_jobs import Serial
 from sliceformer_lab.training.processes.signals import signals_as_errors
-
-TINY = ("encoder=tiny", "optim.epochs=2", "data.limit_train=64", "callbacks=minimal", "pictures=false")
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +119,7 @@ def test_a_forked_job_equals_a_run_in_a_process_of_its_own_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = [*TINY, "reference=null", "attention=csp,mha"]
+    words = [*TINY, "attention=csp,mha"]
     assert main(["-m", *words, "launcher=local", "launcher.jobs=2", "hydra.sweep.dir=together"]) == 0
     command = [sys.executable, "-m", "sliceformer_lab", *words[:-1], "attention=mha", "hydra.run.dir=alone"]
     alone = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -24,7 +24,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.training import budget, build
 from sliceformer_lab.training.results.scoring import cost_per_sample, num_parameters
 
-TINY = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
+DRY_RUN = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
 
 
 @cache
@@ -199,7 +199,7 @@ def test_inner_width_is_rounded_to_whole_channels_of_every_head() -> None:
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    assert main(("attention=csp", "budget=params:mha", "hydra.run.dir=first", *TINY)) == 0
+    assert main(("attention=csp", "budget=params:mha", "hydra.run.dir=first", *DRY_RUN)) == 0
     return tmp_path / "first"
 
 
@@ -225,7 +225,7 @@ def test_run_records_the_budget_and_the_solved_width_and_resuming_keeps_it(
 def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     attentions = ("mha", "csp", "identity")
-    assert main(("-m", f"attention={','.join(attentions)}", "budget=params:mha,watts:3", *TINY)) == 1
+    assert main(("-m", f"attention={','.join(attentions)}", "budget=params:mha,watts:3", *DRY_RUN)) == 1
     summaries = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("summary.json"))]
     assert [summary["attention"] for summary in summaries] == list(attentions)
     assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)
