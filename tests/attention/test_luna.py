@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import build_layer
-from sliceformer_lab.attention.contract import DIM, HEADS, MAX_LEN, make_spec, padded, tokens
+from sliceformer_lab.attention.contract import DIM, HEADS, MAX_LEN, padded, tokens
 from sliceformer_lab.attention.luna import Luna
 from sliceformer_lab.config.compose import compose_job, load_option
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 
 DEPTH = 3
@@ -93,8 +91,3 @@ def test_recipes_of_luna_have_its_norms_and_attention_dropout() -> None:
         config = compose_job([f"recipe=samsa/table2_lra_{task}_luna"])
         assert config["encoder"]["embed_norm"] and config["attention"]["embed_norm"]
         assert config["encoder"]["attention_dropout"] == 0.1
-
-
-def test_bad_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="memory_size"):
-        build_layer(load_option("attention", "luna") | {"memory_size": 0}, make_spec())

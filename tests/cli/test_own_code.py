@@ -190,7 +190,6 @@ def test_check_shows_every_rule_and_fails_for_a_broken_attention(
         "attention=identity attention._target_=my_lab.NoSpec": "my_lab.NoSpec cannot be called as the framework does",
         "attention=identity attention._target_=my_lab.Block": "my_lab.Block is not a subclass of",
         "attention=mine": "attention=mine: there is no such option",
-        "--config-dir nowhere": "nowhere: there is no such folder of options",
         "hydra.searchpath=[pkg://no_such_package]": "given pkg://no_such_package, should be file://FOLDER or pkg://",
         "allow_targets=[a.],[b.] -m": "cannot be swept",
     }.items(),

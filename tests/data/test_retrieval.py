@@ -91,13 +91,6 @@ def test_at_most_ten_thousand_characters_of_a_document_are_read(root: Path) -> N
     assert padding is not None and padding.lengths.tolist() == [20_000, 10_000]
 
 
-def test_changed_file_is_read_again(root: Path) -> None:
-    pairs(root)
-    with (root / "new_aan_pairs.test.tsv").open("a") as file:
-        file.write("1\ta\tb\tsome text\tanother\n")
-    assert pairs(root).sizes()["num_test"] == 11
-
-
 def test_towers_share_the_encoder_and_see_one_document_each(root: Path) -> None:
     task, batch = model(root), pairs(root).splits["train"].batch([0, 5, 7, 9])
     with torch.no_grad():
@@ -116,12 +109,6 @@ def test_one_forward_pass_encodes_all_documents(root: Path, pool: str) -> None:
     task.encoder.register_forward_hook(lambda *given: calls.append(given[1][0].shape))
     assert task(pairs(root).splits["train"].batch([0, 1, 2])).shape == (3, 2)
     assert [shape[0] for shape in calls] == [6]
-
-
-def test_example_for_counting_costs_is_one_pair(root: Path) -> None:
-    task = model(root)
-    example = task.example()
-    assert example.inputs.shape == (2, 400) and len(example) == 1 and task(example).shape == (1, 2)
 
 
 @pytest.mark.parametrize(("head", "layers"), [("linear", [(128, 2)]), ("mega", [(128, 128), (128, 2)])])

@@ -201,12 +201,6 @@ def test_processes_share_a_bucket(reviews: Path, monkeypatch: pytest.MonkeyPatch
     assert all(one[-1] <= other[0] for one, other in pairwise(steps))  # what both take at once is a bucket
 
 
-def test_workers_change_nothing(reviews: Path) -> None:
-    alone, shared = (list(lra_text(reviews, num_workers=n).train_dataloader()) for n in (0, 2))
-    for one, other in zip(alone, shared, strict=True):
-        assert torch.equal(one.ids, other.ids) and torch.equal(one.inputs, other.inputs)
-
-
 def test_truncated_sequences_are_a_remark(reviews: Path) -> None:
     lengths = [len(path.read_bytes()) for path in reviews.glob("aclImdb/*/*/*.txt")]
     cut = sum(length > 30 for length in lengths)

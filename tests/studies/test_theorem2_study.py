@@ -129,9 +129,3 @@ def test_command_writes_table_facts_and_figures(tmp_path: Path, capsys: pytest.C
     facts = json.loads((tmp_path / "theorem2.json").read_text())
     assert facts["options"]["group_sizes"] == [2, 4] and len(facts["verdicts"]) == 4
     assert str(tmp_path / "theorem2.csv") in capsys.readouterr().out
-
-
-def test_command_reports_a_wrong_option_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        run_study("theorem2", Theorem2, None, ["--tokens", "8", "--group-sizes", "3"])
-    assert capsys.readouterr().err == "theorem2: group_sizes: 3 does not divide tokens=8\n"
