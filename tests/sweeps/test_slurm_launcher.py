@@ -11,7 +11,7 @@ from support.fake_jobs import sweep_of
 
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.sweeps import slurm_array
-from sliceformer_lab.sweeps.slurm_array import TIME_IS_UP, Slurm, Task, comment_of, slurm_numbers, slurm_states
+from sliceformer_lab.sweeps.slurm_array import TIME_IS_UP, ArrayTask, Slurm, comment_of, slurm_numbers, slurm_states
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,5 +66,5 @@ def test_a_job_whose_time_is_up_is_queued_again_only_if_it_saved_a_place(
     monkeypatch.setattr(slurm_array.subprocess, "run", lambda words, **_: asked.append(words))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(SystemExit):
-        Task(sweep, stop)(sweep.jobs[0])
+        ArrayTask(sweep, stop)(sweep.jobs[0])
     assert asked == ([["scontrol", "requeue", "7"]] if saves else [])
