@@ -334,19 +334,6 @@ def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: 
     assert len(bubbles.axes[0].lines) == 3 and "N = 1K" in bubbles.axes[0].get_title()
 
 
-def test_one_length_is_plotted_as_bars_fastest_on_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: saved.setdefault(path.name, figure))
-    figures.draw([row("mha (fused)", [2.0, 2.0]), row("csp (cpu)", [1.0, 1.0])], tmp_path, "note")
-    labels = [label.get_text() for label in saved["speed.png"].axes[0].get_yticklabels()]
-    assert labels == ["mha (fused)", "csp (cpu)"]  # from below
-    assert [bar.get_width() for bar in saved["speed.png"].axes[0].patches] == [2e6 / 128, 1e6 / 128]
-
-
-def test_nothing_that_ran_is_no_figure(tmp_path: Path) -> None:
-    assert figures.draw([row("x", [], status="oom")], tmp_path, "note") == []
-
-
 def test_backends_of_the_machine_are_all_compared() -> None:
     planned = comparisons(BenchmarkOptions(suite="operators", sizes=(64,)))[0]
     ways = {variant.way for variant in planned.variants if variant.method == "shift_sort"}

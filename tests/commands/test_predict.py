@@ -303,14 +303,6 @@ def test_an_output_that_another_process_writes_is_refused(
     assert output.read_text() == "theirs"
 
 
-@pytest.mark.parametrize("resume", ["", "resume=absent"])
-def test_a_run_must_be_named(resume: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "new.csv").write_text("text\nx\n")
-    assert main(["predict", *([resume] if resume else []), f"input={tmp_path / 'new.csv'}"]) == 1
-    message = capfd.readouterr().err
-    assert "resume" in message and message.count("\n") == 1
-
-
 def test_a_run_without_raw_inputs_says_so(tmp_path: Path) -> None:
     official_files.aan_pairs(tmp_path / "data")
     found = trained(tmp_path / "run", "task=lra_retrieval", f"data.root={tmp_path / 'data'}", "data.max_len=50")

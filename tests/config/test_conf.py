@@ -17,7 +17,10 @@ from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
 GROUPS = ("attention", "task", "data", "encoder", "block", "optim", "pretrain", "callbacks", "logger")
-HOLDS_DEFAULTS = (("block", "transformer"), ("block", "set"), ("block", "mega"), ("callbacks", "default"))
+HOLDS_DEFAULTS = (
+    *(("block", "transformer"), ("block", "set"), ("block", "mega")),
+    *(("callbacks", "default"), ("optim", "adam_cosine")),
+)
 TOGETHER = ("data", "encoder", "block", "optim", "trainer", "pretrain", "callbacks", "logger", "launcher", "debug")
 ALONE = ("study", "scale")  # which choose options of other groups
 

@@ -97,13 +97,6 @@ def test_an_error_in_a_worker_is_one_sentence(tmp_path: Path, monkeypatch: pytes
     gc.collect()  # the wait is over when the iterator is, which the caught error keeps alive
 
 
-def test_unpacked_mnist_that_is_cut_off_is_named(tmp_path: Path) -> None:
-    official_files.mnist(tmp_path, packed=False)
-    path = tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert f"{path} is damaged" in complaint(module("mnist", tmp_path))
-
-
 def test_files_that_are_not_cifar_batches_are_named(tmp_path: Path) -> None:
     official_files.cifar10(tmp_path)
     path = tmp_path / "cifar-10-batches-py" / "data_batch_2"

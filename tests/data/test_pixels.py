@@ -18,9 +18,7 @@ from torch.testing import assert_close
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError, build_object
 from sliceformer_lab.data.pickles import load_arrays
-from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.pixels import LRAImage, grey
-from sliceformer_lab.errors import DataError
 
 
 @pytest.fixture
@@ -96,14 +94,6 @@ def test_values_are_standardised_as_in_mega(root: Path) -> None:
     assert_close(values[..., 0], (tokens / 255 - 0.48) / 0.24, rtol=1e-5, atol=1e-5)
 
 
-def test_a_tenth_of_every_class_is_held_out(root: Path) -> None:
-    data = ready(root)
-    assert data.sizes() == {"num_train": 90, "num_val": 10, "num_test": 20}
-    split = data.splits["val"]
-    assert isinstance(split, SequenceSplit)
-    assert sorted(split.store.targets[split.rows]) == list(range(10))
-
-
 @pytest.mark.parametrize(("pixels", "shape"), [("tokens", (1, 1024)), ("values", (1, 1024, 1))])
 def test_model_takes_both_kinds(root: Path, pixels: str, shape: tuple[int, ...]) -> None:
     task = model(root, f"data.pixels={pixels}")
@@ -126,19 +116,7 @@ def model(root: Path, *overrides: str) -> Any:
     return build_task(config, build_data(config).spec)
 
 
-def test_name_contains_the_length_and_marks_an_unofficial_copy(root: Path) -> None:
-    assert ready(root).fingerprint()["name"].startswith("lra_image_1024 (unofficial copy ")
-    assert ready(root, max_len=784).fingerprint()["name"].startswith("lra_image_784 (")
-
-
 def test_more_pixels_than_an_image_has_are_refused(root: Path) -> None:
     node = {"_target_": "sliceformer_lab.data.sequences.pixels.LRAImage", "root": str(root), "max_len": 1025}
     with pytest.raises(ConfigError, match=r"data.max_len: given 1025"):
         build_object(node, where="data")
-
-
-def test_missing_and_changed_files_are_reported_as_for_cifar10(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is missing and data.download=false; put https"):
-        LRAImage(root=str(tmp_path / "none"), download=False).prepare_data()
-    with pytest.raises(DataError, match=r"data_batch_1 is not the official file"):
-        LRAImage(root=str(root), download=False).prepare_data()

@@ -90,11 +90,6 @@ def test_peak_memory_counts_what_is_kept_for_the_backward_pass() -> None:
     assert peaks["sinkformer"] < 20 * 4 * 256 * 256 * 4
 
 
-def test_page_links_its_figure() -> None:
-    target = attentions.PAGE.read_text(encoding="utf-8").partition("65,536 tokens](")[2].partition(")")[0]
-    assert (attentions.PAGE.parent / target).resolve() == growth.PICTURE
-
-
 def test_every_attention_but_the_controls_and_our_own_links_a_paper() -> None:
     without = {name for name in attentions.presets() if name not in attentions.ARXIV}
     assert without == {name for name in attentions.presets() if attentions.layer(name).source in ("control", "ours")}

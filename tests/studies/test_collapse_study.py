@@ -10,17 +10,6 @@ from random_tokens import distances, shown
 from sliceformer_lab.measures.probe import measure
 
 DRAWS = 4
-# Specification 10.14, one draw: stable rank, effective rank, s2/s1, relative residual, stable rank without token mean.
-KNOWN = {
-    "identity": (28.6, 61.9, 0.97, 0.994, 28.3),
-    "random_permutation": (35.7, 62.9, 0.98, 0.993, 35.3),
-    "csp_shift_only": (35.6, 62.9, 0.98, 0.994, 35.2),
-    "csp": (3.07, 56.8, 0.27, 0.994, 3.02),
-    "sliceformer": (1.03, 9.3, 0.13, 0.997, 1.02),
-    "sliceformer_interleave": (1.03, 9.3, 0.13, 0.997, 1.02),
-    "mha": (2.52, 54.9, 0.27, 0.612, 21.3),
-}
-MEASURES = ("stable_rank", "effective_rank", "s2_over_s1", "residual", "stable_rank_mean_removed")
 # The same source, on correlated tokens: stable rank, raw and without the token mean.
 CORRELATED = {
     "identity": (1.47, 4.8),
@@ -42,13 +31,6 @@ def means(study: Collapse, setting: str, operators: list[str]) -> dict[str, dict
     draws = [study.one_layer(setting, seed) for seed in range(DRAWS)]
     found = {name: shown(measure(torch.cat([draw[name] for draw in draws]))) for name in operators}
     return {name: {key: float(values.mean()) for key, values in numbers.items()} for name, numbers in found.items()}
-
-
-def test_measures_of_random_values_are_the_known_ones(study: Collapse) -> None:
-    found = means(study, "random", list(KNOWN))
-    for name, known in KNOWN.items():
-        # one draw differs from another by up to 7 % (softmax), 4 % (the others)
-        assert [found[name][key] for key in MEASURES] == pytest.approx(known, rel=0.08), name
 
 
 def test_on_correlated_tokens_operators_differ_only_with_the_mean_removed(study: Collapse) -> None:
