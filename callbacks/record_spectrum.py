@@ -18,8 +18,6 @@ from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_
 from sliceformer_lab.measures.probe import (
     MEASURES,
     ProbeRecord,
-    chosen_tokens,
-    first_heads,
     mean_and_std,
     measure_places,
 )
@@ -114,7 +112,6 @@ class Spectrum(Callback):
         ]
         stats = {name: mean_and_std(layers, name) for name in MEASURES}
         real = (taken[0]["lengths"] - prefixes[0]).numpy()
-        tokens = chosen_tokens(prefixes[0], int(taken[0]["lengths"][0]), self.max_tokens, self.seed)
         return ProbeRecord(
             epochs=np.array([epoch]),
             mean={name: mean[None] for name, (mean, _) in stats.items()},
@@ -125,9 +122,6 @@ class Spectrum(Callback):
             ).numpy(),  # for pairs of sequences: all first ones, then all second ones
             num_tokens=real.clip(max=self.max_tokens),
             note=self._note(real, len(ids), len(blocks)),
-            heatmaps=first_heads(
-                [seen["output"][0, tokens] for seen in taken], [block.attention.head_dim for block in blocks]
-            ),
         )
 
     def _note(self, real: NDArray[np.int64], count: int, depth: int) -> str:

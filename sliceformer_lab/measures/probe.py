@@ -99,16 +99,6 @@ def measure_places(
     ]
 
 
-def first_heads(outputs: Sequence[Tensor], head_dims: Sequence[int]) -> NDArray[np.float32]:
-    """The first head of each layer's operator output (N, H*D) for one sample: (L, N, D), padded with NaN.
-
-    Papers draw this matrix with tokens as rows and channels of head 0 as columns (CSP, Figure 3).
-    """
-    widest = max(head_dims)
-    heads = [x[:, :width] for x, width in zip(outputs, head_dims, strict=True)]
-    return torch.stack([pad(head.float(), (0, widest - head.shape[1]), value=torch.nan) for head in heads]).numpy()
-
-
 def mean_and_std(
     layers: Sequence[Sequence[Mapping[str, Tensor]]], name: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -135,7 +125,6 @@ class ProbeRecord:
     sample_ids: NDArray[np.int64]  # (S,) position of each sample in the validation split
     num_tokens: NDArray[np.int64]  # (S,) number of measured tokens, without CLS and padding
     note: str  # description of the samples
-    heatmaps: NDArray[np.float32] | None = None  # `first_heads` of the last record; None in files of older versions
 
     def at(self, name: str, place: str, form: str, *, moment: int = -1) -> NDArray[np.float64]:
         """Mean of a measure per layer (L,), of the spectrum (L, R), in the `moment`-th record."""
@@ -174,8 +163,6 @@ class ProbeRecord:
         }
         arrays |= {f"{name}_mean": self.mean[name] for name in MEASURES}
         arrays |= {f"{name}_std": self.std[name] for name in MEASURES}
-        if self.heatmaps is not None:
-            arrays["heatmaps"] = self.heatmaps
         with whole_bytes(path) as file:
             np.savez_compressed(file, **arrays)
 
@@ -191,5 +178,4 @@ class ProbeRecord:
                 sample_ids=file["sample_ids"],
                 num_tokens=file["num_tokens"],
                 note=str(file["note"]),
-                heatmaps=file.get("heatmaps"),
             )

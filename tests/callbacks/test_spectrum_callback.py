@@ -20,7 +20,7 @@ from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.factory import build_encoder
-from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord, first_heads, measure
+from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord, measure
 from sliceformer_lab.training.context import RunContext
 
 DIM, GRID, DEPTH = 16, (3, 4), 2
@@ -168,8 +168,6 @@ def test_record_holds_the_measures_of_the_last_weights_without_cls(trained: tupl
         for name, values in measure(tokens[:, 1:]).items():
             mean = values.mean(0)
             np.testing.assert_allclose(record.mean[name][-1, 0, PLACES.index(place)], mean, rtol=1e-4, atol=1e-6)
-    assert record.heatmaps is not None and record.heatmaps.shape == (DEPTH, TOKENS - 1, DIM // 2)
-    np.testing.assert_allclose(record.heatmaps[0], places["output"][0, 1:, : DIM // 2], rtol=1e-5, atol=1e-6)
 
 
 def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
@@ -179,7 +177,6 @@ def test_padding_never_reaches_a_measure(tmp_path: Path) -> None:
     assert record.num_tokens.tolist() == [4, 11, 11]
     assert np.isfinite(record.mean["stable_rank"]).all()
     assert np.isnan(record.mean["spectrum"][..., 11:]).all()
-    assert record.heatmaps is not None and record.heatmaps.shape[1] == 4 and np.abs(record.heatmaps).max() < 10
     assert float(record.mean["cosine"][0, 0, 0, 0]) < 0.5  # rows of 1e3 would all point one way
 
 
@@ -208,14 +205,6 @@ def test_long_samples_are_measured_on_a_fixed_subset_and_the_note_says_so(
     assert record.mean["spectrum"].shape[-1] == 5
     assert "at most 5 of each, drawn with seed 0" in record.note
     assert record.note in caplog.text
-
-
-def test_heads_of_different_widths_are_padded_with_nan() -> None:
-    wide, narrow = torch.randn(3, 8), torch.randn(3, 4)
-    heads = first_heads([wide, narrow], [4, 2])
-    np.testing.assert_array_equal(heads[0], wide[:, :4])
-    np.testing.assert_array_equal(heads[1, :, :2], narrow[:, :2])
-    assert np.isnan(heads[1, :, 2:]).all()
 
 
 def test_resumed_run_continues_the_record(tmp_path: Path) -> None:

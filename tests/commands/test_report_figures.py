@@ -86,8 +86,7 @@ def write_probed(folder: Path, seed: int, depth: int = 2) -> None:
     made = record(depth, (-1, 0, 9))
     factors = np.linspace(0.5, 1, 3) * (1 + 0.1 * seed)
     mean = {name: values * factors.reshape(-1, *[1] * (values.ndim - 1)) for name, values in made.mean.items()}
-    pictures = np.arange(depth * 9 * 4, dtype=np.float32).reshape(depth, 9, 4) - 20
-    replace(made, mean=mean, heatmaps=pictures).save(folder / "spectrum.npz")
+    replace(made, mean=mean).save(folder / "spectrum.npz")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +108,7 @@ def of_study(study: Path) -> dict[str, Figure]:
 
 def test_every_kind_of_figure_is_valid_and_explains_itself(of_study: dict[str, Figure]) -> None:
     kinds = ["scores", "score_against_speed", "learning_curves", "spectra", "spectra_over_training"]
-    assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training", "heatmaps"]
+    assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training"]
     for figure in of_study.values():
         shortened = figure.spec | {"concat": figure.spec["concat"][:1]}
         validate_jsonschema(shortened, load_schema())
@@ -260,7 +259,7 @@ def test_runs_without_any_file_have_scores_and_speed_alone(tmp_path: Path) -> No
 
 
 def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[str, Figure]) -> None:
-    chosen = [of_study["scores"], of_study["heatmaps"]]
+    chosen = [of_study["scores"], of_study["collapse_over_depth"]]
     written = write_figures(chosen, tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in written] == [
         f"figures/{figure.name}{suffix}" for figure in chosen for suffix in (".png", ".pdf")

@@ -42,7 +42,7 @@ from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results import loggers
-from sliceformer_lab.training.results.wandb_charts import heatmap_images, spectrum_charts
+from sliceformer_lab.training.results.wandb_charts import spectrum_charts
 
 SECRET = "0123456789abcdef0123456789abcdef01234567"
 
@@ -223,11 +223,10 @@ def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offl
 
 
 def test_pictures_and_summary_values_are_logged(jobs: list[Offline]) -> None:
-    assert {"pictures/curves", "pictures/spectrum", "pictures/heatmaps"} <= jobs[0].logged
+    assert {"pictures/curves", "pictures/spectrum"} <= jobs[0].logged
     images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
     names = [file.name.split("_")[0] for file in images.glob("*.png")]
-    drawn = ["confusion", "curves", "heatmaps", "heatmaps", "mistakes", "spectrum"]  # two layers
-    assert sorted(names) == drawn
+    assert sorted(names) == ["confusion", "curves", "mistakes", "spectrum"]
     recorded = read_summary(jobs[0].folder)
     assert jobs[0].summary["test/accuracy"] == recorded["metrics"]["test/accuracy"]
     assert jobs[0].summary["val/accuracy"] == recorded["best"]["value"]
@@ -259,9 +258,7 @@ def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
         record = record.followed_by(record)
     record = replace(record, epochs=np.arange(-1, 15))
     record.mean["residual"][-1, 0] = np.nan
-    heatmaps = np.full((2, 4, 3), np.nan, dtype=np.float32)
-    heatmaps[0, :, :2], heatmaps[1] = 0.0, np.arange(12).reshape(4, 3)
-    charts = spectrum_charts(replace(record, heatmaps=heatmaps))
+    charts = spectrum_charts(record)
     values = [value for chart in charts.values() for _, _, value in chart.table.data]
     assert np.isfinite(values).all()
     assert [
@@ -269,11 +266,6 @@ def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
     ] == [2]
     moments = [name for x, name, _ in charts["charts/spectrum_over_training"].table.data if x == 1]
     assert len(set(moments)) == 6 and {moments[0], moments[-1]} == {"before training", "after epoch 15"}
-    narrow, wide = (np.asarray(image.image) for image in heatmap_images(replace(record, heatmaps=heatmaps)))
-    assert narrow.shape == (256, 128, 3) and wide.shape == (256, 192, 3)
-    assert (narrow == wide[0, 0]).all()  # one colour scale: 0 is the smallest value of both
-    assert len(np.unique(wide.reshape(-1, 3), axis=0)) == 12
-    assert heatmap_images(replace(record, heatmaps=None)) == []
 
 
 def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], comparison: Offline) -> None:

@@ -9,7 +9,6 @@ from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.training.results.wandb_charts import (
     BY_ATTENTION,
     BY_DEPTH,
-    HEATMAPS,
     JOBS,
     LINE_SERIES,
     LINE_SERIES_FIELDS,
@@ -56,7 +55,6 @@ def definition(options: WorkspaceOptions, entity: str) -> ws.Workspace:
             _line_series(SPECTRUM_BY_LAYER, "log10 of s_i / s_1 by layer", "index i of the singular value"),
             _line_series(SPECTRUM_OVER_TRAINING, "log10 of s_i / s_1 over training", "index i of the singular value"),
             wr.MediaBrowser(title="Spectra of single runs", media_keys=["pictures/spectrum"]),
-            wr.MediaBrowser(title="Operator's output by layer", media_keys=[HEATMAPS]),
         ],
         "Residual and rank against depth": [
             _line_series(key, title, "layer") for key, (_, _, title) in BY_DEPTH.items()

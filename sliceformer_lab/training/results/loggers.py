@@ -250,12 +250,9 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
 
 def _publish_spectra(logger: WandbLogger, file: Path) -> None:
     from sliceformer_lab.measures.probe import ProbeRecord
-    from sliceformer_lab.training.results.wandb_charts import HEATMAPS, heatmap_images, spectrum_charts
+    from sliceformer_lab.training.results.wandb_charts import spectrum_charts
 
-    record = ProbeRecord.load(file)
-    logger.experiment.log(spectrum_charts(record))
-    if images := heatmap_images(record):
-        logger.log_image(HEATMAPS, images)
+    logger.experiment.log(spectrum_charts(ProbeRecord.load(file)))
 
 
 def close_wandb(status: str) -> None:

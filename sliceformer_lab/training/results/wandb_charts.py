@@ -1,4 +1,4 @@
-"""Draws the spectra of a run as W&B charts and images. The charts are presets that every W&B server has."""
+"""Draws the spectra of a run as W&B charts, presets that every W&B server has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import wandb
 from numpy.typing import NDArray
 from wandb.plot.custom_chart import CustomChart
 
-from sliceformer_lab.measures.plots import DEPTH_PANELS, LAYER_SCALE, MIN_SINGULAR_VALUE, PLACES_SHOWN, describe_moment
+from sliceformer_lab.measures.plots import DEPTH_PANELS, MIN_SINGULAR_VALUE, PLACES_SHOWN, describe_moment
 from sliceformer_lab.measures.probe import ProbeRecord
 
 SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
@@ -18,7 +18,6 @@ BY_DEPTH = {  # chart key: measure, form and title
     f"charts/{measure}{'' if form == 'raw' else '_centred'}_by_depth": (measure, form, title)
     for measure, form, title in DEPTH_PANELS
 }
-HEATMAPS = "pictures/heatmaps"
 JOBS, ROWS = (
     "comparison/jobs",
     "comparison/rows",
@@ -27,7 +26,6 @@ BY_ATTENTION = "comparison/metric_by_attention"
 LINE_SERIES = "wandb/lineseries/v0"
 LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
 MOST_MOMENTS = 6  # lines in the chart over training
-SMALLEST_SIDE = 256  # pixels of a heatmap's longer side
 
 Lines = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # x and y by name
 
@@ -66,25 +64,6 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
         }
         charts[key] = _chart(lines, f"{title}, {samples}", "layer")
     return charts
-
-
-def heatmap_images(record: ProbeRecord) -> list[wandb.Image]:
-    """The operator's output for one sample: an image per layer, all on one colour scale. [] for older records."""
-    if record.heatmaps is None or not np.isfinite(record.heatmaps).any():
-        return []
-    low, high = np.nanmin(record.heatmaps), np.nanmax(record.heatmaps)
-    images = []
-    for layer, heatmap in enumerate(record.heatmaps, start=1):
-        shown = heatmap[:, ~np.isnan(heatmap).all(axis=0)]  # (N, D), without the columns that only wider layers have
-        colours = LAYER_SCALE((shown - low) / max(high - low, np.finfo(np.float32).tiny))[..., :3]
-        zoom = max(1, -(-SMALLEST_SIDE // max(shown.shape)))
-        pixels = (255 * colours).round().astype(np.uint8).repeat(zoom, axis=0).repeat(zoom, axis=1)
-        caption = (
-            f"layer {layer}, {record.attentions[layer - 1]}: head 0 of the operator's output, one sample, "
-            f"{shown.shape[0]} tokens down, {shown.shape[1]} channels across, colours from {low:.3g} to {high:.3g}"
-        )
-        images.append(wandb.Image(pixels, caption=caption))
-    return images
 
 
 def _log_spectrum(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

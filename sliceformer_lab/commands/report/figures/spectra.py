@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,11 +26,9 @@ from sliceformer_lab.commands.report.figures.figure import (
     side_by_side,
     subsample,
 )
-from sliceformer_lab.commands.report.figures.heatmaps import heatmaps
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.measures.plots import DEPTH_PANELS, MIN_SINGULAR_VALUE
 from sliceformer_lab.measures.probe import ProbeRecord
-from sliceformer_lab.runs.collect import RunRecord
 
 SPECTRUM = "spectrum.npz"
 FORMS = {"raw": "", "mean_removed": ", token mean removed"}
@@ -59,18 +57,17 @@ class Probed:
     depth: pd.DataFrame
     training: pd.DataFrame
     layers: Sequence[str]  # titles of the layers in `spectra`
-    first: Mapping[str, tuple[RunRecord, ProbeRecord]]  # the first run with heatmaps of each row
     without: int  # number of runs without a readable file
 
 
 def spectral_figures(plotted: PlotTable) -> list[Figure]:
-    """Spectra, spectra over training, collapse over depth and training, heatmaps; empty if no run has any."""
+    """Spectra, spectra over training, collapse over depth and over training; empty if no run has any."""
     found = _probed(plotted)
     if found is None:
         return []
     kinds = (_spectra, _growth, _depth, _training)
     made = [kind(plotted, found) for kind in kinds]
-    return [*(figure for figure in made if figure is not None), *heatmaps(plotted, found.first)]
+    return [figure for figure in made if figure is not None]
 
 
 def _spectra(plotted: PlotTable, found: Probed) -> Figure | None:
@@ -185,7 +182,6 @@ def _probed(plotted: PlotTable) -> Probed | None:
     """The spectrum files of a table; None if no run has a readable one."""
     parts: dict[str, list[tuple[object, ...]]] = {name: [] for name in COLUMNS}
     depths: dict[int, None] = {}
-    first: dict[str, tuple[RunRecord, ProbeRecord]] = {}
     without = 0
     for row in plotted.main_rows:
         for run in row.runs:
@@ -196,14 +192,12 @@ def _probed(plotted: PlotTable) -> Probed | None:
                 without += 1
                 continue
             depths[len(record.attentions)] = None
-            if record.heatmaps is not None:
-                first.setdefault(row.name, (run, record))
             for name, values in found.items():
                 parts[name] += [(row.name, *value) for value in values]
     if not depths:
         return None
     whole = {name: pd.DataFrame(parts[name], columns=[ROW, *columns, "value"]) for name, columns in COLUMNS.items()}
-    return Probed(**whole, layers=_layer_titles(list(depths)), first=first, without=without)
+    return Probed(**whole, layers=_layer_titles(list(depths)), without=without)
 
 
 def _values(record: ProbeRecord) -> dict[str, Iterator[tuple[object, ...]]]:
