@@ -61,8 +61,6 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
                     *("published_csp", "published_sliceformer", "copy"),
                     *ways("shift_sort", "reference"),
                 },
-                "max exchange": {"published_exchange", "max_exchange", "copy"},
-                "SAMSA's sampling": {"copy", "topk", "samsa_sample"},
             },
             BOTH,
         ),
@@ -77,21 +75,6 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
             ("sizes=[4]", "attentions=[sliceformer]"),
             {"ViT of CIFAR-10": {*SOFTMAX, "identity", *ways("sliceformer")}},
             BOTH,
-        ),
-        (
-            "lra_speed",
-            ("sizes=[16]", "attentions=[linear]"),
-            {"LRA text classifier": {*SOFTMAX, "linear"}},
-            BOTH,
-        ),
-        (
-            "samsa_speed",
-            ("sizes=[16]",),
-            {
-                "LRA text encoder": SOFTMAX
-                | {f"samsa (k={k},{mode})" for k in (128, 256, 512) for mode in ("soft", "hard")}
-            },
-            FORWARD,
         ),
     ],
 )
@@ -112,9 +95,8 @@ def test_suite_leaves_every_file_with_the_right_rows(
     assert len(content["rows"]) == len(table) and all(len(row["rounds"]) == 2 for row in content["rows"])
     check_engines(table)
     check_machine(content["machine"], out)
-    check_pictures(folder, suite)
-    assert {match["kind"] for match in content["matches"]} == {"plain against plain", "best against best"}
-    assert all(f"{name}" in out for name in ("plain against plain", "best against best", str(folder)))
+    check_pictures(folder)
+    assert str(folder) in out
 
 
 def check_engines(table: pd.DataFrame) -> None:
@@ -140,8 +122,8 @@ def check_machine(machine: dict[str, Any], out: str) -> None:
     assert f"torch {machine['versions']['torch']}" in out
 
 
-def check_pictures(folder: Path, suite: str) -> None:
-    names = {"speed.png", "memory.png"} | ({"bubbles.png"} if suite not in ("operators",) else set())
+def check_pictures(folder: Path) -> None:
+    names = {"speed.png", "memory.png"}
     assert {file.name for file in folder.glob("*.png")} == names
     for name in names:
         with Image.open(folder / name) as picture:
@@ -151,7 +133,7 @@ def check_pictures(folder: Path, suite: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     {
-        "suite=layer": "benchmark.suite: given 'layer', should be 'operators', 'layers', 'encoders'",
+        "suite=layer": "benchmark.suite: given 'layer', should be 'operators', 'layers' or 'encoders'",
         "rounds=1": "benchmark.rounds: given 1, should be greater than or equal to 2",
         "rounds=x threads=0": "benchmark.threads: given 0, should be greater than or equal to 1",
         "sizes=[0]": "benchmark.sizes.0: given 0, should be greater than or equal to 1",

@@ -30,7 +30,6 @@ def written(folder: Path, rows: list[Row], accelerator: str = "H200") -> Path:
         "options": {"suite": "layers", "device": "cuda", "rounds": 7},
         "machine": facts | {"load_before": 0.5},
         "rows": [asdict(row) for row in rows],
-        "matches": [],
     }
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(content))

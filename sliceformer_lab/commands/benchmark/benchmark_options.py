@@ -9,15 +9,13 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, check_lists
 
-Suite = Literal["operators", "layers", "encoders", "lra_speed", "samsa_speed"]
+Suite = Literal["operators", "layers", "encoders"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 SUITES: dict[Suite, str] = {
     "operators": "the permutation alone: each backend against the published implementation and a memory copy",
     "layers": "one layer with its projections, against softmax attention and against a layer without an operator",
     "encoders": "the ViT of CIFAR-10 and the text encoder of LRA, end to end",
-    "lra_speed": "Sliceformer's Table 3: training and inference steps per second and peak memory at 1K to 4K",
-    "samsa_speed": "SAMSA's Table 1: inference at 1,024 tokens relative to fused softmax attention",
 }
 
 

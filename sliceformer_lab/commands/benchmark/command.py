@@ -30,7 +30,7 @@ COMMAND = Command(
         "suite=layers": "a whole layer of each attention against fused softmax attention",
         "suite=operators sizes=[64,1024]": "the permutation alone, against the published way and a memory copy",
         "suite=layers attentions=[csp,sliceformer,linformer]": "other attentions of conf/attention",
-        "suite=lra_speed batch=1 sizes=[1000] rounds=3": "Sliceformer's Table 3 in minutes on a CPU",
+        "suite=encoders batch=1 sizes=[1024,4096] rounds=3": "the text encoder of the Long Range Arena",
         "suite=layers device=cuda dtype=bfloat16 compile=true": "on a GPU, every attention compiled",
         "--cfg job": "print every option with its value",
     },

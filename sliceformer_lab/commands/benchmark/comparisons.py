@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
@@ -38,16 +38,10 @@ OPERATOR_SHAPES: Shapes = {
     16384: (1, 128),
 }
 TEXT_SHAPES: Shapes = {1024: (8, 256), 2048: (4, 256), 4096: (2, 256)}
-LRA_SPEED_SHAPES: Shapes = {1000: (32, 256), 2000: (32, 256), 3000: (32, 256), 4000: (32, 256)}
-SAMSA_SPEED_SHAPES: Shapes = {1024: (8, 256)}
 GROUP_SIZES = (1, 2, 4, 8, 32, None)
 CUDA_TOKENS = 65536  # tokens in a batch of operators and layers on a GPU
 MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # longer maps, H N^2 floats several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
-TABLE3 = (
-    *("local", "linear", "reformer", "sinkformer", "sparse", "sinkhorn", "linformer", "performer", "synthesizer"),
-    *("longformer", "bigbird", "cosformer", "sliceformer", "csp", "samsa", "identity"),
-)
 PEERS: dict[str, type] = {
     "torch_mha": peers.TorchMHA,
     "published_csp": peers.PublishedCSP,
@@ -64,17 +58,12 @@ def comparisons(options: BenchmarkOptions) -> list[Comparison]:
             return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
         case "encoders":
             return _encoders(options)
-        case "lra_speed":
-            return _lra_speed(options)
-        case "samsa_speed":
-            return _samsa_speed(options)
 
 
 def _operators(options: BenchmarkOptions) -> list[Comparison]:
     found = []
     for tokens in options.sizes or OPERATOR_SHAPES:
         found += [_operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
-        found += [_part(options, tokens, "exchange"), _part(options, tokens, "sample")]
     return found
 
 
@@ -89,20 +78,6 @@ def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) ->
     ours = [Variant("shift_sort", way, backend=way) for way in ("reference", *_backends(options))]
     present = [variant for variant in ours if variant.backend in available_backends()]
     return Comparison(workload, tuple(dict.fromkeys((against, published, *present, Variant("copy")))), against)
-
-
-def _part(options: BenchmarkOptions, tokens: int, kind: Literal["exchange", "sample"]) -> Comparison:
-    """Sliceformer's exchange of maxima against its published code, or SAMSA's sampling against a copy and a top-k."""
-    batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
-    copy = Variant("copy")
-    if kind == "exchange":
-        workload = Workload("max exchange", kind, tokens, batch, channels)
-        node = _option("sliceformer_max")
-        published = Variant("published_exchange")
-        return Comparison(workload, (published, Variant("max_exchange", node=node), copy), published)
-    workload = Workload("SAMSA's sampling", kind, tokens, batch, channels)
-    sample = Variant("samsa_sample", node=_option("samsa"))
-    return Comparison(workload, (copy, Variant("topk"), sample), copy)
 
 
 def _layer(options: BenchmarkOptions, tokens: int) -> Comparison:
@@ -134,33 +109,6 @@ def _encoders(options: BenchmarkOptions) -> list[Comparison]:
         else:
             workload = _text("LRA text encoder", "encoder", *_shape(TEXT_SHAPES, tokens, options), tokens)
             found.append(_with_softmax(options, workload, names))
-    return found
-
-
-def _lra_speed(options: BenchmarkOptions) -> list[Comparison]:
-    """A process for each attention and length, so that peak memory includes weights and optimiser."""
-    fused, plain = _softmax()
-    names = TABLE3 if options.attentions is None else options.attentions
-    compared = [fused, plain, *(v for name in names for v in variants(name, options) if v.method != "mha")]
-    found = []
-    for tokens in options.sizes or LRA_SPEED_SHAPES:
-        shape = _shape(LRA_SPEED_SHAPES, tokens, options)
-        workload = _text("LRA text classifier", "classifier", *shape, tokens)
-        found += [Comparison(workload, (variant,), plain) for variant in compared]
-    return found
-
-
-def _samsa_speed(options: BenchmarkOptions) -> list[Comparison]:
-    fused, plain = _softmax()
-    kinds = [(k, mode) for k in (128, 256, 512) for mode in ("soft", "hard")]
-    nodes = {f"k={k},{mode}": _option("samsa") | {"sample_size": k, "mode": mode} for k, mode in kinds}
-    ours = [Variant("samsa", way, node) for way, node in nodes.items()]
-    more = [v for name in options.attentions or () for v in variants(name, options) if v.method != "mha"]
-    found = []
-    for tokens in options.sizes or SAMSA_SPEED_SHAPES:
-        shape = _shape(SAMSA_SPEED_SHAPES, tokens, options)
-        workload = _text("LRA text encoder", "encoder", *shape, tokens)
-        found.append(Comparison(workload, (fused, plain, *ours, *more), fused, modes=("inference",)))
     return found
 
 

@@ -68,7 +68,6 @@ def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Varia
             name=variant.name,
             mode=mode,
             against=comparison.against.name,
-            paired=comparison.against in comparison.variants,
         )
         for mode in comparison.modes
     }
@@ -79,7 +78,6 @@ def _measure_all_but_time(
 ) -> list[tuple[Row, Contender | None]]:
     """Build a variant and measure everything but time in each mode. The contender is None if that failed."""
     rows = blank_rows(comparison, options, variant)
-    alone = PeakMemory(options.device) if len(comparison.variants) == 1 else None  # includes weights and optimiser
     try:
         contender = build(variant, comparison.workload, options)
         facts = _facts(contender, variant, comparison, options)
@@ -90,7 +88,7 @@ def _measure_all_but_time(
         for name, value in facts.items():
             setattr(row, name, value)
         try:
-            _measure_memory(contender, row, mode, alone, options)
+            _measure_memory(contender, row, mode, options)
             entries.append((row, contender))
         except Exception as error:
             entries.append((failed(row, error), None))
@@ -130,12 +128,10 @@ def _softmax_kernel(names: set[str]) -> str:
     return next((match[1] for match in found if match), "")
 
 
-def _measure_memory(
-    contender: Contender, row: Row, mode: Mode, alone: PeakMemory | None, options: BenchmarkOptions
-) -> None:
+def _measure_memory(contender: Contender, row: Row, mode: Mode, options: BenchmarkOptions) -> None:
     call = contender.prepare(mode)
     call()  # allocates what is set up once
-    memory = alone or PeakMemory(options.device)
+    memory = PeakMemory(options.device)
     call()
     row.peak_bytes = memory.peak
     if mode == "training":

@@ -152,11 +152,3 @@ def published_csp(v: Tensor, index: Tensor, group_size: int) -> Tensor:
 def published_sort(v: Tensor) -> Tensor:
     """Sort every channel of (B, N, C) over the strided token axis."""
     return v.sort(dim=-2).values
-
-
-def published_exchange(v: Tensor) -> Tensor:
-    """Swap each channel's maximum of (B, N, C) with token 0: a maximum, a copy and a scatter."""
-    top, index = v.max(dim=1, keepdim=True)
-    swapped = v.scatter(1, index, v[:, :1])
-    swapped[:, :1] = top
-    return swapped

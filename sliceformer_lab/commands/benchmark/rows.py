@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -11,8 +11,6 @@ import numpy as np
 Mode = Literal["inference", "training"]
 Engine = Literal["plain", "compiled", "sdpa", "custom"]
 Status = Literal["ok", "oom", "failed"]
-MatchKind = Literal["plain against plain", "best against best"]
-KINDS: tuple[MatchKind, MatchKind] = ("plain against plain", "best against best")
 WITHOUT_KERNELS = ("plain", "compiled")
 
 
@@ -47,7 +45,6 @@ class Row:
     ratio: float | None = None  # median over rounds of the ratio within a round, with quartiles
     ratio_q1: float | None = None
     ratio_q3: float | None = None
-    paired: bool = True  # False: measured in another process than `against`; `ratio` is that of medians
     peak_bytes: int | None = None
     saved_bytes: int | None = None  # for backward, without parameters
     saved_bytes_per_element: float | None = None  # of the B N C values
@@ -64,34 +61,15 @@ class Row:
         return (self.workload, self.tokens, self.batch, self.channels, self.mode)
 
 
-@dataclass(frozen=True)
-class Match:
-    """Two methods compared, each in its fastest implementation of a class."""
-
-    kind: MatchKind
-    workload: str
-    tokens: int
-    mode: str
-    name: str
-    engine: str
-    against: str
-    against_engine: str
-    ratio: float
-    ratio_q1: float | None
-    ratio_q3: float | None
-
-
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """Median, first and third quartile."""
     q1, median, q3 = np.quantile(values, (0.25, 0.5, 0.75))
     return float(median), float(q1), float(q3)
 
 
-def ratio_between(row: Row, other: Row) -> tuple[float, float | None, float | None]:
-    """Time of `row` over that of `other`: median and quartiles over rounds, or the ratio of medians if not in turns."""
-    if row.paired and other.paired:
-        return quartiles([mine / theirs for mine, theirs in zip(row.rounds, other.rounds, strict=True)])
-    return float(np.median(row.rounds) / np.median(other.rounds)), None, None
+def ratio_between(row: Row, other: Row) -> tuple[float, float, float]:
+    """Time of `row` over that of `other`: median and quartiles over rounds."""
+    return quartiles([mine / theirs for mine, theirs in zip(row.rounds, other.rounds, strict=True)])
 
 
 def set_ratios(rows: Sequence[Row]) -> None:
@@ -101,48 +79,6 @@ def set_ratios(rows: Sequence[Row]) -> None:
         base = ran.get((row.place, row.against))
         if base is not None:
             row.ratio, row.ratio_q1, row.ratio_q3 = ratio_between(row, base)
-
-
-def matches(rows: Iterable[Row]) -> list[Match]:
-    """Plain against plain and best against best, for every method and its reference."""
-    found: list[Match] = []
-    places: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        if row.status == "ok":
-            places.setdefault(row.place, []).append(row)
-    for group in places.values():
-        method = group[0].against.partition(" (")[0]
-        for kind, chosen in zip(KINDS, (_fastest_plain(group), _best(group)), strict=True):
-            theirs = chosen.get(method)
-            found += [
-                Match(
-                    kind,
-                    row.workload,
-                    row.tokens,
-                    row.mode,
-                    row.name,
-                    str(row.engine),
-                    theirs.name,
-                    str(theirs.engine),
-                    *ratio_between(row, theirs),
-                )
-                for row in chosen.values()
-                if theirs is not None
-            ]
-    return found
-
-
-def _fastest_plain(group: list[Row]) -> dict[str, Row]:
-    """The fastest implementation of each method without custom kernels."""
-    return _best([row for row in group if row.engine in WITHOUT_KERNELS])
-
-
-def _best(group: list[Row]) -> dict[str, Row]:
-    """The fastest implementation of each method."""
-    found: dict[str, Row] = {}
-    for row in sorted(group, key=lambda row: row.seconds or 0.0):
-        found.setdefault(row.method, row)
-    return found
 
 
 def as_record(row: Row) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
-from sliceformer_lab.commands.benchmark.rows import Row, as_record, matches, set_ratios
+from sliceformer_lab.commands.benchmark.rows import Row, as_record, set_ratios
 from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.commands.benchmark.workloads import Comparison
@@ -32,8 +32,6 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
     all_comparisons = comparisons(options)
-    if not all_comparisons:
-        raise LabError(f"sizes={list(options.sizes or ())}: suite={options.suite} has no comparison of these sizes")
     facts = machine(options)
     rows: list[Row] = []
     for number, comparison in enumerate(all_comparisons, 1):
@@ -69,7 +67,6 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
         "options": asdict(options),
         "machine": facts,
         "rows": [asdict(row) for row in rows],
-        "matches": [asdict(match) for match in matches(rows)],
     }
     write_json(folder / "results.json", content)
 

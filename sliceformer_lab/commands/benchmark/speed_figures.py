@@ -1,4 +1,4 @@
-"""Figures of a benchmark: speed and memory against the number of tokens, and a bubble chart of both."""
+"""Figures of a benchmark: speed and memory against the number of tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sliceformer_lab.measures.plots import COLOURS, MARKERS
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 LINES = {"custom": "-", "sdpa": "-", "plain": "--", "compiled": "-."}
-MODELS = ("layer", "encoder", "classifier")
 WIDEST = 4  # panels in a row
 
 Value = Callable[[Row], float | None]
@@ -24,7 +23,7 @@ Style = Mapping[str, Any]
 
 
 def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
-    """Write speed.png, memory.png and, for layers and models, bubbles.png, each with `note`; returns the paths."""
+    """Write speed.png and memory.png, each with `note`; returns the paths."""
     ran = [row for row in rows if row.status == "ok"]
     if not ran:
         return []
@@ -38,7 +37,6 @@ def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
     figures = {
         "speed.png": _panels(speed, styles, "microseconds a token", note),
         "memory.png": _panels(memory, styles, "bytes / (B N C)", note),
-        "bubbles.png": _bubbles(ran, styles, note),
     }
     paths = []
     for name, figure in figures.items():
@@ -105,38 +103,6 @@ def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, St
     axes.margins(x=0.15)
     axes.grid(alpha=0.3, axis="x")
     axes.set_axisbelow(True)
-
-
-def _bubbles(rows: Sequence[Row], styles: Mapping[str, Style], note: str) -> Figure | None:
-    """Speed and peak memory at the length that most variants reach; the area shows parameters."""
-    mode = _modes(rows)[-1]
-    models = [row for row in rows if row.mode == mode and row.kind in MODELS and row.peak_bytes and row.seconds]
-    if not models:
-        return None
-    workloads = _workloads(models)
-    figure = Figure(figsize=(7.2 * len(workloads), 6.4), layout="constrained")
-    most = max(row.parameters or 0 for row in models)
-    shown: dict[str, None] = {}
-    for axes, workload in zip(figure.subplots(1, len(workloads), squeeze=False)[0], workloads, strict=True):
-        here = _rows_of(models, workload, mode)
-        lengths = [row.tokens for row in here]
-        tokens = max(lengths, key=lambda n: (lengths.count(n), n))
-        for row in (row for row in here if row.tokens == tokens):
-            speed, memory = row.batch * row.tokens / (row.seconds or 1.0), (row.peak_bytes or 0) / 1e6
-            area, colour = 900 * (row.parameters or 0) / most, styles[row.name]["color"]
-            axes.scatter(speed, memory, s=area, color=colour, alpha=0.3, linewidths=0)
-            axes.plot(speed, memory, **{**styles[row.name], "linestyle": ""})
-            shown[row.name] = None
-        axes.set(xscale="log", yscale="log", xlabel=f"tokens a second, {PASSES[mode]}", ylabel="peak memory, MB")
-        axes.set_title(
-            f"{workload}, N = {_length(tokens)} (better to the right and below; area: parameters)", fontsize=10
-        )
-        axes.margins(0.15)
-        axes.grid(alpha=0.3, which="both")
-    handles = [Line2D([], [], label=name, **{**styles[name], "linestyle": ""}) for name in shown]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(note, fontsize=9)
-    return figure
 
 
 def _styles(rows: Sequence[Row]) -> dict[str, Style]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sliceformer_lab.commands.benchmark.rows import KINDS, Match, Row, matches
+from sliceformer_lab.commands.benchmark.rows import Row
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
@@ -21,9 +21,6 @@ def print_tables(console: Console, rows: Sequence[Row]) -> None:
     for failed in (row for row in rows if row.status != "ok"):
         passes = PASSES[failed.mode]
         console.print(f"{failed.status}: {failed.workload}, N={failed.tokens}, {failed.name}, {passes}: {failed.note}")
-    for kind in KINDS:
-        for table in _matches(kind, [match for match in matches(rows) if match.kind == kind]):
-            _show(console, table)
 
 
 def _show(console: Console, table: Table) -> None:
@@ -36,8 +33,9 @@ def _show(console: Console, table: Table) -> None:
 def _times_of(rows: Sequence[Row]) -> Table:
     """A line for each variant and length, with both modes."""
     modes = [mode for mode in PASSES if any(row.mode == mode for row in rows)]
-    paired = "median and quartiles of ratios within a round" if rows[0].paired else "ratio of medians"
-    title = f"{rows[0].workload}: times, and ratios to {rows[0].against} ({paired})"
+    title = (
+        f"{rows[0].workload}: times, and ratios to {rows[0].against} (median and quartiles of ratios within a round)"
+    )
     table = Table("N", "B", "C", "variant", "engine", title=title)
     for mode in modes:
         table.add_column(f"{PASSES[mode]}, ms", justify="right")
@@ -91,26 +89,6 @@ def _times(row: Row) -> tuple[str, str]:
         return f"{1e3 * row.seconds:.4g}", ""
     spread = "" if row.ratio_q1 is None else f" ({_format_number(row.ratio_q1)} - {_format_number(row.ratio_q3)})"
     return f"{1e3 * row.seconds:.4g}", f"{_format_number(row.ratio)}{spread}"
-
-
-def _matches(kind: str, found: Sequence[Match]) -> Iterable[Table]:
-    """A table for each workload and mode, with a column for each length."""
-    for workload, mode in dict.fromkeys((match.workload, match.mode) for match in found):
-        here = [match for match in found if (match.workload, match.mode) == (workload, mode)]
-        against = ", ".join(dict.fromkeys(f"{match.against}, {match.against_engine}" for match in here))
-        lengths = sorted({match.tokens for match in here})
-        table = Table(title=f"{workload}, {PASSES[mode]}: {kind}, ratio to {against}")
-        table.add_column("variant", no_wrap=True)
-        for length in lengths:
-            table.add_column(f"N={length}", justify="right")
-        for method in dict.fromkeys(match.name.partition(" (")[0] for match in here):
-            cells = {m.tokens: m for m in here if m.name.partition(" (")[0] == method}
-            table.add_row(method, *(_cell(cells.get(length)) for length in lengths))
-        yield table
-
-
-def _cell(match: Match | None) -> str:
-    return "" if match is None else f"{_format_number(match.ratio)} {match.engine}"
 
 
 def _format_number(value: float | None) -> str:

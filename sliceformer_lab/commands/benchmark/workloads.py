@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sliceformer_lab.commands.benchmark.rows import Mode
 
-Kind = Literal["operator", "exchange", "sample", "layer", "encoder", "classifier"]
+Kind = Literal["operator", "layer", "encoder"]
 
 
 @dataclass(frozen=True)
@@ -52,5 +52,5 @@ class Comparison:
 
     workload: Workload
     variants: tuple[Variant, ...]
-    against: Variant  # the denominator of ratios; one of the variants unless each has its own process
+    against: Variant  # the denominator of ratios, one of the variants
     modes: tuple[Mode, ...] = ("inference", "training")
