@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.pathfinder_tracer import trace
 
 from sliceformer_lab.data.cache import content_digest
-from sliceformer_lab.data.images.contact_sheet import COLOURS
 from sliceformer_lab.data.sequences import pathfinder_files
 from sliceformer_lab.data.sequences.pathfinder import LRAPathfinder, LRAPathX
 from sliceformer_lab.data.sequences.snake_board import SnakeOptions
@@ -125,28 +123,6 @@ def test_each_option_of_the_generator_has_its_own_cache(drawn: LRAPathfinder, op
     assert not np.array_equal(everything(other)[0], everything(drawn)[0])
 
 
-def test_each_picture_keeps_its_paddles(drawn: LRAPathfinder) -> None:
-    """The tracer finds the labels again from the files alone."""
-    snakes = np.load(drawn.folder() / "paddle_snakes.npy")
-    assert np.bincount(snakes).tolist() == [6, 6, *[2] * 10]
-    for stage in drawn.stages():
-        kept = np.load(drawn.folder() / f"{stage}_paddles_0000.npz")
-        targets = np.load(drawn.folder() / f"{stage}_targets.npy")
-        for row, target in enumerate(targets):
-            there = np.isfinite(kept["orientations"][row])
-            centres, orientations = kept["centres"][row][there].astype(float), kept["orientations"][row][there]
-            traced = trace(centres, orientations, kept["markers"][row], 2, 1)
-            assert traced.label == target == kept["label"][row]
-
-
-def test_contact_sheet_shows_both_labels_with_their_solutions(drawn: LRAPathfinder) -> None:
-    with Image.open(drawn.folder() / "contact_sheet.png") as image:
-        sheet = np.array(image)
-    for half in np.array_split(sheet, 2, axis=1):
-        for colour in COLOURS:
-            assert (half == colour).all(-1).sum() > 500
-
-
 def test_path_x_has_16384_pixels(tmp_path: Path) -> None:
     data = LRAPathX(root=str(tmp_path), **(SMALL | {"num_examples": 10, "num_distractors": 2}))
     data.prepare_data()
@@ -185,7 +161,6 @@ def test_official_files_are_read_in_order_without_the_empty_one(
     assert pixels[:, 0].tolist() == [5 + index for index in kept]
     assert labels.tolist() == [index % 2 for index in kept]
     assert data.sizes() == {"num_train": 18, "num_val": 2, "num_test": 3}
-    assert (data.folder() / "contact_sheet.png").is_file()
     found = data.fingerprint()
     assert not found["official"] and "23 images in the published layout" in found["note"]
 

@@ -11,7 +11,6 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.images.base import picture_places
-from sliceformer_lab.data.images.contact_sheet import contact_sheet
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.pathfinder_files import generate, read_images, split_sizes
 from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
@@ -28,7 +27,6 @@ PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "hard": "curv_contour_length_14",
 }
 PUBLISHED_IMAGES = 200_000  # images, some of which may be empty files
-SHEET_IMAGES = 200  # images read for the contact sheet
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +101,6 @@ class LRAPathfinder(SequenceData):
     def _generate(self, folder: Path) -> None:
         counts = split_sizes(self.num_examples)
         generate(folder, self.snake_options, self.generator_seed, counts, self.processes)
-        paddles = np.load(folder / "train_paddles_0000.npz")
-        self._draw_sheet(folder, {name: paddles[name] for name in paddles}, np.load(folder / "paddle_snakes.npy"))
 
     def _read(self, folder: Path) -> None:
         rows = [row for file in self._metadata_files() for row in _read_list(file, self.official_folder)]
@@ -115,13 +111,6 @@ class LRAPathfinder(SequenceData):
             raise DataError(f"{self.official_folder} lists {len(filled)} images, expected at least 10")
         images, labels = zip(*filled, strict=True)
         read_images(folder, list(images), list(labels), self.size)
-        self._draw_sheet(folder, None, None)
-
-    def _draw_sheet(self, folder: Path, paddles: dict[str, np.ndarray] | None, snakes: np.ndarray | None) -> None:
-        store = SequenceStore.open(folder, "train")
-        count = min(SHEET_IMAGES, len(store) if paddles is None else len(paddles["label"]))
-        pixels = np.array(store.tokens[: count * self.size**2]).reshape(count, self.size, self.size)
-        contact_sheet(folder / "contact_sheet.png", pixels, np.array(store.targets[:count]), paddles, snakes)
 
     def _metadata_files(self) -> list[Path]:
         """The lists of images, by number. Raises DataError if there is none."""

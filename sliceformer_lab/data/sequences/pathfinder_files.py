@@ -19,7 +19,6 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import whole_file
 
 IMAGES_PER_SHARD = 250  # images; an interrupted process draws its whole shard again
-PARTS = ("pixels", "label", "markers", "centres", "orientations")
 
 Counts = Mapping[str, int]  # images of each split, in their order
 
@@ -37,9 +36,9 @@ class Shard:
     first: int  # index of the first one among all images of the seed
 
     @property
-    def paddles(self) -> Path:
+    def labels(self) -> Path:
         """The file of everything but the pixels. It is written last, so a shard with this file is complete."""
-        return self.folder / f"{self.stage}_paddles_{self.number:04}.npz"
+        return self.folder / f"{self.stage}_labels_{self.number:04}.npz"
 
 
 def split_sizes(count: int) -> dict[str, int]:
@@ -50,22 +49,20 @@ def split_sizes(count: int) -> dict[str, int]:
 def generate(folder: Path, options: SnakeOptions, seed: int, counts: Counts, processes: int | None) -> None:
     """Draw the splits of a seed into a folder; continues an interrupted call.
 
-    Writes `{stage}_tokens.npy` (n * pixels,) uint8, offsets and targets as a SequenceStore reads them, the paddles in
-    `{stage}_paddles_{shard}.npz` with label (n,), markers (n, 2, 2), centres (n, P, 2), orientations (n, P) and hashes
-    of the pixels `sums` (n,), and the snake of each paddle in `paddle_snakes.npy` (P,). Raises DataError.
+    Writes `{stage}_tokens.npy` (n * pixels,) uint8, offsets and targets as a SequenceStore reads them, and in
+    `{stage}_labels_{shard}.npz` the labels `label` (n,) and hashes of the pixels `sums` (n,). Raises DataError.
     """
     for stage, count in counts.items():
         reserve(folder, stage, count, options.size)
-    np.save(folder / "paddle_snakes.npy", options.snake_ids())
     shards = _shards(folder, options, seed, counts)
-    missing = [shard for shard in shards if not shard.paddles.is_file()]
+    missing = [shard for shard in shards if not shard.labels.is_file()]
     done = sum(len(shard.rows) for shard in shards) - sum(len(shard.rows) for shard in missing)
     pace = Pace("images", sum(counts.values()), done=done)
     for shard, _ in zip(missing, in_order(draw_shard, missing, processes), strict=True):
         done += len(shard.rows)
         pace.update(done)
     for stage in counts:
-        labels = [np.load(shard.paddles)["label"] for shard in shards if shard.stage == stage]
+        labels = [np.load(shard.labels)["label"] for shard in shards if shard.stage == stage]
         np.save(folder / f"{stage}_targets.npy", np.concatenate([np.empty(0, np.int64), *labels]))
     _check_distinct(shards)
     for unfinished in folder.glob("*.unfinished"):  # of killed processes
@@ -76,19 +73,12 @@ def draw_shard(shard: Shard) -> None:
     """Draw the images of a shard into its files. Raises DataError if they cannot be written."""
     snakes = Snakes(shard.options)
     drawings = [snakes.draw(shard.seed, shard.first + row) for row in range(len(shard.rows))]
-    made = {part: np.array([getattr(drawing, part) for drawing in drawings]) for part in PARTS}
-    pixels = made.pop("pixels")
+    pixels = np.array([drawing.pixels for drawing in drawings])
+    labels = np.array([drawing.label for drawing in drawings], dtype=np.int64)
     try:
         write_pixels(shard.folder, shard.stage, shard.rows.start, pixels)
-        with whole_file(shard.paddles) as unfinished, unfinished.open("wb") as file:
-            np.savez_compressed(
-                file,
-                label=made["label"].astype(np.int64),
-                markers=made["markers"],
-                centres=made["centres"].astype(np.float16),  # halves of pixels are exact
-                orientations=made["orientations"].astype(np.float16),
-                sums=np.array([_hash(image) for image in pixels]),
-            )
+        with whole_file(shard.labels) as unfinished, unfinished.open("wb") as file:
+            np.savez_compressed(file, label=labels, sums=np.array([_hash(image) for image in pixels]))
     except OSError as error:
         raise unwritable_folder(shard.folder, error) from error
 
@@ -113,7 +103,7 @@ def write_pixels(folder: Path, stage: str, start: int, images: np.ndarray) -> No
 
 
 def read_images(folder: Path, files: list[Path], labels: list[int], size: int) -> None:
-    """Write the splits of images in files as `generate` does, without paddles. Raises DataError."""
+    """Write the splits of images in files as `generate` does. Raises DataError."""
     pace, done = Pace("images", len(files)), 0
     for stage, count in split_sizes(len(files)).items():
         reserve(folder, stage, count, size)
@@ -144,7 +134,7 @@ def _shards(folder: Path, options: SnakeOptions, seed: int, counts: Counts) -> l
 
 def _check_distinct(shards: Iterable[Shard]) -> None:
     """Raises DataError if two images are equal, because the splits must be disjoint."""
-    sums = np.concatenate([np.load(shard.paddles)["sums"] for shard in shards])
+    sums = np.concatenate([np.load(shard.labels)["sums"] for shard in shards])
     if len(np.unique(sums)) < len(sums):
         raise DataError(
             f"{len(sums) - len(np.unique(sums))} images were drawn twice; choose another data.generator_seed"
