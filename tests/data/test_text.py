@@ -20,6 +20,7 @@ from support.task_modules import ready
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.schema import ConfigError, build_object
+from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
@@ -486,3 +487,12 @@ def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
     assert "label has 40 different numbers in 40 rows" in found and "regression" in found and "molecule_csv" in found
     stars = table(tmp_path / "stars", "text,label\n" + "".join(f"film {i},{i % 10 / 2}\n" for i in range(100)))
     assert len(text_csv(stars).class_names()) == 10
+
+
+def test_turning_texts_into_tokens_shows_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(Pace, "EVERY", 0.0)
+    text_csv(table(tmp_path, "text,label\n" + "".join(f"film {i},{'ab'[i % 2]}\n" for i in range(40))))
+    assert "40 of 40 texts" in caplog.text and "min left" in caplog.text

@@ -14,6 +14,7 @@ import torch
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
+from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
@@ -157,10 +158,14 @@ class TextData(SequenceData):
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         parts = self.with_test(parts)
         classes = _class_names(parts)
-        log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind})")
+        log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
         self.tokenizer.train([text.content for text in parts["train"]], folder)
+        pace, done = Pace("texts", len(every)), 0
         for stage, part in parts.items():
-            tokens = self.tokenizer.encode([text.content for text in part], folder)
+            tokens = []
+            for ids in self.tokenizer.encode([text.content for text in part], folder):
+                tokens.append(ids)
+                pace.update(done := done + 1)
             SequenceStore.write(folder, stage, tokens, [classes.index(text.label) for text in part])
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
