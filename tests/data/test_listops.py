@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import ks_2samp
 from support import official_files
 from support.golden_files import file_names, load, operations
 
@@ -40,14 +39,6 @@ def by_rewriting(ids: bytes) -> int:
         )
     assert re.fullmatch(r"\d", text), text
     return int(text)
-
-
-def length_of_a_published_tree(rng: Random, depth: int = 1) -> int:
-    """The recursion of the published generator, as the specification words it."""
-    r = rng.random() if depth < 10 else 1.0
-    if r > 0.25:
-        return 1
-    return 2 + sum(length_of_a_published_tree(rng, depth + 1) for _ in range(rng.randint(2, 10)))
 
 
 def listops(root: Path, **options: Any) -> ListOps:
@@ -121,24 +112,6 @@ def test_draws_have_the_published_probabilities() -> None:
     for names in (("[MIN", "[MAX", "[MED", "[SM"), tuple("0123456789")):
         found = [symbols[VOCABULARY.index(name)] for name in names]
         assert all(within_chance(n, sum(found), 1 / len(names)) for n in found)
-
-
-def test_lengths_are_distributed_as_in_the_published_recursion() -> None:
-    rng = Random(1)
-    ours = [len(ids) for ids in (draw(rng, 10**9) for _ in range(4000)) if ids is not None]
-    theirs = [length_of_a_published_tree(rng) for _ in range(4000)]
-    assert ks_2samp(ours, theirs).pvalue > 0.01
-    assert ks_2samp(*([n for n in lengths if n > 1] for lengths in (ours, theirs))).pvalue > 0.01
-
-
-def test_classes_and_lengths_equal_those_of_the_published_set() -> None:
-    found = list(islice(distinct(0, 500, 2000, 1), 1500))
-    classes = Counter(value for _, value in found)
-    assert {classes.most_common(2)[i][0] for i in range(2)} == {0, 9}
-    for digit in (0, 9):
-        assert within_chance(classes[digit], len(found), 0.169)
-    assert all(0.04 < classes[digit] / len(found) < 0.12 for digit in range(1, 9))
-    assert abs(np.mean([len(ids) for ids, _ in found]) - 1039) < 45  # four standard errors
 
 
 def test_a_draw_beyond_the_largest_length_is_given_up() -> None:

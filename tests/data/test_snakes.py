@@ -117,28 +117,6 @@ def test_snakes_keep_their_distance(size: Any, difficulty: Any) -> None:
         assert points.min() > 0 and points.max() < size - 1  # and from the border
 
 
-@pytest.mark.parametrize(("size", "difficulty"), SIZES)
-def test_snakes_never_turn_further_than_their_continuity_allows(size: Any, difficulty: Any) -> None:
-    options = SnakeOptions.published(size, difficulty)
-    chains = [placed(drawing, options)[1:] for drawing in drawings(size, difficulty)]
-    turns = np.abs(np.concatenate([np.diff(angles)[np.diff(snakes) == 0] for angles, snakes in chains]))
-    turns = np.minimum(turns, 2 * np.pi - turns)
-    assert turns.max() < np.pi / 2 / options.continuity
-    assert turns.max() > 0.6 * np.pi / 2 / options.continuity
-
-
-def test_first_ends_are_at_the_seed_distance_near_the_middle() -> None:
-    for size, difficulty in SIZES:
-        options = SnakeOptions.published(size, difficulty)
-        for drawing in drawings(size, difficulty):
-            first = drawing.centres[[0, options.contour_length]].astype(float)
-            angle = drawing.orientations[[0, options.contour_length]]
-            tails = first - options.paddle_length / 2 * np.stack([np.sin(angle), np.cos(angle)], -1)
-            assert abs(np.linalg.norm(tails[0] - tails[1]) - options.seed_distance) < 1.6
-            off_middle = np.abs(tails - (size - 1) / 2).max(1)
-            assert off_middle.min() < size / 2 - 2 * options.seed_distance + 1.6
-
-
 def test_an_image_depends_only_on_seed_and_number() -> None:
     snakes = Snakes(SnakeOptions.published(32, "easy"))
     late = snakes.draw(5, 7)
@@ -149,11 +127,21 @@ def test_an_image_depends_only_on_seed_and_number() -> None:
 
 def test_a_seed_keeps_its_pictures_while_the_version_is_2() -> None:
     """If this fails, GENERATOR_VERSION must change: caches of the old pictures are no longer what the options say."""
-    found = [Snakes(SnakeOptions.published(size, "hard")).draw(0, 0) for size in (32, 128)]
-    assert [(d.label, d.markers.tolist(), np.nansum(d.centres).item()) for d in found] == FIRST
+    found = {}
+    for size, difficulty in SIZES:
+        drawing = Snakes(SnakeOptions.published(size, difficulty)).draw(0, 0)
+        found[size, difficulty] = drawing.label, drawing.markers.tolist(), np.nansum(drawing.centres).item()
+    assert found == FIRST
 
 
-FIRST = [(0, [[15, 17], [20, 29]], 736.0), (0, [[40, 59], [126, 106]], 8522.5)]  # label, markers, sum of all centres
+FIRST = {  # label, markers, sum of all centres
+    (32, "easy"): (0, [[16, 15], [30, 14]], 707.5),
+    (32, "intermediate"): (0, [[16, 14], [1, 18]], 467.0),
+    (32, "hard"): (0, [[15, 17], [20, 29]], 736.0),
+    (128, "easy"): (0, [[56, 77], [2, 61]], 5803.0),
+    (128, "intermediate"): (0, [[77, 46], [124, 17]], 6532.0),
+    (128, "hard"): (0, [[40, 59], [126, 106]], 8522.5),
+}
 
 
 def test_labels_are_balanced() -> None:
@@ -194,26 +182,7 @@ def test_ink_is_near_the_published_generators(difficulty: Difficulty, mean: floa
     assert (pixels.max((1, 2)) == 255).all()
 
 
-def test_distractors_that_do_not_fit_are_left_out_for_both_labels_equally() -> None:
-    count = np.array([(np.isfinite(drawing.orientations).sum() - 2 * 6) / 2 for drawing in many()])
-    assert 2.5 < count.mean() < 4  # of 10, published 3.4
-    assert mannwhitneyu(*by_label(count, labels_of(many()))).pvalue > 1e-3
-
-
-def test_distractors_of_32_pixels_start_up_and_left_as_published() -> None:
-    first = np.array([drawing.orientations[12::2] for drawing in drawings(32, "easy")])
-    degrees = np.degrees(first[np.isfinite(first)])
-    assert len(degrees) > 30 and ((degrees > -155) & (degrees < -115)).all()
-
-
 def test_a_linear_probe_on_pixels_stays_at_chance() -> None:
     pixels = np.array([drawing.pixels.ravel() for drawing in many()]) / 255
     score, error = accuracy(LogisticRegression(C=1e-2, max_iter=200), pixels, labels_of(many()))
     assert abs(score - 0.5) < 4 * error
-
-
-def test_both_targets_are_marked_equally_often_for_both_labels() -> None:
-    pictures = many()
-    near_middle = np.array([np.abs(drawing.markers[0] - 15.5).max() < 2.6 for drawing in pictures])
-    for part in by_label(near_middle, labels_of(pictures)):
-        assert abs(part.mean() - 0.5) < 0.08  # of two first ends, one is near the middle
