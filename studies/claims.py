@@ -21,12 +21,19 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from results import RESULTS, interval, read
 
-from sliceformer_lab.measures.statistics import paired_tests, student_half_width
+from sliceformer_lab.measures.statistics import (
+    estimate_over_seeds,
+    holm,
+    sign_flip_test,
+    smallest_difference,
+    student_half_width,
+)
 from sliceformer_lab.runs.files import whole_file, write_text
 from sliceformer_lab.runs.folder import read_metrics, read_summary
 
 METRIC = "test/accuracy"
 PAGE = RESULTS.parent / "claims.md"
+FEWEST_PAIRS = 6  # an exact two-sided sign-flip test needs as many to reach p < .05
 PICTURE = RESULTS.parent / "figures" / "convergence.png"
 Pairs = list[tuple[str, str]]
 CLAIMS: dict[str, dict[str, Pairs]] = {  # study -> claim -> its comparisons: an attention, and what it is compared with
@@ -101,13 +108,14 @@ def table(study: str) -> str:
             for a, b in pairs
         ]
         lines.append(f"| **{claim}** | | | | |")
-        for (a, b), values, test in zip(pairs, differences, paired_tests(differences), strict=True):
-            if test is None:
-                continue
+        tested = [place for place, values in enumerate(differences) if len(values) >= FEWEST_PAIRS]
+        adjusted = dict(zip(tested, holm([sign_flip_test(differences[place]) for place in tested]), strict=True))
+        for place, ((a, b), values) in enumerate(zip(pairs, differences, strict=True)):
             half = float(student_half_width(np.std(values, ddof=1), len(values)))
             both = [f"`{name}` {interval(as_percent(found[name]))}" for name in (a, b)]
-            p = "" if test.p is None else f"{test.p:.3f}"
-            sees = "" if test.smallest is None else f"{test.smallest:.2g}"
+            p = f"{adjusted[place]:.3f}" if place in adjusted else ""
+            estimate = estimate_over_seeds(values)
+            sees = "" if estimate is None else f"{smallest_difference(estimate):.2g}"
             lines.append(f"| {both[0]} | {both[1]} | {np.mean(values):+.2f} ± {half:.2f} | {p} | {sees} |")
     return "\n".join(lines)
 

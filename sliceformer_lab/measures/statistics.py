@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, stats
@@ -15,13 +15,13 @@ from scipy import optimize, stats
 LEVEL = 0.05  # of tests; intervals cover 1 - LEVEL
 POWER = 0.8  # of the test for which `smallest_difference` is computed
 FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviations to either side
-FEWEST_RUNS = 6  # an exact two-sided paired test needs as many to reach p < LEVEL: 2 / 2**6 = 0.031
 MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
 MAX_SEEDS = 1000  # that `seeds_needed` considers
 QUANTILES = 4000  # over which a distribution is averaged
 FLIPS = 100_000  # random signs that are tried for more than MOST_EXACT pairs
 
 Values = Sequence[float] | np.ndarray
+Scored = tuple[np.ndarray, np.ndarray]  # ids (E,), and the scores of these examples or of groups of them (G,)
 
 
 @dataclass(frozen=True)
@@ -33,43 +33,10 @@ class Interval:
     how: str
 
 
-def seed_interval(values: Values, resamples: int, seed: int, level: float = LEVEL) -> Interval | None:
-    """The interval of the mean over seeds (S,) that covers 1 - level, 95 %; None for fewer than three values.
-
-    Six or more values are resampled, with percentiles widened for few values (Hesterberg 2015, American Statistician
-    69(4), section 4.4). For fewer, the range of the values, which no resample leaves, contains the median of the
-    distribution with a probability of only 1 - 2**(1 - S) < 0.95, so Student's t is used.
-    """
-    results = np.asarray(values, dtype=np.float64)
-    count = len(results)
-    if count < FEWEST_IN_INTERVAL:
-        return None
-    if count < FEWEST_RUNS:
-        half = float(student_half_width(results.std(ddof=1), count, level))
-        return Interval(float(results.mean() - half), float(results.mean() + half), "Student's t")
-    tail = float(stats.norm.cdf(-((count / (count - 1)) ** 0.5) * stats.t.ppf(1 - level / 2, count - 1)))
-    means = results[np.random.default_rng(seed).integers(count, size=(resamples, count))].mean(axis=1)
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(low), float(high), "bootstrap over seeds")
-
-
 def student_half_width(std: np.ndarray | float, count: np.ndarray | int, level: float = LEVEL) -> np.ndarray:
     """Half of Student's 95 % interval of a mean from the standard deviation (n - 1) of `count` values; NaN for one."""
     half: np.ndarray = stats.t.ppf(1 - level / 2, np.asarray(count) - 1) * std / np.sqrt(count)
     return half
-
-
-def example_interval(scores: np.ndarray, resamples: int, seed: int, level: float = LEVEL) -> Interval:
-    """The interval of the mean of scores (S, E) over random draws of the E examples, for fixed models; 95 % by default.
-
-    All S models are scored on the same examples, so an example is resampled with all its scores.
-    """
-    per_example = scores.mean(axis=0, dtype=np.float64)
-    generator = np.random.default_rng(seed)
-    count = len(per_example)
-    means = [per_example[generator.integers(count, size=count)].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [level / 2, 1 - level / 2])
-    return Interval(float(low), float(high), "bootstrap over examples")
 
 
 @dataclass(frozen=True)
@@ -134,6 +101,19 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     spread = sum((square / table.size) ** 2 / df for df, square in parts.items())
     df = variance**2 / spread if spread > 0 else seeds - 1
     return Estimate(float(mean), float(variance), float(df), "seeds and examples")
+
+
+def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate | None:
+    """The mean of (S,) with its variance over seeds and examples, where all S runs have scores of the same examples.
+
+    Otherwise the variance is over seeds alone; None for fewer than two runs.
+    """
+    over_seeds = estimate_over_seeds(values)
+    known = [one for one in scored if one is not None]
+    if over_seeds is None or len(known) < len(scored) or any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
+        return over_seeds
+    crossed = estimate_crossed(np.stack([scores for _, scores in known]))
+    return replace(crossed, mean=over_seeds.mean)  # the jackknife's own is without its bias
 
 
 def jackknife_values(whole: float, without: Values) -> np.ndarray:
@@ -210,55 +190,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """The differences of one comparison on equal seeds, and whether they are significant among all comparisons."""
-
-    pairs: int
-    difference: float | None  # mean over the pairs
-    smallest: float | None  # the true difference that this number of pairs can detect
-    p: float | None  # Holm-adjusted over the comparisons; None for fewer than six pairs
-    verdict: str
-
-
-def paired_tests(comparisons: Sequence[Sequence[float] | None], seed: int = 0) -> list[PairedTest | None]:
-    """The test of each comparison, given as its differences (S,); None where there is nothing to compare.
-
-    Holm adjusts over the comparisons with enough pairs to be significant.
-    """
-    tested = [i for i, pairs in enumerate(comparisons) if pairs is not None and len(pairs) >= FEWEST_RUNS]
-    adjusted = holm([sign_flip_test(comparisons[i] or (), seed) for i in tested])
-    p_values = dict(zip(tested, adjusted, strict=True))
-    return [
-        None if pairs is None else _paired_test(pairs, p_values.get(i), len(tested))
-        for i, pairs in enumerate(comparisons)
-    ]
-
-
-def _paired_test(differences: Sequence[float], p: float | None, num_tests: int) -> PairedTest:
-    count = len(differences)
-    needed = math.floor(1 + math.log2(max(1, num_tests) / LEVEL)) + 1  # pairs with which num_tests * 2**(1 - n) < 5 %
-    if not count:
-        verdict = "no seed and split in common"
-    elif p is None:
-        verdict = f"not tested: {count} of {FEWEST_RUNS} pairs"
-    elif is_significant(p, count):
-        verdict = "significant"
-    elif count < needed:
-        verdict = f"not significant; {num_tests} tests need {needed} pairs"
-    else:
-        verdict = "not significant"
-    mean = float(np.mean(differences)) if count else None
-    estimate = estimate_over_seeds(differences)
-    smallest = None if estimate is None else smallest_difference(estimate)
-    return PairedTest(count, mean, smallest, p, verdict)
-
-
-def is_significant(adjusted_p: float, pairs: int) -> bool:
-    """Whether a difference is significant: enough pairs for an exact test, and an adjusted p value below LEVEL."""
-    return pairs >= FEWEST_RUNS and adjusted_p < LEVEL
 
 
 def p_above_chance(right: int, size: int, chance: float) -> float:

@@ -173,7 +173,7 @@ def test_the_report_keeps_orders_in_one_table_and_the_drop_is_its_difference(tmp
     runs(tmp_path, "csp", "hilbert", *(raster - 0.01))
     runs(tmp_path, "csp", "random_fixed", *(raster - 0.05), None)
     runs(tmp_path, "mha", "raster", *raster)
-    options: dict[str, Any] = {"folder": str(tmp_path), "resamples": 200, "by": ["data.token_order"]}
+    options: dict[str, Any] = {"folder": str(tmp_path), "by": ["data.token_order"]}
     (table,) = tables(collect(tmp_path), options["by"], None)
     found = {(line.row.label, *line.row.factors): line for line in lines(table, ReportOptions(**options))}
     assert len(found) == 4

@@ -245,7 +245,7 @@ def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path
     write_run(tmp_path / "b", "csp", accuracy=0.5, scale="small")
     write_run(tmp_path / "c", "csp", seed=1, accuracy=None, scale="small")
     found = collect(tmp_path)
-    chosen = ReportOptions(folder=str(tmp_path), resamples=200)
+    chosen = ReportOptions(folder=str(tmp_path))
     sections = [(table, lines(table, chosen)) for table in tables(found, (), None)]
     full, small = (table.title for table, _ in sections)
     assert "scale" not in full and small.startswith("digits, scale small: ")

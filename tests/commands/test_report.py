@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
+from scipy.stats import ttest_rel
 from support.run_folders import write_predictions, write_run, write_runs
 
 from sliceformer_lab.__main__ import main
@@ -25,11 +26,11 @@ from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.papers import find, published_results
 
 GOOD = (0.90, 0.91, 0.92, 0.93, 0.94, 0.95)
-WORSE = tuple(round(value - 0.02, 2) for value in GOOD)
+WORSE = tuple(value - 0.02 + 0.004 * (-1) ** place for place, value in enumerate(GOOD))
 
 
 def report(folder: Path, **options: Any) -> list[tuple[Table, list[Line]]]:
-    chosen = ReportOptions(folder=str(folder), resamples=200, **options)
+    chosen = ReportOptions(folder=str(folder), **options)
     return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
 
 
@@ -188,27 +189,38 @@ def test_runs_of_other_data_are_in_tables_of_their_own(tmp_path: Path) -> None:
     assert titles == {f"{title} {digest}": ["csp", "mha"] for digest in ("realxxxx", "permuted")}
 
 
-def test_six_equal_seeds_may_be_significant_and_five_may_not(tmp_path: Path) -> None:
+def test_pairs_are_tested_by_student_s_test_from_three_on(tmp_path: Path) -> None:
     write_runs(tmp_path, "mha", *GOOD)
     write_runs(tmp_path, "csp", *WORSE)
-    write_runs(tmp_path, "samsa", *WORSE[:5])
+    write_runs(tmp_path, "samsa", *WORSE[:2])
     found = by_label(tmp_path)
     csp, samsa = found["csp"].test, found["samsa"].test
     assert csp is not None and samsa is not None and found["mha"].test is None
-    assert (csp.against, csp.pairs, csp.p, csp.verdict) == ("mha", 6, 2 / 2**6, "significant")
-    assert csp.difference == pytest.approx(-0.02)
-    assert csp.smallest == pytest.approx(0.0, abs=1e-12)
-    assert (samsa.pairs, samsa.p, samsa.verdict) == (5, None, "not tested: 5 of 6 pairs")
+    assert (csp.against, csp.pairs, csp.verdict) == ("mha", 6, "significant")
+    assert csp.p == pytest.approx(ttest_rel(WORSE, GOOD).pvalue) and csp.difference == pytest.approx(-0.02)
+    assert csp.smallest is not None and 0.003 < csp.smallest < 0.02
+    assert (samsa.pairs, samsa.p, samsa.verdict) == (2, None, "not tested: 2 of 3 pairs")
 
 
-def test_many_tests_in_a_table_take_significance_away_and_say_how_many_pairs_it_needs(tmp_path: Path) -> None:
+def test_the_tests_of_a_table_are_corrected_for_their_number(tmp_path: Path) -> None:
+    near = [value - change for value, change in zip(GOOD, (0.02, 0.0, 0.01, 0.02, -0.002, 0.012), strict=True)]
     write_runs(tmp_path, "mha", *GOOD)
-    for name in ("csp", "identity"):
-        write_runs(tmp_path, name, *WORSE)
-    for line in (found := by_label(tmp_path))["csp"], found["identity"]:
-        assert line.test is not None
-        assert line.test.p == pytest.approx(2 * 2 / 2**6)
-        assert line.test.verdict == "not significant; 2 tests need 7 pairs"
+    write_runs(tmp_path, "csp", *near)
+    alone = by_label(tmp_path)["csp"].test
+    write_runs(tmp_path, "identity", *near)
+    both = by_label(tmp_path)["csp"].test
+    assert alone is not None and both is not None and alone.p is not None
+    assert (alone.verdict, both.verdict) == ("significant", "not significant") and both.p == pytest.approx(2 * alone.p)
+
+
+def test_a_difference_on_the_same_examples_has_a_variance_over_these_too(tmp_path: Path) -> None:
+    correct = np.arange(200) % 4 > 0
+    for name, right in {"mha": correct, "csp": correct | (np.arange(200) < 12)}.items():
+        for folder in write_runs(tmp_path, name, *[right.mean()] * 3):
+            write_predictions(folder, right)
+    test = by_label(tmp_path)["csp"].test
+    assert test is not None and test.difference == pytest.approx(0.015)  # 3 of 200 examples, in every seed
+    assert test.p is not None and 0.05 < test.p < 0.2  # over seeds alone it would be 0
 
 
 def test_pairs_need_equal_seeds_and_splits(tmp_path: Path) -> None:
@@ -303,21 +315,22 @@ def test_papers_that_differ_give_a_range_with_its_sources(tmp_path: Path) -> Non
     assert "36.37 in sliceformer table2" in text(tmp_path)
 
 
-def test_examples_are_resampled_if_the_predictions_reproduce_the_metric(tmp_path: Path) -> None:
+def test_an_interval_is_over_examples_too_if_the_predictions_reproduce_the_metric(tmp_path: Path) -> None:
     correct = np.arange(200) % 4 > 0
-    folders = write_runs(tmp_path, "csp", 0.75, 0.75)
+    folders = write_runs(tmp_path, "csp", 0.75, 0.75, 0.75)
     for folder in folders:
         write_predictions(folder, correct)
-    interval = by_label(tmp_path)["csp"].over_examples
+    interval = by_label(tmp_path)["csp"].interval
     assert interval is not None and interval.low < 0.75 < interval.high
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * (0.75 * 0.25 / 200) ** 0.5, rel=0.25)
     write_predictions(folders[1], correct, first_id=5)
     line = by_label(tmp_path)["csp"]
-    assert line.over_examples is None and "different examples" in line.notes[-1]
+    assert line.interval is not None and line.interval.how == "Student's t over seeds"
+    assert "different examples" in line.notes[-1] and "| seeds |" in text(tmp_path)
     write_predictions(folders[1], ~correct)
-    assert by_label(tmp_path)["csp"].over_examples is None
+    assert (line := by_label(tmp_path)["csp"]).interval is not None and line.interval.how.endswith("over seeds")
     (folders[1] / "predictions.npz").write_bytes(b"PK broken")
-    assert by_label(tmp_path)["csp"].over_examples is None
+    assert "predictions.npz cannot be read" in by_label(tmp_path)["csp"].notes[-1]
 
 
 def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
@@ -341,8 +354,8 @@ def test_two_seeds_show_both_results_and_an_interval_ends_where_the_metric_ends(
     assert "| 80.00 (70.00, 90.00) |" in page and re.search(r"83\.00 \[46\.\d\d, 100\.00\]", page)
     found = by_label(tmp_path, metric="test/loss")
     assert list(found) == ["mha", "csp"], "the smaller loss first"
-    assert found["csp"].over_seeds is None
-    assert found["mha"].over_seeds is not None and found["mha"].over_seeds.low == 0.0
+    assert found["csp"].interval is None
+    assert found["mha"].interval is not None and found["mha"].interval.low == 0.0
 
 
 def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
@@ -393,7 +406,7 @@ def lab_report(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int,
 def test_the_command_writes_every_file_into_the_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "the runs' = mine"
     write_runs(folder, "csp", 0.9, 0.8, 0.7)
-    code, out, err = lab_report(capfd, str(folder), "resamples=100", "figures=true")
+    code, out, err = lab_report(capfd, str(folder), "figures=true")
     assert (code, err) == (0, "")
     written = sorted(file.name for file in (folder / "report").iterdir())
     assert written == ["figures", "report.csv", "report.html", "report.md", "report.tex"]

@@ -26,7 +26,7 @@ from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.measures.plots import COLOURS
-from sliceformer_lab.measures.statistics import seed_interval
+from sliceformer_lab.measures.statistics import estimate_over_seeds
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.groups import tables
 
@@ -35,7 +35,7 @@ CONTROLS = {"identity", "mean", "random_permutation", "depthwise_conv"}
 
 
 def sections(folder: Path) -> list[Section]:
-    chosen = ReportOptions(folder=str(folder), resamples=200)
+    chosen = ReportOptions(folder=str(folder))
     return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
 
 
@@ -123,8 +123,9 @@ def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_stud
     curve = data_of(of_study["learning_curves"], "Validation accuracy")
     at_two = curve[(curve["row"] == "csp") & (curve["x"] == 2)].iloc[0]
     values = [0.5 + 0.02 * seed**2 for seed in SEEDS]
-    interval = seed_interval(values, 200, 0)
-    assert interval is not None
+    estimate = estimate_over_seeds(values)
+    assert estimate is not None
+    interval = estimate.interval()
     assert at_two["n"] == 3
     assert at_two[["mean", "low", "high"]].tolist() == pytest.approx(
         [np.mean(values), interval.low, interval.high], rel=1e-3
@@ -162,9 +163,9 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
     assert len(runs) == 12
     for line in found:
         name = f"{line.row.label} (control)" if line.row.label in CONTROLS else line.row.label
-        assert line.over_seeds is not None
+        assert line.interval is not None
         assert means.loc[name, ["value", "low", "high"]].tolist() == pytest.approx(
-            [line.mean, line.over_seeds.low, line.over_seeds.high], rel=1e-3
+            [line.mean, line.interval.low, line.interval.high], rel=1e-3
         )
     assert means.index.tolist() == means["value"].sort_values(ascending=False).index.tolist()
     assert "the best constant for the test set, is 10.00 %, outside the panel" in of_study["scores"].caption

@@ -58,7 +58,7 @@ FIGURE = Figure(
 
 
 def read(folder: Path) -> tuple[Collection, list[Section]]:
-    options, found = ReportOptions(folder=str(folder), resamples=100), collect(folder)
+    options, found = ReportOptions(folder=str(folder)), collect(folder)
     return found, [(table, lines(table, options)) for table in tables(found, (), None)]
 
 
@@ -237,7 +237,7 @@ def test_rows_are_ordered_by_score_and_the_main_columns_fit_a_laptop(shown: Call
     assert not heads.filter(has_text="multiply-adds").is_visible()
     tab.get_by_label("all columns").check()
     assert heads.filter(has_text="multiply-adds").is_visible()
-    assert heads.filter(has_text="smallest detectable").is_visible()
+    assert heads.filter(has_text="interval over").is_visible()
 
 
 def test_the_filter_goes_over_all_tables_and_counts_what_is_left(shown: Callable[..., Page]) -> None:

@@ -12,11 +12,9 @@ from sliceformer_lab.measures.statistics import (
     Estimate,
     estimate_crossed,
     estimate_over_seeds,
-    example_interval,
+    estimate_runs,
     holm,
-    is_significant,
     jackknife_values,
-    seed_interval,
     seeds_needed,
     sign_flip_test,
     smallest_difference,
@@ -36,12 +34,9 @@ def test_sign_flips_are_those_of_brute_force_and_of_scipy(count: int) -> None:
         assert ours == pytest.approx(theirs.pvalue)
 
 
-def test_six_equal_signs_are_the_fewest_that_can_be_significant() -> None:
+def test_equal_signs_have_the_smallest_p_value_that_so_many_pairs_can_have() -> None:
     assert sign_flip_test([0.1] * 5) == 2 / 2**5
     assert sign_flip_test([0.1] * 6) == 2 / 2**6
-    assert not is_significant(0.01, pairs=5)
-    assert is_significant(sign_flip_test([0.1] * 6), pairs=6)
-    assert not is_significant(0.05, pairs=6)
 
 
 def test_many_pairs_are_tested_by_random_signs() -> None:
@@ -63,42 +58,15 @@ def test_holm_is_the_step_down_of_1979() -> None:
     assert holm([]) == []
 
 
-def test_few_seeds_get_student_s_interval() -> None:
-    values = [0.7, 0.8, 0.75]
-    interval = seed_interval(values, 100, 0)
-    assert interval is not None and interval.how == "Student's t"
-    theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    assert (interval.low, interval.high) == pytest.approx((theirs.low, theirs.high))
-    assert seed_interval([0.7], 100, 0) is None
-    assert seed_interval([0.7, 0.8], 100, 0) is None, "nine standard deviations to either side say nothing"
-
-
-def test_six_seeds_are_resampled_and_wider_than_plain_percentiles() -> None:
-    values = RNG.normal(size=8)
-    interval = seed_interval(values, 20_000, 0)
-    assert interval is not None and interval.how == "bootstrap over seeds"
-    plain = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=20_000, rng=1).confidence_interval
-    ratio = stats.t.ppf(0.975, 7) * (8 / 7) ** 0.5 / stats.norm.ppf(0.975)
-    assert interval.high - interval.low == pytest.approx(ratio * (plain.high - plain.low), rel=0.1)
-    assert interval == seed_interval(values, 20_000, 0)
-
-
-@pytest.mark.parametrize("count", [3, 6, 10])
-def test_intervals_hold_the_true_mean_about_as_often_as_they_say(count: int) -> None:
-    samples = np.random.default_rng(count).normal(size=(300, count))
-    intervals = [seed_interval(values, 400, 0) for values in samples]
-    held = np.mean([i.low <= 0 <= i.high for i in intervals if i is not None])
-    assert 0.9 <= held <= 0.99
-
-
-def test_examples_are_resampled_with_the_scores_of_every_seed() -> None:
-    scores = (RNG.random((3, 400)) < RNG.random(400)).astype(np.float64)  # what one model errs on, others do
-    interval = example_interval(scores, 4000, 0)
-    data = (scores.mean(axis=0),)
-    theirs = stats.bootstrap(data, np.mean, method="percentile", n_resamples=4000, rng=1).confidence_interval
-    assert (interval.low, interval.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
-    independent = 2 * 1.96 * (scores.var() / scores.size) ** 0.5
-    assert interval.high - interval.low > 1.2 * independent
+def test_runs_on_the_same_examples_have_a_variance_over_both_and_others_over_seeds() -> None:
+    table = (RNG.random((4, 300)) < RNG.random(300)).astype(np.float64)  # what one model errs on, others do
+    ids, means = np.arange(300), table.mean(axis=1)
+    both = estimate_runs(means, [(ids, scores) for scores in table])
+    assert both is not None and both == estimate_crossed(table) and both.over == "seeds and examples"
+    over_seeds = estimate_over_seeds(means)
+    assert over_seeds is not None and both.variance > 2 * over_seeds.variance
+    for other in (None, (ids + 1, table[0])):
+        assert estimate_runs(means, [other, *((ids, scores) for scores in table[1:])]) == over_seeds
 
 
 @pytest.mark.parametrize(("count", "tests"), [(2, 1), (3, 1), (8, 1), (8, 7)])

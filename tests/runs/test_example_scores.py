@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sliceformer_lab.measures.statistics import example_interval
+from sliceformer_lab.measures.statistics import estimate_crossed
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import example_scores
 from sliceformer_lab.tasks.segmentation import class_iou
@@ -46,7 +46,7 @@ def test_shares_of_mean_iou_spread_as_the_mean_iou_of_drawn_masks_does(tmp_path:
     predicted, targets = masks()
     found = example_scores(record(tmp_path, predicted, targets, mean_iou(predicted, targets)), "test/mean_iou")
     assert found is not None
-    interval = example_interval(found[1][None], 2000, 0)
+    interval = estimate_crossed(found[1][None]).interval()
     rng = np.random.default_rng(1)
     drawn = [mean_iou(predicted[rows], targets[rows]) for rows in rng.integers(60, size=(1000, 60))]
     low, high = np.quantile(drawn, [0.025, 0.975])

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.measures.statistics import Estimate, estimate_crossed, estimate_over_seeds, jackknife_values
+from sliceformer_lab.measures.statistics import (
+    Estimate,
+    Scored,
+    estimate_crossed,
+    estimate_over_seeds,
+    estimate_runs,
+    jackknife_values,
+)
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import example_scores
 from sliceformer_lab.runs.folder import PREDICTIONS
@@ -23,17 +30,15 @@ from sliceformer_lab.training.interfaces import TaskModule
 
 MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
 
-Values = tuple[np.ndarray, np.ndarray]  # ids (E,), and a value for each (E,) or for each group of them (G,)
-
 
 class ExampleScores:
     """Scores the saved predictions of the runs of one task."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
-        self._known: dict[tuple[str, str], Values | None] = {}
+        self._known: dict[tuple[str, str], Scored | None] = {}
 
-    def of(self, run: RunRecord, metric: str) -> Values | None:
+    def of(self, run: RunRecord, metric: str) -> Scored | None:
         """Values whose mean is the metric: scores of single examples, or the jackknife's of groups of examples.
 
         None without predictions, and if these do not reproduce the recorded metric.
@@ -63,7 +68,7 @@ class ExampleScores:
         plan = check_config(self._config)
         return build_task(plan, build_data(plan).spec)
 
-    def _jackknifed(self, run: RunRecord, metric: str) -> Values | None:
+    def _jackknifed(self, run: RunRecord, metric: str) -> Scored | None:
         arrays, recorded = _predictions(run, metric), run.metric(metric)
         if arrays is None or recorded is None:
             return None
@@ -100,17 +105,12 @@ def paired_estimate(
 
     Runs without predictions, or with other examples, have a variance over seeds.
     """
-    over_seeds = estimate_over_seeds(list(differences.values()))
-    found: list[Values] = []
+    found: list[Scored | None] = []
     for seed in differences:
-        pair = [scores.of(runs[seed], metric) if seed in runs else None for runs in (ours, theirs)]
-        if pair[0] is None or pair[1] is None or not np.array_equal(pair[0][0], pair[1][0]):
-            return over_seeds
-        found.append((pair[0][0], sign * (pair[0][1] - pair[1][1])))
-    if over_seeds is None or any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
-        return over_seeds
-    crossed = estimate_crossed(np.stack([values for _, values in found]))
-    return replace(crossed, mean=over_seeds.mean)  # the jackknife's own is without its bias
+        a, b = (scores.of(runs[seed], metric) if seed in runs else None for runs in (ours, theirs))
+        same = a is not None and b is not None and np.array_equal(a[0], b[0])
+        found.append((a[0], sign * (a[1] - b[1])) if same and a and b else None)
+    return estimate_runs(list(differences.values()), found)
 
 
 def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Estimate | None:

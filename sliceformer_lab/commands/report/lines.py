@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,7 +14,16 @@ import numpy as np
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.metric_scale import less_is_better, metric_bounds
-from sliceformer_lab.measures.statistics import Interval, example_interval, paired_tests, seed_interval
+from sliceformer_lab.measures.statistics import (
+    FEWEST_IN_INTERVAL,
+    LEVEL,
+    Estimate,
+    Interval,
+    Scored,
+    estimate_runs,
+    holm,
+    smallest_difference,
+)
 from sliceformer_lab.runs.collect import RunRecord, Unit
 from sliceformer_lab.runs.example_scores import example_scores
 from sliceformer_lab.runs.groups import Row, Table
@@ -69,8 +79,8 @@ class Test:
     against: str
     pairs: int
     difference: float | None  # mean over the pairs
-    smallest: float | None  # the true difference that this number of pairs can detect
-    p: float | None  # Holm-adjusted over the table; None for fewer than six pairs
+    smallest: float | None  # the true difference that is found in 4 of 5 such tables
+    p: float | None  # of Student's test, Holm-adjusted over the table; None for fewer than three pairs
     verdict: str
 
 
@@ -83,8 +93,7 @@ class Line:
     planned: int
     statuses: dict[str, int]  # status -> number of runs, including runs without the metric or a summary
     mean: float | None
-    over_seeds: Interval | None
-    over_examples: Interval | None
+    interval: Interval | None  # over seeds and test examples, or over seeds where the examples are not known
     mean_with_failures: float | None  # failed and diverged runs count as chance; None if there are none
     test: Test | None
     budget: str  # the budget that set the width of its runs
@@ -100,17 +109,18 @@ def lines(table: Table, options: ReportOptions) -> list[Line]:
 
     p-values are adjusted over the table.
     """
-    tests = _tests(table, options)
-    found = [_line(table, row, test, options) for row, test in zip(table.rows, tests, strict=True)]
+    scores = SavedScores()
+    tests = _tests(table, options, scores)
+    found = [_line(table, row, test, options, scores) for row, test in zip(table.rows, tests, strict=True)]
     sign = 1 if less_is_better(table.metric) else -1
     return found if table.by else sorted(found, key=lambda line: (line.mean is None, sign * (line.mean or 0.0)))
 
 
-def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> Line:
+def _line(table: Table, row: Row, test: Test | None, options: ReportOptions, scores: SavedScores) -> Line:
     values = row.values(table.metric)
     numbers = list(values.values())
     base = table.reference_for(row, options.reference)
-    over_examples, remark = _over_examples(row, table.metric, options)
+    interval, remark = _interval(row, table.metric, scores)
     published, unknown = _published(row)
     chance = next((known for r in table.rows for run in r.runs if (known := run.number("chance")) is not None), None)
     return Line(
@@ -119,8 +129,7 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> 
         planned=len({run.unit for run in row.runs}) + len(row.missing),
         statuses=_statuses(row, table.metric),
         mean=_mean(numbers),
-        over_seeds=_over_seeds(numbers, table.metric, options),
-        over_examples=over_examples,
+        interval=interval,
         mean_with_failures=_with_failures(row, numbers, chance),
         test=test,
         budget=", ".join(dict.fromkeys(str(known) for run in row.runs if (known := run.summary.get("budget")))),
@@ -132,21 +141,70 @@ def _line(table: Table, row: Row, test: Test | None, options: ReportOptions) -> 
     )
 
 
-def _tests(table: Table, options: ReportOptions) -> list[Test | None]:
-    """Each row against its opponent."""
-    found: list[tuple[Row, list[float]] | None] = []
-    for row in table.rows:
-        opponent = table.opponent(row, options.reference)
-        if opponent is None or not row.values(table.metric):
-            found.append(None)
-            continue
-        ours, theirs = row.values(table.metric), opponent.values(table.metric)
-        found.append((opponent, [ours[unit] - theirs[unit] for unit in ours if unit in theirs]))
-    tested = paired_tests([None if pair is None else pair[1] for pair in found], options.seed)
-    return [
-        None if pair is None or test is None else Test(against=_name(pair[0]), **asdict(test))
-        for pair, test in zip(found, tested, strict=True)
-    ]
+class SavedScores:
+    """The scores of single examples of a table's runs, each read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Scored | None] = {}
+        self.faults: dict[Path, str] = {}  # of the folders whose predictions cannot be read
+
+    def of(self, run: RunRecord, metric: str) -> Scored | None:
+        """Ids and scores (E,); None if they are not known."""
+        if run.folder not in self._known:
+            self._known[run.folder] = None
+            try:
+                self._known[run.folder] = example_scores(run, metric)
+            except RunFolderError as error:
+                self.faults[run.folder] = str(error)
+        return self._known[run.folder]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The runs of two rows on equal seeds and splits."""
+
+    against: str
+    differences: Sequence[float]
+    estimate: Estimate | None  # None: too few pairs for a test
+
+
+def _tests(table: Table, options: ReportOptions, scores: SavedScores) -> list[Test | None]:
+    """Each row against its opponent; Holm counts the rows with enough pairs."""
+    found = [_pairs(table, row, options, scores) for row in table.rows]
+    tested = [one.estimate for one in found if one is not None and one.estimate is not None]
+    adjusted = iter(holm([estimate.p() for estimate in tested]))
+    return [None if one is None else _test(one, next(adjusted) if one.estimate else None, len(tested)) for one in found]
+
+
+def _pairs(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> _Pairs | None:
+    opponent, metric = table.opponent(row, options.reference), table.metric
+    if opponent is None or not row.values(metric):
+        return None
+    ours, theirs = ({run.unit: run for run in one.runs if run.metric(metric) is not None} for one in (row, opponent))
+    common = [unit for unit in ours if unit in theirs]
+    values, others = row.values(metric), opponent.values(metric)
+    differences = [values[unit] - others[unit] for unit in common]
+    estimate = None
+    if len(common) >= FEWEST_IN_INTERVAL:
+        both = [(scores.of(ours[unit], metric), scores.of(theirs[unit], metric)) for unit in common]
+        estimate = estimate_runs(differences, [_less(a, b) for a, b in both])
+    return _Pairs(_name(opponent), differences, estimate)
+
+
+def _less(ours: Scored | None, theirs: Scored | None) -> Scored | None:
+    """The differences of two runs on the same examples."""
+    if ours is None or theirs is None or not np.array_equal(ours[0], theirs[0]):
+        return None
+    return ours[0], ours[1] - theirs[1]
+
+
+def _test(pairs: _Pairs, p: float | None, num_tests: int) -> Test:
+    count, mean = len(pairs.differences), _mean(pairs.differences)
+    if p is None or pairs.estimate is None:
+        verdict = f"not tested: {count} of {FEWEST_IN_INTERVAL} pairs" if count else "no seed and split in common"
+        return Test(pairs.against, count, mean, None, None, verdict)
+    smallest = smallest_difference(pairs.estimate, num_tests)
+    return Test(pairs.against, count, mean, smallest, p, "significant" if p < LEVEL else "not significant")
 
 
 def _name(row: Row) -> str:
@@ -239,26 +297,19 @@ def _typical(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _over_seeds(numbers: Sequence[float], metric: str, options: ReportOptions) -> Interval | None:
-    """The interval of the mean over seeds, cut off at the metric's bounds."""
-    found = seed_interval(numbers, options.resamples, options.seed)
-    low, high = metric_bounds(metric)
-    return found and replace(found, low=max(low, found.low), high=min(high, found.high))
-
-
-def _over_examples(row: Row, metric: str, options: ReportOptions) -> tuple[Interval | None, str]:
-    """The interval over examples, from the predictions of all runs with the metric, and a remark if there is none."""
+def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | None, str]:
+    """The interval of the mean, cut off at the metric's bounds, and a remark if it is over seeds for a reason."""
     runs = [run for run in row.runs if run.metric(metric) is not None]
-    try:
-        scored = [example_scores(run, metric) for run in runs]
-    except RunFolderError as error:
-        return None, str(error)
-    found = [part for part in scored if part is not None]
-    if not found or len(found) < len(runs):
-        return None, ""
-    if any(not np.array_equal(ids, found[0][0]) for ids, _ in found):
-        return None, "its runs were scored on different examples, so there is no interval over examples"
-    return example_interval(np.stack([scores for _, scores in found]), options.resamples, options.seed), ""
+    scored = [scores.of(run, metric) for run in runs]
+    remark = next((scores.faults[run.folder] for run in runs if run.folder in scores.faults), "")
+    known = [one for one in scored if one is not None]
+    if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
+        remark = "its runs were scored on different examples, so its interval is over seeds"
+    estimate = estimate_runs([*row.values(metric).values()], scored)
+    if estimate is None or len(runs) < FEWEST_IN_INTERVAL:
+        return None, remark
+    found, (low, high) = estimate.interval(), metric_bounds(metric)
+    return replace(found, low=max(low, found.low), high=min(high, found.high)), remark
 
 
 def _published(row: Row) -> tuple[Published | None, list[str]]:

@@ -1,11 +1,6 @@
 """The options of `report`: the schema of conf/report.yaml."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field
-
-from sliceformer_lab.config.option_types import Natural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +12,6 @@ class ReportOptions:
     reference: str = "mha"  # the attention that others are compared with if `by` is empty
     metric: str | None = None  # None: the selection metric, on the test set
     figures: bool = False  # PNG and PDF of each figure
-    resamples: Annotated[int, Field(ge=100)] = 2000  # of seeds and of examples, for the intervals
-    seed: Natural = 0  # of the resampling
 
     @property
     def factors(self) -> tuple[str, ...]:

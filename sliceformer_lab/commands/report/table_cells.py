@@ -14,7 +14,7 @@ Section = tuple[Table, list[Line]]
 Column = Callable[[Line, float], str]
 
 # columns of the files, which the terminal leaves out and the page shows on request
-MINOR = ("over examples", "failures at chance", "smallest detectable", "multiply-adds")
+MINOR = ("interval over", "failures at chance", "smallest detectable", "multiply-adds")
 
 
 def describe_common_options(table: Table) -> list[str]:
@@ -31,7 +31,7 @@ def _columns(table: Table, lines: Sequence[Line]) -> dict[str, Column]:
     return {
         "n": lambda line, _: _runs(line),
         format_heading(table.metric): _score,
-        "over examples": lambda line, factor: _interval(line.over_examples, factor).strip(),
+        "interval over": lambda line, _: line.interval.how.partition(" over ")[2] if line.interval else "",
         "failures at chance": lambda line, factor: format_number(line.mean_with_failures, factor),
         versus: lambda line, factor: _difference(line, factor, named=versus == "difference"),
         "smallest detectable": lambda line, factor: format_number(line.test.smallest, factor) if line.test else "",
@@ -90,10 +90,10 @@ def largest_first(table: Table, name: str) -> bool:
 def _score(line: Line, factor: float) -> str:
     """The mean with its interval; for two seeds, which give none, with both results."""
     mean = format_number(line.mean, factor)
-    if line.over_seeds is None and len(line.values) > 1:
+    if line.interval is None and len(line.values) > 1:
         low, high = sorted(line.values.values())[:: len(line.values) - 1]
         return f"{mean} ({format_number(low, factor)}, {format_number(high, factor)})"
-    return mean + _interval(line.over_seeds, factor)
+    return mean + _interval(line.interval, factor)
 
 
 def _runs(line: Line) -> str:

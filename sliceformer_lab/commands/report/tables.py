@@ -26,13 +26,14 @@ from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first. "
-    "A mean has its 95 % interval in brackets: a bootstrap for six seeds or more, Student's t for three to five, "
-    "cut off where the metric ends. For two seeds an interval says nothing, so both results follow in parentheses. "
-    "`over examples` is the 95 % interval over resampled test examples, with the trained models fixed. "
+    "A mean has its 95 % interval in brackets (Student's t) from three seeds on, cut off where the metric ends; for "
+    "two seeds both results follow in parentheses. `interval over` says what was drawn at random: seeds and test "
+    "examples together, whose variances add, or seeds alone where the predictions of examples are not known. "
     "`failures at chance` is the mean if failed and diverged runs score at chance. "
     "`difference` is the mean difference from the named row, on equal seeds and splits. "
-    "`smallest detectable` is the true difference that this number of pairs would detect in 80 % of repetitions. "
-    "`verdict` is an exact sign-flip test of at least six pairs at 5 %, Holm-adjusted over the table. "
+    "`smallest detectable` is the true difference that the table's tests would detect in 80 % of repetitions. "
+    "`verdict` is Student's test of at least three pairs at 5 %, over seeds and examples as the intervals, "
+    "Holm-adjusted over the table. "
     f"`*` marks a cost that differs by more than {100 * SAME_COST:.0f} % from the reference attention. "
     "`samples/s` is measured in training. "
     "`budget` is the cost that a row's width was solved for. "
@@ -182,8 +183,7 @@ def _record(table: Table, line: Line) -> dict[str, Any]:
         "planned": line.planned,
         "statuses": "; ".join(f"{count} {status}" for status, count in line.statuses.items()),
         "mean": line.mean,
-        **_bounds("seeds", line.over_seeds),
-        **_bounds("examples", line.over_examples),
+        **_bounds(line.interval),
         "mean_failures_at_chance": line.mean_with_failures,
         "against": test.against if test else None,
         "pairs": test.pairs if test else None,
@@ -210,9 +210,9 @@ def _cost_record(name: str, cost: RelativeCost) -> dict[str, float | None]:
     return {name: cost.value, f"{name}_ratio": cost.ratio}
 
 
-def _bounds(name: str, interval: Interval | None) -> dict[str, float | str | None]:
+def _bounds(interval: Interval | None) -> dict[str, float | str | None]:
     low, high, how = (interval.low, interval.high, interval.how) if interval else (None, None, None)
-    return {f"{name}_low": low, f"{name}_high": high, f"{name}_how": how}
+    return {"low": low, "high": high, "interval": how}
 
 
 def _markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

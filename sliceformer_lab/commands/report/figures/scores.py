@@ -83,7 +83,7 @@ def _scores(plotted: PlotTable) -> list[Figure]:
         layers += [_rule(best.value, domain, REFERENCE)] if inside else []
         score = f"{format_value(best.value, plotted.metric)}{' %' * share}"
         remark += f" The reference {best.name} has {score} ({'dotted line' if inside else 'outside the panel'})."
-    ways = sorted({row.line.over_seeds.how for row in rows if row.line.over_seeds})
+    ways = sorted({row.line.interval.how for row in rows if row.line.interval})
     return [
         Figure(
             name=f"scores{plotted.suffix}",
@@ -242,7 +242,7 @@ def _line_of(names: pd.Series) -> alt.Y:
 
 def _interval_columns(rows: Sequence[PlotRow]) -> dict[str, list[float]]:
     """The columns low and high; NaN for a row without an interval."""
-    intervals = [row.line.over_seeds for row in rows]
+    intervals = [row.line.interval for row in rows]
     return {name: [getattr(one, name) if one else np.nan for one in intervals] for name in ("low", "high")}
 
 
