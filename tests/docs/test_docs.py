@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,17 @@ from sliceformer_lab.sweeps.plan import plan_sweep
 
 ROOT = CONF_DIR.parent
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("studies/*.md"))]
+FOR_USERS = [README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [*FOR_USERS, *sorted(ROOT.glob("studies/*.md"))]
 PROGRAM = "python -m sliceformer_lab"
 EXAMPLES = ("attention=A", "attention=NAME", "attention=reverse")  # stand for an attention of the reader
 NOT_COMPOSED = ("resume=", "optim=tuned:", "hydra.", "only=")  # words that need a folder or belong to Hydra
 
 
-def commands() -> list[str]:
+def commands(pages: Sequence[Path] = PAGES) -> list[str]:
     """Every training and command line of the pages, in shell blocks and in running text, without its comment."""
     found: dict[str, None] = {}
-    for page in PAGES:
+    for page in pages:
         text = page.read_text(encoding="utf-8")
         blocks = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
         inline = re.findall(rf"`({PROGRAM}[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
@@ -54,7 +55,10 @@ def composed(command: str) -> dict[str, Any] | None:
     return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
 
 
-@pytest.mark.parametrize("command", commands())
+OF_STUDIES = [pytest.param(line, marks=pytest.mark.slow) for line in commands() if line not in commands(FOR_USERS)]
+
+
+@pytest.mark.parametrize("command", [*commands(FOR_USERS), *OF_STUDIES])
 def test_command_composes(command: str) -> None:
     composed(command)
 

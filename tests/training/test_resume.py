@@ -81,7 +81,7 @@ def stop_in(monkeypatch: pytest.MonkeyPatch, hook: str, when: Callable[[Trainer,
     monkeypatch.setattr(Guard, hook, stopping, raising=False)
 
 
-@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize("batch", [0, pytest.param(2, marks=pytest.mark.slow)])  # 2: also test_resume_within_epoch
 def test_resumed_run_equals_an_uninterrupted_one(
     batch: int, uninterrupted: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
