@@ -29,6 +29,7 @@ from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -162,7 +163,7 @@ def section() -> str:
             cells += _cells(runs, results["samples_per_second"][task][name])
         lines.append(cells)
     columns = [f"{title}{unit}" for title in TITLES.values() for unit in ("", ": parameters", ": samples/s")]
-    return f"{TEXT.format(**sizes, **results['machine'])}\n{growth.markdown(['attention', *columns], lines)}"
+    return f"{TEXT.format(**sizes, **results['machine'])}\n{markdown_table(['attention', *columns], *lines)}"
 
 
 def _cells(runs: list[Result], speed: float) -> list[str]:

@@ -25,6 +25,7 @@ from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import compose_root, load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, build_object, check_node
 from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.build import build_model
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attentions.md"
@@ -147,7 +148,7 @@ def table() -> str:
         parameters = sum(p.numel() for p in built.parameters())
         marks = [_mark(has(built)) for has in CAPABILITIES.values()]
         rows.append([f"`{name}`", *_paper(name), built.complexity, f"{parameters:,}", *marks, ", ".join(others)])
-    return growth.markdown(header, rows)
+    return markdown_table(header, *rows)
 
 
 def _paper(name: str) -> tuple[str, str]:
@@ -159,7 +160,7 @@ def _paper(name: str) -> tuple[str, str]:
 def deviations() -> str:
     """A row for each class whose published code is known to differ."""
     rows = [[f"`{name}`", layer(name).deviation] for name in presets() if layer(name).deviation]
-    return growth.markdown(["attention", "the published code, unlike ours"], rows)
+    return markdown_table(["attention", "the published code, unlike ours"], *rows)
 
 
 def matrix() -> str:
@@ -174,7 +175,7 @@ def matrix() -> str:
     ]
     why = sorted({f"- {name}: {reason}." for name, reasons in refusals.items() for reason in reasons.values()})
     header = ["attention", *(", ".join(names) for names in columns.values())]
-    return "\n".join(["## What runs where\n", growth.markdown(header, rows), "", "Reasons:\n", *why])
+    return "\n".join(["## What runs where\n", markdown_table(header, *rows), "", "Reasons:\n", *why])
 
 
 def _settings() -> dict[str, list[str]]:

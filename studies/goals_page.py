@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from growth import markdown
 from marked_sections import with_section
 from speed_goals import COLUMNS, Column, Goal, goals_for, verdicts
 
 from sliceformer_lab.commands.benchmark.rows import Row
 from sliceformer_lab.runs.files import write_json, write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
 RESULTS, PAGE = STUDIES / "results", STUDIES.parent / "docs" / "speed.md"
@@ -80,7 +80,9 @@ def section(device: str) -> str:
     columns: tuple[Column, ...] = ("kernel",) if device == "cuda" else COLUMNS
     heads = [f"{'plain torch' if column == 'plain' else column}: limit" for column in columns]
     head = ["goal", *(cell for limit in heads for cell in (limit, "measured"))]
-    return f"{_machine(found)}\n\n{markdown(head, [_row(goal, columns, measured) for goal in goals_for(device)])}"
+    return (
+        f"{_machine(found)}\n\n{markdown_table(head, *[_row(goal, columns, measured) for goal in goals_for(device)])}"
+    )
 
 
 def _row(goal: Goal, columns: Sequence[Column], measured: Mapping[tuple[str, str], Results]) -> list[str]:

@@ -21,10 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from growth import markdown
 from marked_sections import with_section
 
 from sliceformer_lab.runs.files import write_json, write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
 MEASURED, PAGE = STUDIES / "results" / "gpu_kernels.json", STUDIES / "gpu.md"
@@ -182,7 +182,7 @@ def table() -> str:
     for kernel, window in dict.fromkeys((row.kernel, row.window) for row in rows):
         found = {(row.dtype, row.architecture): row for row in rows if (row.kernel, row.window) == (kernel, window)}
         lines.append([f"`{kernel}`", "any" if window is None else f"{window:,}", *(_cell(found[p]) for p in places)])
-    return markdown(header, lines)
+    return markdown_table(header, *lines)
 
 
 def _cell(row: Resources) -> str:

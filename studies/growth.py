@@ -29,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures.plots import COLOURS, MARKERS
+from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
 MEASURED, PICTURE = STUDIES / "results" / "growth.json", STUDIES / "figures" / "growth.png"
@@ -131,7 +132,7 @@ def section() -> str:
             for cell in _cells(values, unit, measured["lengths"])
         ]
         rows.append([f"`{name}`", _layer(name, LENGTHS[0]).complexity, *cells])
-    return f"{text}\n{markdown(header, rows)}"
+    return f"{text}\n{markdown_table(header, *rows)}"
 
 
 def _later(later: dict[str, Any] | None) -> str:
@@ -158,12 +159,6 @@ def draw() -> None:
             axes.set_title(f"{title}: one layer {'with' if with_keys else 'without'} queries and keys")
         row.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.savefig(PICTURE, dpi=60, metadata={"Measurements": digest()})
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def _layer(name: str, num_tokens: int) -> Attention:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from command_line import collect_or_write
-from growth import markdown
 from marked_sections import with_section
 from results import RESULTS, interval
 
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "linear_rank.json", RESULTS.parent / "study.md"
 ROWS = ("mha", "linear", "rala", "polaformer", "depthwise_conv", "random_permutation", "identity")
@@ -68,7 +68,7 @@ def table(task: str) -> str:
         if own := [run for run in runs if (run["task"], run["attention"]) == (task, name)]:
             cells = [interval(np.array([run[key] for run in own])) for key in COLUMNS]
             rows.append([f"`{name}`", str(len(own)), *cells, f"{own[0]['parameters']:,}"])
-    return markdown(["attention", "seeds", *COLUMNS.values(), "parameters"], rows)
+    return markdown_table(["attention", "seeds", *COLUMNS.values(), "parameters"], *rows)
 
 
 def page() -> str:

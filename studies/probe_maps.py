@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from growth import markdown
 from marked_sections import with_section
 from PIL import Image
 from results import RESULTS
@@ -24,6 +23,7 @@ from sliceformer_lab.commands.map.draw_map import draw_map, format_score
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, Result, Run
 from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "capability_map.json", RESULTS.parent / "probes.md"
 PICTURE, SHORT_PICTURE = (RESULTS.parent / "figures" / f"{name}.png" for name in ("capability_map", "probes"))
@@ -144,7 +144,7 @@ def table(rows: Mapping[str, str], columns: Columns) -> str:
         by_column = zip(*found.values(), strict=True)
         values = [next((cell[floor] for cell in column if cell), None) for column in by_column]
         lines.append([floor.replace("_", " "), "", *map(format_score, values)])
-    return markdown(["", "parameters, K", *columns], lines)
+    return markdown_table(["", "parameters, K", *columns], *lines)
 
 
 def calibration() -> str:
@@ -161,7 +161,7 @@ def calibration() -> str:
     count = len(CALIBRATED) * len(OF_CALIBRATION)
     within = format_score(SPREAD)
     text = f"{count - len(lines)} of {count} cells are within {within} of the calibration's two seeds. The others:"
-    return f"{text}\n\n{markdown(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], lines)}"
+    return f"{text}\n\n{markdown_table(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], *lines)}"
 
 
 def draw() -> None:

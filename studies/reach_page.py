@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from command_line import collect_or_write
-from growth import markdown
 from marked_sections import with_section
 from results import MACHINE_OPTIONS, RESULTS, interval
 
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "reach.md"
 DISTANCES = {128: 37, 256: 101, 512: 201, 1024: 397}  # tokens -> distance of the symbol that is asked for
@@ -70,7 +70,7 @@ def back_table(runs: Iterable[Run]) -> str:
         cells = [_back_cell([run for run in runs if _is(run, "probe_back", row, tokens)]) for tokens in DISTANCES]
         if any(cells):
             rows.append([label, *(cell or "–" for cell in cells)])
-    return markdown(header, rows)
+    return markdown_table(header, *rows)
 
 
 def picture_table(runs: Iterable[Run]) -> str:
@@ -81,7 +81,7 @@ def picture_table(runs: Iterable[Run]) -> str:
         if own := [run for run in runs if _is(run, "mnist", row)]:
             accuracy = interval(100 * np.array([run["test/accuracy"] for run in own]))
             rows.append([label, str(len(own)), accuracy, f"{own[0]['parameters']:,}"])
-    return markdown(["", "seeds", "test accuracy, %", "parameters"], rows)
+    return markdown_table(["", "seeds", "test accuracy, %", "parameters"], *rows)
 
 
 def page() -> str:

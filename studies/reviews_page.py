@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from command_line import collect_or_write
-from growth import markdown
 from marked_sections import with_section
 from results import RESULTS
 
 from sliceformer_lab.measures.statistics import student_half_width
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reviews.json", RESULTS.parent / "reviews.md"
 CONTRASTS = {  # rows whose difference is shown, paired by seed
@@ -86,7 +86,7 @@ def table(question: str) -> str:
         pairs = [(found.get(row, {}).get(column, {}), found.get(other, {}).get(column, {})) for column in columns]
         differences = [[ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()] for ours, theirs in pairs]
         lines.append([f"`{row}` less `{other}`", *(_interval(values, "+") for values in differences)])
-    return markdown(["", *columns], lines)
+    return markdown_table(["", *columns], *lines)
 
 
 def page() -> str:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from growth import markdown
 from marked_sections import with_section
 from results import RESULTS
 
 from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 STEPS, FUSED = RESULTS / "training_steps.json", RESULTS / "fused_softmax.json"
 PAGE = RESULTS.parents[1] / "docs" / "speed.md"
@@ -51,7 +51,7 @@ def steps_section() -> str:
             " before the start"
         )
     ordered = [line for _, line in sorted(lines, key=lambda line: line[0])]
-    return f"{markdown(HEAD, ordered)}\n\n" + "\n".join(sources)
+    return f"{markdown_table(HEAD, *ordered)}\n\n" + "\n".join(sources)
 
 
 def _cells(rows: Sequence[Row], method: str) -> list[str]:
@@ -102,7 +102,7 @@ def fused_section() -> str:
         f"`python studies/fused_softmax.py measure`: one thread of {facts['processor']}, "
         f"torch {facts['versions']['torch']}, commit {facts['git_commit']}, load {facts['load_before']:.0f}"
     )
-    return f"{markdown(('tokens', 'training', '`csp`, s', '`mha`, s', 'csp / mha'), lines)}\n\n{source}"
+    return f"{markdown_table(('tokens', 'training', '`csp`, s', '`mha`, s', 'csp / mha'), *lines)}\n\n{source}"
 
 
 def page() -> str:

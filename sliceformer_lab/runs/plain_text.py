@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -26,6 +27,11 @@ def one_line(text: object) -> str:
 def in_markdown(text: str) -> str:
     """A text as one line of Markdown without code, links, HTML and further cells."""
     return re.sub(r"[\\`<|]|(?<=\])(?=[(\[])|^(?=[#>])", lambda found: f"\\{found[0]}", one_line(text))
+
+
+def markdown_table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    """A table of cells that are Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def in_latex(text: str) -> str:

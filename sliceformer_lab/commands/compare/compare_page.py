@@ -10,7 +10,6 @@ from typing import Any
 from sliceformer_lab.commands.compare.command_words import repeat_command
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.compare_tables import (
-    markdown_table,
     print_tables,
     rate_table,
     row_table,
@@ -22,6 +21,7 @@ from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.sentences import amount, missing_rows, order_note, unit, verdict_sentence
 from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.runs.files import write_json, write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 PICTURE, RATES = "differences.png", "learning_rate.png"
 
@@ -56,7 +56,7 @@ def markdown(found: Comparison) -> str:
         "",
         "## Verdicts",
         "",
-        *markdown_table(verdict_table(found)),
+        markdown_table(*verdict_table(found)),
         "",
         "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
         "interval over seeds and test examples together (their variances add); `over seeds` where examples are not "
@@ -66,15 +66,15 @@ def markdown(found: Comparison) -> str:
         "",
     ]
     for result in found.results:
-        lines += [f"## Rows at {AXIS_NAMES[result.axis]}", "", *markdown_table(row_table(found, result)), ""]
+        lines += [f"## Rows at {AXIS_NAMES[result.axis]}", "", markdown_table(*row_table(found, result)), ""]
     if found.way_scores:
-        lines += [*markdown_table(way_table(found)), ""]
+        lines += [markdown_table(*way_table(found)), ""]
     lines += [
         "## Learning rates",
         "",
         f"![Validation score over learning rate]({RATES})",
         "",
-        *markdown_table(rate_table(found)),
+        markdown_table(*rate_table(found)),
         "",
         *(f"- {line}" for line in page_notes(found)),
         *_failures(found),

@@ -111,15 +111,6 @@ def way_table(found: Comparison) -> Rows:
     ]
 
 
-def markdown_table(rows: Rows) -> Iterator[str]:
-    """The lines of a table in Markdown; the first row is its head."""
-    head, *body = rows
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in body:
-        yield f"| {' | '.join(row)} |"
-
-
 def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
     """Print tables with their titles, then lines."""
     console = table_console(WIDTH)

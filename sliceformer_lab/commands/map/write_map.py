@@ -8,13 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sliceformer_lab.commands.compare.command_words import repeat_command
-from sliceformer_lab.commands.compare.compare_tables import Rows, markdown_table, print_tables
+from sliceformer_lab.commands.compare.compare_tables import Rows, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 PICTURE = "map.png"
 MARGIN = 0.02  # a score this near to a floor counts as that floor
@@ -67,7 +68,7 @@ def markdown(found: Map) -> str:
         "",
         f"![Attentions by probes]({PICTURE})",
         "",
-        *markdown_table(score_table(found)),
+        markdown_table(*score_table(found)),
         "",
         *protocol(options),
         "",
@@ -75,7 +76,7 @@ def markdown(found: Map) -> str:
         "",
         "## Runs",
         "",
-        *markdown_table(run_table(found)),
+        markdown_table(*run_table(found)),
         *(["", "## Empty cells", "", *reasons] if reasons else []),
         *(["", "## Failed runs", "", *failed] if failed else []),
     ]

@@ -22,7 +22,7 @@ from sliceformer_lab.commands.report.table_cells import (
 from sliceformer_lab.measures.statistics import Interval
 from sliceformer_lab.runs.collect import Collection, MissingRun
 from sliceformer_lab.runs.groups import Table, at_scale
-from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown
+from sliceformer_lab.runs.plain_text import csv_cell, in_latex, in_markdown, markdown_table
 
 LEGEND = (
     "Rows are ordered by their mean over seeds, best first. "
@@ -50,7 +50,7 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
         names, rows = cells(table, lines)
         rows += [texts for _, texts in reference_cells(table, names)]
         parts += [f"## {in_markdown(table.title)}", *map(in_markdown, describe_common_options(table))]
-        parts += [_markdown_table(names, [[*map(in_markdown, row)] for row in rows]), *_notes(table, lines)]
+        parts += [markdown_table(*([*map(in_markdown, row)] for row in (names, *rows))), *_notes(table, lines)]
     if rest := describe_leftovers(found, sections):
         parts += ["## Not in a table", "\n".join(f"- {in_markdown(line)}" for line in rest)]
     return "\n\n".join(parts) + "\n"
@@ -213,9 +213,3 @@ def _cost_record(name: str, cost: RelativeCost) -> dict[str, float | None]:
 def _bounds(interval: Interval | None) -> dict[str, float | str | None]:
     low, high, how = (interval.low, interval.high, interval.how) if interval else (None, None, None)
     return {"low": low, "high": high, "interval": how}
-
-
-def _markdown_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of names that are text, and of cells that are Markdown."""
-    lines = [[*map(in_markdown, names)], ["---"] * len(names), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
