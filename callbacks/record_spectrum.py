@@ -102,7 +102,7 @@ class Spectrum(Callback):
         self._record = now if self._record is None else self._record.followed_by(now)
         self._record.save(self.folder / "spectrum.npz")
         for logger in trainer.loggers:
-            logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=trainer.global_step)
+            logger.log_metrics(_scalars(now) | {"epoch": epoch}, step=max(0, trainer.global_step - 1))
 
     def _record_of(self, epoch: int, blocks: list[Any], taken: list[dict[str, Tensor]], ids: Tensor) -> ProbeRecord:
         prefixes = [block.attention.spec.num_prefix for block in blocks]

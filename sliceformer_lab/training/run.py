@@ -31,11 +31,11 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrain import pretrain
 from sliceformer_lab.training.processes.other_processes import child_processes, record_first_error
 from sliceformer_lab.training.processes.signals import catch_signals, recorded_by, signals_as_errors, stop_behind
-from sliceformer_lab.training.results.loggers import close_wandb, sync_command
 from sliceformer_lab.training.results.prediction_table import read_preprocessing, save_preprocessing
 from sliceformer_lab.training.results.record import record
 from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
+from sliceformer_lab.training.results.wandb_runs import close_wandb, sync_command
 from sliceformer_lab.training.saved.same_data import check_same_data, warn_of_changes
 from sliceformer_lab.training.step_estimate import check_step
 from sliceformer_lab.training.trainer import compile_encoder

@@ -137,7 +137,7 @@ WITH_CLASSES = {
     "+callbacks.x._target_=pytorch_lightning.cli.instantiate_class": "is not a subclass of pytorch_lightning.Callback",
     "+callbacks.x=3": "callbacks.x",
     "callbacks.checkpoints=null": "callbacks.checkpoints",
-    "+logger._target_=sliceformer_lab.training.results.loggers.close_wandb": "is not a subclass of",
+    "+logger._target_=sliceformer_lab.training.results.wandb_runs.close_wandb": "is not a subclass of",
 }
 
 

@@ -25,7 +25,7 @@ from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.results import loggers
+from sliceformer_lab.training.results import wandb_runs
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.observers import Observer
 
@@ -130,8 +130,15 @@ class Refusing(BaseHTTPRequestHandler):
 
 def opened(folder: Path) -> str:
     """The mode of a W&B run in a folder."""
-    options: dict[str, Any] = {"job_type": "train", "project": "p", "entity": None, "offline": None, "group": "g"}
-    one = loggers.open_run(folder, "name", **options, tags=[], config={})
+    options: dict[str, Any] = {
+        "job_type": "train",
+        "project": "p",
+        "entity": None,
+        "offline": None,
+        "group": "g",
+        "notes": "",
+    }
+    one = wandb_runs.open_run(folder, "name", **options, tags=[], config={})
     offline = bool(one.settings._offline)
     one.finish()
     return "offline" if offline else "online"
@@ -165,10 +172,10 @@ def test_a_wrong_key_makes_the_run_offline(
 def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(wandb_runs, "ANSWER_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
-        assert loggers.must_be_offline()
+        assert wandb_runs.must_be_offline()
     monkeypatch.delenv("WANDB_BASE_URL")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    assert loggers.must_be_offline()
+    assert wandb_runs.must_be_offline()

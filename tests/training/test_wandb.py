@@ -1,17 +1,17 @@
-"""Offline W&B runs, read from their files, contain everything that a dashboard and a workspace read."""
+"""A W&B server on this machine receives everything that a dashboard and a workspace read."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-import struct
-import time
+import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from omegaconf import OmegaConf
 from support.plans import plan_of
 from support.run_folders import write_run
 from support.runs import SMALL, last_of_each, small_config
+from support.wandb_server import KEY, StoredRun, WandbServer, wandb_server
 from support.yaml_options import as_yaml
-from wandb.proto.wandb_internal_pb2 import Record
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
@@ -41,137 +41,62 @@ from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.results import loggers
+from sliceformer_lab.training.results import loggers, wandb_runs
 from sliceformer_lab.training.results.wandb_charts import spectrum_charts
 
-SECRET = "0123456789abcdef0123456789abcdef01234567"
-
-
-def log_records(content: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB log in blocks of 32 KiB, after a header of seven bytes."""
-    position, record = 7, b""
-    while position + 7 <= len(content):
-        if (left := 32768 - position % 32768) < 7:
-            position += left
-            continue
-        length, kind = struct.unpack_from("<HB", content, position + 4)
-        record += content[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            yield record
-            record = b""
-
-
-class Offline:
-    """One offline run, read from its .wandb file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file, self.folder = file, file.parents[2]
-        self.run: Any = None
-        self.exit_code: int | None = None
-        self.history: list[dict[str, Any]] = []
-        self.summary: dict[str, Any] = {}
-        self.metrics: dict[str, Any] = {}
-        self.charts: dict[str, Any] = {}  # key: its Vega preset, fields and strings
-        for data in log_records(file.read_bytes()):
-            self._take(Record.FromString(data))
-
-    def _take(self, record: Any) -> None:
-        match record.WhichOneof("record_type"):
-            case "run":
-                self.run = record.run
-            case "config":
-                visualized = _values(record.config.update).get("_wandb", {}).get("visualize", {})
-                self.charts |= {key: chart["panel_config"] for key, chart in visualized.items()}
-            case "history":
-                self.history.append(_values(record.history.item))
-            case "summary":
-                self.summary |= _values(record.summary.update)
-            case "metric":
-                self.metrics[record.metric.name or record.metric.glob_name] = record.metric
-            case "exit":
-                self.exit_code = record.exit.exit_code
-
-    @property
-    def logged(self) -> set[str]:
-        """Every key of the history."""
-        return {key for row in self.history for key in row}
-
-    def table(self, key: str) -> list[dict[str, Any]]:
-        """The rows of a table of the history, from its file."""
-        (entry,) = [row[key] for row in self.history if key in row]
-        assert entry["_type"] == "table-file"
-        content = json.loads((self.file.parent / "files" / entry["path"]).read_text())
-        return [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
-
-
-def _values(items: Any) -> dict[str, Any]:
-    """Items as a dictionary, with nested keys as nested dictionaries."""
-    found: dict[str, Any] = {}
-    for item in items:
-        *parts, last = [item.key] if item.key else item.nested_key
-        place = found
-        for part in parts:
-            place = place.setdefault(part, {})
-        place[last] = json.loads(item.value_json)
-    return found
+LOGGED = ("logger=wandb", "optim.epochs=2", "trainer.log_every_n_steps=1")
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[Offline]:
-    """A sweep of two jobs, the second one fails, and their comparison. There is a key, but no network."""
+def server() -> Iterator[WandbServer]:
+    with wandb_server() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def folder(server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep of two jobs, the second one fails; the server has their comparison too."""
     outputs = tmp_path_factory.mktemp("outputs")
-    options = (
-        "logger=wandb",
-        "callbacks=default",
-        "pictures=true",
-        "tags=[trial]",
-        "reference=auto",
-        "optim.epochs=2",
-        "trainer.log_every_n_steps=1",
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_API_KEY", SECRET)
-        patch.setenv("WANDB_DATA_DIR", str(outputs / "staging"))
-        patch.setattr(loggers, "server_answers", lambda: False)
-        measured = "callbacks.throughput.warmup_batches=0"
-        words = last_of_each([*SMALL, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
-        assert main(["-m", *words]) == 1
-    return [closed(file) for file in sorted(outputs.rglob("run-*.wandb"), key=lambda file: file.parents[2].name)]
-
-
-def closed(file: Path) -> Offline:
-    """An offline run, read once its last record is there; W&B's process may write it after the run has ended."""
-    for _ in range(240):
-        if (one := Offline(file)).exit_code is not None:
-            return one
-        time.sleep(0.5)
-    raise AssertionError(f"{file.name} has no record of its end")
+    options = ("callbacks=default", "pictures=true", "tags=[trial]", "reference=auto")
+    measured = "callbacks.throughput.warmup_batches=0"
+    words = last_of_each([*SMALL, *LOGGED, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
+    assert main(["-m", *words]) == 1
+    return next((outputs / "sweeps").iterdir())
 
 
 @pytest.fixture(scope="module")
-def jobs(sweep: list[Offline]) -> list[Offline]:
-    return [one for one in sweep if one.run.job_type == "train"]
+def places(folder: Path) -> list[Path]:
+    """The run folders of the sweep."""
+    return sorted(place for place in folder.iterdir() if (place / "summary.json").is_file())
 
 
 @pytest.fixture(scope="module")
-def comparison(sweep: list[Offline]) -> Offline:
-    (one,) = [one for one in sweep if one.run.job_type == "comparison"]
+def jobs(folder: Path, server: WandbServer) -> list[StoredRun]:
+    return server.runs_of("train")
+
+
+@pytest.fixture(scope="module")
+def comparison(folder: Path, server: WandbServer) -> StoredRun:
+    (one,) = server.runs_of("comparison")
     return one
 
 
-def test_each_job_has_a_closed_run_of_its_own(jobs: list[Offline]) -> None:
+def test_each_job_has_a_closed_run_of_its_own(jobs: list[StoredRun], places: list[Path]) -> None:
     assert wandb.run is None
     assert [job.exit_code for job in jobs] == [0, 1]
-    assert len({job.run.run_id for job in jobs}) == 2
-    assert [read_summary(job.folder)["status"] for job in jobs] == ["ok", "diverged"]
+    assert [job.id for job in jobs] == [(place / "wandb_id.txt").read_text() for place in places]
+    assert [read_summary(place)["status"] for place in places] == ["ok", "diverged"]
     assert [job.summary["status"] for job in jobs] == ["ok", "diverged"]
 
 
-def test_run_is_named_grouped_and_tagged(jobs: list[Offline]) -> None:
-    for job in jobs:
-        assert job.run.display_name == f"digits/mha/{job.folder.name}"
-        assert job.run.run_group == job.folder.parent.name and list(job.run.tags) == ["digits", "mha", "trial"]
+def test_run_is_named_grouped_and_tagged(jobs: list[StoredRun], places: list[Path]) -> None:
+    assert [job.facts["displayName"] for job in jobs] == [
+        "mha, optim.lr=0.002, seed 0 (digits)",
+        "mha, optim.lr=1e+30, seed 0 (digits)",
+    ]
+    assert jobs[1].facts["notes"].startswith("Compares optim.lr (0.002, 1e+30), on digits; this run is 1-")
+    for job, place in zip(jobs, places, strict=True):
+        assert job.facts["groupName"] == place.parent.name and job.facts["tags"] == ["digits", "mha", "trial"]
 
 
 def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
@@ -179,7 +104,7 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
         opened: dict[str, Any] = {}
         patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
-        patch.setattr(loggers, "WandbLogger", lambda experiment: experiment)
+        patch.setattr(loggers, "ContinuedHistory", lambda run, folder: run)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
         names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
         loggers.wandb_logger(context, replace(plan_of(small_config("tags=[imdb,mine]")), names=ChosenNames(**names)))
@@ -187,60 +112,60 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 
 
-def test_configuration_is_whole_and_without_secrets(sweep: list[Offline], jobs: list[Offline]) -> None:
-    config = _values(jobs[0].run.config.update)
-    assert config["optim"]["epochs"] == 2 and config["attention"] == {
+def test_configuration_is_whole_and_without_secrets(folder: Path, jobs: list[StoredRun]) -> None:
+    config = jobs[0].config
+    assert config["optim"]["epochs"] == 2 and config["nodes"]["attention"] == {
         "_target_": "sliceformer_lab.attention.mha.MHA",
         "qk_norm": False,
         "gate": False,
         "times_tokens": False,
     }
-    for one in sweep:
-        for file in (one.file, *one.folder.rglob("*.log"), *one.folder.rglob("*.yaml"), *one.folder.rglob("*.json")):
-            assert SECRET.encode() not in file.read_bytes()
+    assert (config["attention"], config["task"], config["seed"]) == ("mha", "digits", 0)
+    assert config["params"] == jobs[0].summary["parameters"]
+    for file in folder.rglob("*"):
+        assert not file.is_file() or KEY.encode() not in file.read_bytes()
+    for content in (content for job in jobs for content in job.files.values()):
+        assert KEY.encode() not in content
 
 
-def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[Offline]) -> None:
+def test_each_metric_has_its_axis_and_the_monitored_one_its_best(jobs: list[StoredRun]) -> None:
     job = jobs[0]
     steps = [row["trainer/global_step"] for row in job.history if "train/batch_loss" in row]
     assert steps == list(range(4))
     assert [row["epoch"] for row in job.history if "val/accuracy" in row] == [0, 1]
     assert [row["epoch"] for row in job.history if "spectrum/output_stable_rank_mean" in row] == [-1, 1]
-    axes = {name: metric.step_metric for name, metric in job.metrics.items()}
+    axes = {name: metric["axis"] for name, metric in job.metrics.items() if metric["axis"]}
     assert axes == {
         "train/*": "trainer/global_step",
         "pretrain/train/*": "trainer/global_step",
         "pretrain/val/*": "pretrain/epoch",
         **dict.fromkeys(["val/*", "test_curve/*", "spectrum/*", "val/accuracy"], "epoch"),
     }
-    assert [name for name, metric in job.metrics.items() if metric.summary.max or metric.summary.min] == [
-        "val/accuracy"
-    ]
+    assert [name for name, metric in job.metrics.items() if metric["summary"]] == ["val/accuracy"]
     globs = [name.removesuffix("*") for name in axes if name.endswith("*")]
     assert not [(a, b) for a in globs for b in globs if a != b and a.startswith(b)]  # the server would take either
     scalars = {key for key in job.logged if not key.startswith(("_", "charts/", "pictures/"))}
     assert not [key for key in scalars - {"epoch", "trainer/global_step"} if not key.startswith(tuple(globs))]
 
 
-def test_pictures_and_summary_values_are_logged(jobs: list[Offline]) -> None:
+def test_pictures_and_summary_values_are_logged(jobs: list[StoredRun], places: list[Path]) -> None:
     assert {"pictures/curves", "pictures/spectrum"} <= jobs[0].logged
-    images = jobs[0].file.parent / "files" / "media" / "images" / "pictures"
-    names = [file.name.split("_")[0] for file in images.glob("*.png")]
+    names = [Path(name).name.split("_")[0] for name in jobs[0].files if name.startswith("media/images/pictures")]
     assert sorted(names) == ["confusion", "curves", "mistakes", "spectrum"]
-    recorded = read_summary(jobs[0].folder)
+    recorded = read_summary(places[0])
     assert jobs[0].summary["test/accuracy"] == recorded["metrics"]["test/accuracy"]
     assert jobs[0].summary["val/accuracy"] == recorded["best"]["value"]
     assert jobs[0].summary["parameters"] == recorded["parameters"]
     assert jobs[0].summary["samples_per_second"] == recorded["samples_per_second"] > 0
 
 
-def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[Offline]) -> None:
+def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[StoredRun], places: list[Path]) -> None:
     job = jobs[0]
     assert len(job.charts) == 6 and {f"{key}_table" for key in job.charts} <= job.logged
     for key, chart in job.charts.items():
         assert chart["panelDefId"] == "wandb/lineseries/v0"
         assert set(job.table(f"{key}_table")[0]) == set(chart["fieldSettings"].values())
-    record = ProbeRecord.load(job.folder / "spectrum.npz")
+    record = ProbeRecord.load(places[0] / "spectrum.npz")
     second = [r["lineVal"] for r in job.table("charts/spectrum_by_layer_table") if r["lineKey"] == "layer 2"]
     np.testing.assert_allclose(10 ** np.array(second), record.at("spectrum", "output", "raw")[1], rtol=1e-6)
     rows = job.table("charts/residual_by_depth_table")
@@ -252,8 +177,8 @@ def test_spectra_are_charts_of_the_run_folder_s_record(jobs: list[Offline]) -> N
     }
 
 
-def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
-    record = ProbeRecord.load(jobs[0].folder / "spectrum.npz")
+def test_charts_drop_nan_and_thin_long_runs(places: list[Path]) -> None:
+    record = ProbeRecord.load(places[0] / "spectrum.npz")
     for _ in range(3):
         record = record.followed_by(record)
     record = replace(record, epochs=np.arange(-1, 15))
@@ -268,11 +193,12 @@ def test_charts_drop_nan_and_thin_long_runs(jobs: list[Offline]) -> None:
     assert len(set(moments)) == 6 and {moments[0], moments[-1]} == {"before training", "after epoch 15"}
 
 
-def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], comparison: Offline) -> None:
-    assert comparison.run.display_name == "comparison" and comparison.exit_code == 0
-    assert comparison.run.run_group == jobs[0].run.run_group == comparison.folder.name
+def test_a_sweep_ends_with_one_table_of_all_its_jobs(places: list[Path], comparison: StoredRun) -> None:
+    assert comparison.facts["displayName"] == "comparison of mha (digits)" and comparison.exit_code == 0
+    assert comparison.facts["notes"] == "Compares optim.lr (0.002, 1e+30), on digits."
+    assert comparison.facts["groupName"] == places[0].parent.name
     ok, diverged = comparison.table("comparison/jobs")
-    recorded = read_summary(jobs[0].folder)
+    recorded = read_summary(places[0])
     for key in ("job", "status", "optim.lr", "error"):
         assert ok[key] != diverged[key]
     assert (ok["attention"], ok["seed"], ok["status"], diverged["status"]) == ("mha", 0, "ok", "diverged")
@@ -281,6 +207,8 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], compar
     for key in ("parameters", "samples_per_second", "peak_memory_gb", "wall_seconds"):
         assert ok[key] == recorded[key]
     assert "loss became nan" in diverged["error"]
+    assert comparison.summary["comparison/mha/mean"] == recorded["metrics"]["test/accuracy"]
+    assert comparison.summary["comparison/mha/n"] == 1
     assert comparison.summary["jobs"] == 2 and comparison.summary["jobs_diverged"] == 1
     rows = comparison.table("comparison/rows")
     assert [row["statuses"] for row in rows if row["statuses"]] == ["1 ok", "1 diverged"]
@@ -291,8 +219,8 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(jobs: list[Offline], compar
     assert comparison.charts["comparison/metric_by_attention"]["panelDefId"] == "wandb/bar/v0"
 
 
-def test_the_comparison_is_no_run_of_the_report(jobs: list[Offline]) -> None:
-    found = collect(jobs[0].folder.parent)
+def test_the_comparison_is_no_run_of_the_report(folder: Path, comparison: StoredRun) -> None:
+    found = collect(folder)
     assert len(found.runs) == 2 and not found.unreadable and not found.missing
 
 
@@ -313,13 +241,13 @@ def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
 
 
 def test_a_refusing_server_fails_nothing(
-    sweep: list[Offline], jobs: list[Offline], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(sweep: Path, logger: dict[str, Any]) -> str:
         raise ValueError(logger["project"])
 
     monkeypatch.setattr("sliceformer_lab.commands.report.wandb_comparison.log_comparison", refuse)
-    report_sweep(replace(read_sweep(jobs[0].folder.parent), study=None))
+    report_sweep(replace(read_sweep(folder), study=None))
     said = "the comparison of the sweep could not be sent to W&B (ValueError: sliceformer_lab)\n"
     assert capsys.readouterr().out == said
 
@@ -364,7 +292,7 @@ def panel_keys(content: dict[str, Any]) -> list[set[str]]:
     return [read_by(panel) for section in sections for panel in section["panels"]]
 
 
-def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: Offline) -> None:
+def test_a_workspace_reads_only_what_runs_log(jobs: list[StoredRun], comparison: StoredRun) -> None:
     content = specification(definition(WorkspaceOptions(group="one"), "me"))["section"]
     sections = {section["name"]: section["panels"] for section in content["panelBankConfig"]["sections"]}
     wanted = ["Metric by attention", "Accuracy against speed", "Spectra", "Residual and rank against depth"]
@@ -376,8 +304,7 @@ def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: O
             name = key.removeprefix("summary:").removeprefix("summary_metrics.")
             assert name in (summaries if name != key else there), f"{panel['viewType']} reads {key}"
         if grouped := panel["config"].get("groupBy"):
-            top, _, inner = grouped.partition(".value.")
-            assert inner in _values(jobs[0].run.config.update)[top]
+            assert grouped.removesuffix(".value") in jobs[0].config
         if panel["viewType"] == "Vega2":
             (table,) = read_by(panel)
             source = next(one for one in (jobs[0], comparison) if table in one.logged)
@@ -394,98 +321,129 @@ def test_a_workspace_reads_only_what_runs_log(jobs: list[Offline], comparison: O
 def test_offline_by_itself_without_key_or_network(
     key: bool, answers: bool, offline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "has_key", lambda: key)
-    monkeypatch.setattr(loggers, "server_answers", lambda: answers)
-    assert loggers.must_be_offline() is offline
+    monkeypatch.setattr(wandb_runs, "has_key", lambda: key)
+    monkeypatch.setattr(wandb_runs, "server_answers", lambda: answers)
+    assert wandb_runs.must_be_offline() is offline
 
 
 def test_key_is_found_in_environment_and_netrc_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    for name in ("WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not loggers.has_key()
-    (tmp_path / ".netrc").write_text(f"machine api.wandb.ai login user password {SECRET}\n")
+    assert not wandb_runs.has_key()
+    (tmp_path / ".netrc").write_text(f"machine api.wandb.ai login user password {KEY}\n")
     (tmp_path / ".netrc").chmod(0o600)
-    assert loggers.has_key()
+    assert wandb_runs.has_key()
     (tmp_path / ".netrc").unlink()
-    monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    assert loggers.has_key()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    assert wandb_runs.has_key()
 
 
 def test_another_server_is_asked_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WANDB_BASE_URL", raising=False)
-    assert loggers.server_url() == "https://api.wandb.ai"
+    assert wandb_runs.server_url() == "https://api.wandb.ai"
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {SECRET}\n")
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {KEY}\n")
     (tmp_path / ".netrc").chmod(0o600)
-    assert not loggers.has_key()
-    with graphql_server() as (address, _):
-        monkeypatch.setenv("WANDB_BASE_URL", address)
-        assert loggers.has_key() and loggers.server_answers()
-    assert not loggers.server_answers()
+    assert not wandb_runs.has_key()
+    with wandb_server():
+        assert wandb_runs.has_key() and wandb_runs.server_answers()
+        address = wandb_runs.server_url()
+    monkeypatch.setenv("WANDB_BASE_URL", address)
+    assert not wandb_runs.server_answers()
 
 
-@contextmanager
-def graphql_server(refuses: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server on this machine that has one user and takes views, or `refuses`: its address, and what it was asked."""
-    asked: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer: dict[str, Any] = {}
-            if self.path == "/graphql":
-                asked.append(json.loads(body))
-                answer = {"data": {"viewer": {"id": "1", "entity": "me", "username": "me", "teams": {"edges": []}}}}
-                if "upsertView" in asked[-1]["query"]:
-                    view = {"upsertView": {"view": {"id": "2", "name": "nw-abc-v"}, "inserted": True}}
-                    answer = {"errors": [{"message": refuses}]} if refuses else {"data": view}
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        def log_message(self, *words: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    with graphql_server() as (address, asked):
-        monkeypatch.setenv("WANDB_BASE_URL", address)
+def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path) -> None:
+    with wandb_server() as server:
         save_workspace.run(WorkspaceOptions(project="ranks", name="mine"), tmp_path)
-    (sent,) = [request["variables"] for request in asked if "upsertView" in request["query"]]
+    (sent,) = server.views
     assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
     expected = definition(WorkspaceOptions(project="ranks", name="mine"), "me")
     assert panel_keys(json.loads(sent["spec"])) == panel_keys(specification(expected))
-    assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{address}/me/ranks?nw=abc")
+    assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{server.address}/me/ranks?nw=")
 
 
-def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", SECRET)
-    with graphql_server(refuses="project not found") as (address, _):
-        monkeypatch.setenv("WANDB_BASE_URL", address)
-        with pytest.raises(LabError, match=r"in team/lost \(.*project not found\); the project must exist") as told:
-            save_workspace.run(WorkspaceOptions(entity="team", project="lost"), tmp_path)
+def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
+    refused = r"in team/lost \(.*project not found\); the project must exist"
+    with wandb_server() as server, pytest.raises(LabError, match=refused) as told:
+        server.refusal = "project not found"
+        save_workspace.run(WorkspaceOptions(entity="team", project="lost"), tmp_path)
     assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
 
 
-def test_upload_command_is_printed(jobs: list[Offline]) -> None:
-    for job in jobs:
-        log = (job.folder / "sliceformer_lab.log").read_text()
-        assert f"upload to W&B with: wandb sync {job.file.parent}" in log
-    sweep = jobs[0].folder.parent
-    (place,) = (sweep / ".wandb").glob("offline-run-*")
-    assert loggers.sync_command(sweep) == f"wandb sync {place}"
+def test_upload_command_is_printed_until_the_upload(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert main([*SMALL, "logger=wandb", "logger.offline=true", f"hydra.run.dir={folder}"]) == 0
+    (waiting,) = (folder / "wandb").glob("offline-run-*")
+    assert f"upload to W&B with: wandb sync {waiting}" in (folder / "sliceformer_lab.log").read_text()
+    assert wandb_runs.sync_command(folder) == f"wandb sync {waiting}"
+    (waiting / "run-x.wandb.synced").touch()
+    assert wandb_runs.sync_command(folder) is None
+
+
+def history_of(run: StoredRun) -> list[tuple[str, float]]:
+    """What a curve shows: each metric with its place on the axis, in the order of the history."""
+    axes = {"train": "trainer/global_step", "val": "epoch", "spectrum": "epoch"}
+    return [(key, row[axes[key.split("/")[0]]]) for row in run.history for key in row if key.split("/")[0] in axes]
+
+
+KILLED = """
+import os, signal, sys
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.callbacks.guard import Guard
+def kill(self, trainer, *others):
+    if trainer.global_step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+Guard.on_train_batch_end = kill
+main(sys.argv[1:])
+"""
+
+
+def killed_by_signal(words: list[str]) -> bool:
+    """Whether a run in a process of its own, with a W&B service of its own, was killed in its third epoch."""
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
+    done = subprocess.run([sys.executable, "-c", KILLED, *words], check=False, capture_output=True, env=own)
+    return done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_killed_run_continues_as_one_run(offline: bool, tmp_path: Path) -> None:
+    """The client loses what it has not sent when it is killed; the history has it nevertheless."""
+    options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4"]
+    words = last_of_each([*options, f"logger.offline={str(offline).lower()}", f"hydra.run.dir={tmp_path / 'run'}"])
+    with wandb_server() as server:
+        assert killed_by_signal(words) and len(server.runs) == (not offline)
+        assert main([f"resume={tmp_path / 'run'}"]) == 0
+        upload(tmp_path / "run")
+        (one,) = server.runs.values()
+    assert one.id == (tmp_path / "run" / "wandb_id.txt").read_text() and one.exit_code == 0
+    drawn = history_of(one)
+    steps = [row["_step"] for row in one.history]
+    assert steps == list(range(19))
+    assert [place for key, place in drawn if key == "train/batch_loss"] == list(range(8))
+    assert [place for key, place in drawn if key == "val/accuracy"] == list(range(4))
+    assert [place for key, place in drawn if key == "spectrum/output_residual_mean"] == [-1, 3]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_run_waiting_offline_stays_offline_and_is_uploaded_once(tmp_path: Path) -> None:
+    words = last_of_each([*SMALL, *LOGGED, "optim.epochs=4", f"hydra.run.dir={tmp_path / 'run'}"])
+    with wandb_server() as server:
+        assert killed_by_signal([*words, "logger.offline=true"])
+        assert main([f"resume={tmp_path / 'run'}"]) == 0
+        assert not server.runs
+        upload(tmp_path / "run")
+        (one,) = server.runs.values()
+    assert [row["trainer/global_step"] for row in one.history if "train/batch_loss" in row] == list(range(8))
+
+
+def upload(folder: Path) -> None:
+    """Runs the command that uploads what waits in a folder."""
+    if command := wandb_runs.sync_command(folder):
+        program, *words = shlex.split(command)
+        assert program == "wandb"
+        subprocess.run([sys.executable, "-m", "wandb", *words, "--yes"], check=True, capture_output=True, cwd="/")
 
 
 def dashboard(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -505,7 +463,7 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     assert (code, err.count("\n")) == (1, 1) and "no key" in err and "WANDB_API_KEY" in err
     code, err = dashboard(capfd, place, "entty=me")
     assert (code, err.count("\n")) == (1, 1) and "did you mean entity" in err
-    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
     with pytest.raises(LabError, match="does not answer: workspaces live on the server"):
         save_workspace.run(WorkspaceOptions(), tmp_path)
     monkeypatch.setattr(save_workspace, "find_spec", lambda name: None)

@@ -13,8 +13,9 @@ from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame
 from sliceformer_lab.runs.collect import Collection, RunRecord, collect
 from sliceformer_lab.runs.groups import format_option, tables
-from sliceformer_lab.training.results.loggers import open_run, sync_command
-from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS
+from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS, results_table
+from sliceformer_lab.training.results.wandb_names import sentence_of_sweep, varied_options
+from sliceformer_lab.training.results.wandb_runs import results_run, sync_command
 
 COSTS = {  # column -> path in a summary
     "parameters": ("parameters",),
@@ -75,32 +76,43 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
 def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: Sequence[Section]) -> None:
     import wandb
 
-    (sweep / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
-    tasks = sorted({run.task for run in found.runs})
-    run = open_run(
+    tasks, attentions = (sorted({getattr(run, name) for run in found.runs}) for name in ("task", "attention"))
+    varied = varied_options(sweep)
+    with results_run(
         sweep,
-        "comparison",
+        f"comparison of {', '.join(attentions)} ({', '.join(tasks)})",
+        logger,
+        notes=f"{sentence_of_sweep(varied)}, on {', '.join(tasks)}." if varied else "The runs of a sweep.",
         job_type="comparison",
-        project=logger["project"],
-        entity=logger["entity"],
-        offline=logger["offline"],
-        group=logger["group"] or sweep.name,
-        tags=["comparison", *tasks],
-        config={"sweep": sweep.name, "tasks": tasks, "attentions": sorted({run.attention for run in found.runs})},
-    )
-    try:
+        tags=tasks,
+        config={"sweep": sweep.name, "tasks": tasks, "attentions": attentions},
+    ) as run:
         jobs = job_records(found, sections)
-        run.log({JOBS: _table(jobs), ROWS: _table(_row_records(sections))})
+        run.log({JOBS: results_table(jobs), ROWS: results_table(_row_records(sections))})
         for number, (table, rows) in enumerate(sections, start=1):
             means = [{"attention": _label(line), table.metric: line.mean} for line in rows if line.mean is not None]
             if means:
                 title = f"{table.title}: {table.metric}, mean over seeds; intervals and tests are in {ROWS}"
-                chart = wandb.plot.bar(_table(means), "attention", table.metric, title=title)
+                chart = wandb.plot.bar(results_table(means), "attention", table.metric, title=title)
                 run.log({BY_ATTENTION if number == 1 else f"{BY_ATTENTION}_{number}": chart})
         statuses = [record["status"] for record in jobs]
         run.summary.update({"jobs": len(jobs), **{f"jobs_{status}": statuses.count(status) for status in statuses}})
-    finally:
-        run.finish()
+        run.summary.update(row_numbers(sections))
+
+
+def row_numbers(sections: Sequence[Section]) -> Record:
+    """The numbers of each row for a summary, such as comparison/csp/mean; unknown ones, as with few seeds, are absent.
+
+    With several tables their number goes first: comparison/2/csp/mean.
+    """
+    numbers: Record = {}
+    for number, (_, rows) in enumerate(sections, start=1):
+        for line in rows:
+            row, ends, test = f"{number}/" * (len(sections) > 1) + line.row.label, line.over_seeds, line.test
+            values = {"n": len(line.values), "mean": line.mean, "p_holm": test.p if test else None}
+            values |= {"ci_low": ends.low, "ci_high": ends.high} if ends else {}
+            numbers |= {f"comparison/{row}/{key}": value for key, value in values.items() if value is not None}
+    return numbers
 
 
 def _row_records(sections: Iterable[Section]) -> list[Record]:
@@ -112,19 +124,6 @@ def _row_records(sections: Iterable[Section]) -> list[Record]:
 
 def _label(line: Line) -> str:
     return f"{line.row.label} ({len(line.values)} of {line.planned})"
-
-
-def _table(records: Sequence[Record]) -> Any:
-    """A W&B table, with None for NaN and without empty columns."""
-    import wandb
-
-    names = dict.fromkeys(name for record in records for name, value in record.items() if _known(value))
-    rows: list[Any] = [[record.get(name) if _known(record.get(name)) else None for name in names] for record in records]
-    return wandb.Table(columns=list(names), data=rows, allow_mixed_types=True)
-
-
-def _known(value: Any) -> bool:
-    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def _number_first(name: str) -> tuple[float, str]:

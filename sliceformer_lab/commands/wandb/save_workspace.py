@@ -12,7 +12,7 @@ from pathlib import Path
 from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.training.results.loggers import has_key, server_answers, server_url
+from sliceformer_lab.training.results.wandb_runs import has_key, server_answers, server_url
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from sliceformer_lab.training.results.wandb_charts import (
     SPECTRUM_OVER_TRAINING,
 )
 
-ATTENTION = "names.attention"  # key of a run's configuration
+ATTENTION = "attention"  # key of a run's configuration
 SCALARS = {  # key of the history, a mean over layers -> title
     "spectrum/output_stable_rank_mean": "Stable rank of the operator's output",
     "spectrum/output_stable_rank_centred_mean": "Stable rank of the operator's output, token mean removed",

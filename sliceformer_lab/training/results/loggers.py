@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import netrc
 import os
-import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
+from typing import Any
 
 import numpy as np
-from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
-from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.results.observers import Observer, warn_of
-
-SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
-# Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
-ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
-STEP, EPOCH = "trainer/global_step", "epoch"
-# The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
-X_AXES = {
-    **{"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH},
-    **{"pretrain/train/*": STEP, "pretrain/val/*": "pretrain/epoch"},
-}
+from sliceformer_lab.training.results.observers import Observer
+from sliceformer_lab.training.results.wandb_names import config_of, group_of, sentence_of, title_of, type_of
+from sliceformer_lab.training.results.wandb_runs import EPOCH, X_AXES, ContinuedHistory, open_run
 
 
 class WatchingLogger(Logger):
@@ -142,86 +126,40 @@ def wandb_logger(
     entity: str | None = None,
     offline: bool | None = None,
     group: str | None = None,
-) -> WandbLogger:
-    """A W&B run with the name of its folder.
+) -> Logger:
+    """The W&B run of a run folder, which continues if the run does.
 
     `offline` None: offline without an API key or network. Keys come from the environment or netrc only.
     """
     names, folder = plan.names, context.folder
-    in_sweep = any((folder.parent / name).is_file() for name in (SWEEP, HYDRA_SWEEP))
     run = open_run(
         folder,
-        run_name(plan, folder),
-        job_type="train",
+        title_of(plan, folder),
+        notes=sentence_of(plan, folder),
+        job_type=type_of(folder),
         project=project,
         entity=entity,
         offline=offline,
-        group=group or (folder.parent.name if in_sweep else names.task),
+        group=group or group_of(plan, folder),
         tags=[names.task, names.attention, names.recipe, *plan.tags],
-        config=plan.plain,
+        config=config_of(plan),
     )
     for names_of_metrics, axis in X_AXES.items():
         run.define_metric(names_of_metrics, step_metric=axis)
     if context.monitor is not None:
         run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
-    return WandbLogger(experiment=run)
-
-
-def open_run(
-    folder: Path,
-    name: str,
-    *,
-    job_type: str,
-    project: str,
-    entity: str | None,
-    offline: bool | None,
-    group: str,
-    tags: Iterable[str | None],
-    config: Mapping[str, Any],
-) -> Any:
-    """A W&B run with its files in `folder`; `offline` None: offline without an API key or network.
-
-    A server that refuses the run or does not answer is a warning, and the run is offline.
-    """
-    import wandb
-
-    def start(mode: Literal["online", "offline"]) -> Any:
-        return wandb.init(
-            project=project,
-            entity=entity,
-            mode=mode,
-            dir=str(folder),
-            name=name,
-            group=group,
-            job_type=job_type,
-            tags=list(dict.fromkeys(filter(None, tags))),
-            config=dict(config),
-            settings=wandb.Settings(silent=True, init_timeout=START_SECONDS, finish_timeout=UPLOAD_SECONDS),
-        )
-
-    if must_be_offline() if offline is None else offline:
-        return start("offline")
-    try:
-        return start("online")
-    except wandb.Error as error:
-        warn_of("sending to W&B", error)
-        return start("offline")
-
-
-def must_be_offline() -> bool:
-    """Whether the API key or the connection to the server is missing."""
-    return not (has_key() and server_answers())
+    return ContinuedHistory(run, folder)
 
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
     """Sends a run's summary values and pictures to its loggers, and its spectra to W&B."""
 
     def send(logger: Logger) -> None:
-        if isinstance(logger, WandbLogger):
-            for picture in pictures:
-                logger.log_image(f"pictures/{picture.stem}", [str(picture)])
-            if (folder / "spectrum.npz").is_file():
-                _publish_spectra(logger, folder / "spectrum.npz")
+        if isinstance(logger, ContinuedHistory):
+            from sliceformer_lab.training.results.wandb_charts import result_row
+
+            logger.log_row(result_row(folder, pictures))
+            logger.experiment.config.update({"params": values["parameters"]}, allow_val_change=True)
             logger.experiment.summary.update(dict(values))
         else:
             _publish_results(logger, pictures, values)
@@ -248,56 +186,6 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
             logger.experiment.log_artifact(str(logger.run_id), str(picture), "pictures")
 
 
-def _publish_spectra(logger: WandbLogger, file: Path) -> None:
-    from sliceformer_lab.measures.probe import ProbeRecord
-    from sliceformer_lab.training.results.wandb_charts import spectrum_charts
-
-    logger.experiment.log(spectrum_charts(ProbeRecord.load(file)))
-
-
-def close_wandb(status: str) -> None:
-    """Ends the open W&B run, so that the next job of a sweep gets its own."""
-    if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
-        return
-    wandb = sys.modules["wandb"]
-    if (run := wandb.run) is not None:
-        observer = Observer("W&B")
-        observer.run(lambda: run.summary.update({"status": status}))
-        observer.run(lambda: wandb.finish(exit_code=int(status != "ok")))
-
-
 def run_name(plan: RunPlan, folder: Path) -> str:
     """The name of a run on the dashboard and in tables."""
     return f"{task_folder(plan.names.task, plan.data.options)}/{plan.names.attention}/{folder.name}"
-
-
-def sync_command(folder: Path) -> str | None:
-    """The command that uploads the offline W&B runs in a run or sweep folder; None if there are none."""
-    runs = sorted(str(run) for place in ("wandb", ".wandb") for run in (folder / place).glob("offline-run-*"))
-    return f"wandb sync {shlex.join(runs)}" if runs else None
-
-
-def has_key() -> bool:
-    """Whether the environment or netrc holds an API key for the server."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    try:
-        return netrc.netrc().authenticators(urlsplit(server_url()).hostname or "") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
-
-
-def server_answers() -> bool:
-    """Whether the server, or the proxy of the environment in front of it, answers a request in time."""
-    try:
-        with urlopen(server_url(), timeout=ANSWER_SECONDS):
-            return True
-    except HTTPError:
-        return True
-    except (OSError, HTTPException, ValueError):
-        return False
-
-
-def server_url() -> str:
-    """The address of the W&B server."""
-    return os.environ.get("WANDB_BASE_URL") or SERVER

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import wandb
@@ -28,6 +31,14 @@ LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"
 MOST_MOMENTS = 6  # lines in the chart over training
 
 Lines = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # x and y by name
+
+
+def result_row(folder: Path, pictures: Sequence[Path]) -> dict[str, Any]:
+    """The row that ends the history of a run: its pictures, and charts of its spectra."""
+    row: dict[str, Any] = {f"pictures/{picture.stem}": [wandb.Image(str(picture))] for picture in pictures}
+    if (folder / "spectrum.npz").is_file():
+        row |= spectrum_charts(ProbeRecord.load(folder / "spectrum.npz"))
+    return row
 
 
 def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
@@ -77,3 +88,14 @@ def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
     known = {name: (x[np.isfinite(y)].tolist(), y[np.isfinite(y)].tolist()) for name, (x, y) in lines.items()}
     xs, ys = [x for x, _ in known.values()], [y for _, y in known.values()]
     return wandb.plot.line_series(xs, ys, keys=list(known), title=title, xname=xname)
+
+
+def results_table(records: Sequence[Mapping[str, Any]]) -> wandb.Table:
+    """A W&B table, with None for NaN and without empty columns."""
+    names = dict.fromkeys(name for record in records for name, value in record.items() if _known(value))
+    rows: list[Any] = [[record.get(name) if _known(record.get(name)) else None for name in names] for record in records]
+    return wandb.Table(columns=list(names), data=rows, allow_mixed_types=True)
+
+
+def _known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))

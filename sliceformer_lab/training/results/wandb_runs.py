@@ -1,0 +1,243 @@
+"""Runs on Weights & Biases (W&B): opened, continued after a stop, closed, and uploaded later if there is no server."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from pytorch_lightning.loggers import WandbLogger
+
+from sliceformer_lab.runs.folder import read_metrics
+from sliceformer_lab.training.results.observers import Observer, warn_of
+
+SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
+# Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
+ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
+STEP, EPOCH = "trainer/global_step", "epoch"
+PRETRAINING = "pretrain"  # the folder of that stage in a run, and the prefix of its metrics
+LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
+ID_FILE = "wandb_id.txt"
+FOLDERS = ("wandb", ".wandb")  # W&B takes `.wandb` if it exists
+
+# The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
+X_AXES = {
+    **{"train/*": STEP, "val/*": EPOCH, "test_curve/*": EPOCH, "spectrum/*": EPOCH},
+    **{"pretrain/train/*": STEP, "pretrain/val/*": "pretrain/epoch"},
+}
+
+Row = dict[str, Any]
+
+
+class ContinuedHistory(WandbLogger):
+    """A W&B run whose history has the rows of metrics.csv: a continued run adds what is missing, and repeats nothing.
+
+    The number of a row is its step on W&B. A continued run counts from the start of its history again and skips the
+    rows that the server has.
+    """
+
+    def __init__(self, run: Any, folder: Path) -> None:
+        super().__init__(experiment=run)
+        self._earlier = [*_rows(folder / PRETRAINING, f"{PRETRAINING}/"), *_rows(folder, "")]
+        self._first_row = len(self._earlier) if _is_uploaded(folder) else 0  # that the server lacks
+        if not run.offline:
+            self._first_row = run.starting_step
+        self._row = 0
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Logs a row of metrics; before the first one, those of earlier starts up to its step."""
+        row = {**metrics, STEP: step or 0}
+        self._earlier = [earlier for earlier in self._earlier if _place(earlier) < _place(row)]
+        self.log_row(row)
+
+    def log_row(self, row: Row) -> None:
+        """Logs a row, after those of earlier starts."""
+        earlier, self._earlier = self._earlier, []
+        for one in [*earlier, row]:
+            self._log(one)
+
+    def _log(self, row: Row) -> None:
+        if self._row >= self._first_row:
+            self.experiment.log(row, step=self._row, commit=True)
+        self._row += 1
+
+
+def _rows(folder: Path, prefix: str) -> list[Row]:
+    """The rows of a stage's metrics.csv, as they were logged."""
+    if not (folder / "csv").is_dir():
+        return []
+    table = read_metrics(folder)
+    found = []
+    for values in table.to_dict("records"):
+        row = {f"{prefix}{name}": value for name, value in values.items() if value == value and name != "step"}
+        found.append({**row, STEP: int(values["step"])})
+    return found
+
+
+def _place(row: Row) -> tuple[bool, int]:
+    """Where a row belongs in a run: pretraining goes first."""
+    return not any(name.startswith(f"{PRETRAINING}/") for name in row), row[STEP]
+
+
+def open_run(
+    folder: Path,
+    name: str,
+    *,
+    notes: str,
+    job_type: str,
+    project: str,
+    entity: str | None,
+    offline: bool | None,
+    group: str,
+    tags: Iterable[str | None],
+    config: Mapping[str, Any],
+) -> Any:
+    """The W&B run of `folder`, which continues if it exists; `offline` None: offline without an API key or network.
+
+    A server that refuses the run or does not answer is a warning, and the run is offline. A run that is waiting
+    offline stays so, and what this start logs takes the place of what waits.
+    """
+    import wandb
+
+    def start(mode: Literal["online", "offline"]) -> Any:
+        return wandb.init(
+            project=project,
+            entity=entity,
+            mode=mode,
+            id=_run_id(folder),
+            resume="allow" if mode == "online" else None,
+            dir=str(folder),
+            name=name,
+            notes=notes,
+            group=group,
+            job_type=job_type,
+            tags=list(dict.fromkeys(filter(None, tags))),
+            config=dict(config),
+            settings=wandb.Settings(silent=True, init_timeout=START_SECONDS, finish_timeout=UPLOAD_SECONDS),
+        )
+
+    waiting = offline_runs(folder)
+    if not waiting and not (must_be_offline() if offline is None else offline):
+        try:
+            return start("online")
+        except Exception as error:  # of W&B, its service or its HTTP library
+            warn_of("sending to W&B", error)
+            wandb.teardown()  # its service would say that the id is in use
+    for run in waiting:
+        shutil.rmtree(run, ignore_errors=True)
+    return start("offline")
+
+
+@contextmanager
+def results_run(
+    folder: Path,
+    name: str,
+    logger: Mapping[str, Any],
+    *,
+    notes: str,
+    job_type: str,
+    tags: Iterable[str],
+    config: Mapping[str, Any],
+) -> Iterator[Any]:
+    """A W&B run for the results of many runs, which is in their group; `logger` is the node of their logger."""
+    (folder / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
+    run = open_run(
+        folder,
+        name,
+        notes=notes,
+        job_type=job_type,
+        project=logger["project"],
+        entity=logger["entity"],
+        offline=logger["offline"],
+        group=logger["group"] or folder.name,
+        tags=[job_type, *tags],
+        config=config,
+    )
+    try:
+        yield run
+    finally:
+        run.finish()
+
+
+def is_wandb(logger: Any) -> bool:
+    """Whether the node of a logger is that of W&B."""
+    return isinstance(logger, dict) and logger.get("_target_") == LOGGER
+
+
+def _is_uploaded(folder: Path) -> bool:
+    """Whether an earlier start has sent its rows to the server, or `wandb sync` did."""
+    patterns = ("run-*", "offline-run-*/*.synced")
+    return any(list((folder / name).glob(pattern)) for name in FOLDERS for pattern in patterns)
+
+
+def _run_id(folder: Path) -> str:
+    """The id of a folder's run, written at its first start."""
+    file = folder / ID_FILE
+    if not file.is_file():
+        file.write_text(token_hex(8), encoding="utf-8")
+    return file.read_text(encoding="utf-8").strip()
+
+
+def offline_runs(folder: Path) -> list[Path]:
+    """The W&B runs in a run or sweep folder that wait to be uploaded."""
+    found = sorted(run for name in FOLDERS for run in (folder / name).glob("offline-run-*"))
+    return [run for run in found if not any(run.glob("*.synced"))]
+
+
+def sync_command(folder: Path) -> str | None:
+    """The command that uploads what waits in a run or sweep folder; None if nothing does."""
+    runs = [str(run) for run in offline_runs(folder)]
+    return f"wandb sync {shlex.join(runs)}" if runs else None
+
+
+def close_wandb(status: str) -> None:
+    """Ends the open W&B run, so that the next job of a sweep gets its own."""
+    if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
+        return
+    wandb = sys.modules["wandb"]
+    if (run := wandb.run) is not None:
+        observer = Observer("W&B")
+        observer.run(lambda: run.summary.update({"status": status}))
+        observer.run(lambda: wandb.finish(exit_code=int(status != "ok")))
+
+
+def must_be_offline() -> bool:
+    """Whether the API key or the connection to the server is missing."""
+    return not (has_key() and server_answers())
+
+
+def has_key() -> bool:
+    """Whether the environment or netrc holds an API key for the server."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        return netrc.netrc().authenticators(urlsplit(server_url()).hostname or "") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def server_answers() -> bool:
+    """Whether the server, or the proxy of the environment in front of it, answers a request in time."""
+    try:
+        with urlopen(server_url(), timeout=ANSWER_SECONDS):
+            return True
+    except HTTPError:
+        return True
+    except (OSError, HTTPException, ValueError):
+        return False
+
+
+def server_url() -> str:
+    """The address of the W&B server."""
+    return os.environ.get("WANDB_BASE_URL") or SERVER
