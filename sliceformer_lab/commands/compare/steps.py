@@ -23,6 +23,7 @@ from sliceformer_lab.commands.compare.search import (
     sides_to_grow,
 )
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
+from sliceformer_lab.commands.compare.wandb_page import log_to_wandb
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.runs.folder import lock_folder
@@ -77,6 +78,7 @@ def run(
             *(tuning, times, parameters, ways, scores),
         )
         write_page(found, folder / REPORT)
+        log_to_wandb(found, folder / REPORT)
     if options.others and found.obstacle is not None:
         raise NoVerdictError(f"no verdict: {found.obstacle}")
 

@@ -1,0 +1,61 @@
+"""The results of many runs are on W&B: audits log their sentence, tables, numbers and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.wandb_server import WandbServer, wandb_server
+from support.written_runs import Words, WrittenRuns
+
+from sliceformer_lab.commands.compare import steps
+from sliceformer_lab.commands.compare.compare_options import CompareOptions
+
+MEANS = {"csp": 0.9, "identity": 0.7}
+
+
+def scores(words: Words) -> float:
+    """Best at 3e-3; seeds differ a little, and not alike for both attentions."""
+    best = MEANS[words["attention"]] - (0.0 if words["optim.lr"] == "0.003" else 0.1)
+    return best + 0.001 * (int(words["seed"]) % (3 if words["attention"] == "csp" else 4))
+
+
+def audit(folder: Path) -> None:
+    """Audits csp against no mixing, with runs that only write their results."""
+    words = ("logger=wandb", f"paths.data={folder / 'data'}")
+    options = CompareOptions(folder=str(folder), subject="csp", against=("identity",), seeds=6, words=words)
+    steps.run("audit", options, WrittenRuns(scores))
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> WandbServer:
+    """A server after an audit whose page was written twice."""
+    folder = tmp_path_factory.mktemp("audits") / "digits-audit"
+    with wandb_server() as server:
+        audit(folder)
+        audit(folder)
+    return server
+
+
+def test_an_audit_is_one_run_with_its_sentence_tables_and_figures(audited: WandbServer) -> None:
+    (run,) = audited.runs_of("audit")
+    assert run.facts["displayName"] == "audit of csp (digits)" and run.facts["groupName"] == "digits-audit"
+    assert run.facts["tags"] == ["audit", "digits", "csp"]
+    assert run.summary["verdict"] == run.facts["notes"] and "csp is better than identity" in run.summary["verdict"]
+    assert {"comparison/verdicts", "comparison/rows_at_the_sizes_given", "pictures/differences"} <= run.logged
+    assert "audit attention=csp against=identity" in run.config["command"]
+
+
+def test_the_summary_of_an_audit_has_the_numbers_of_each_row(audited: WandbServer) -> None:
+    (run,) = audited.runs_of("audit")
+    found = {name.removeprefix("comparison/"): value for name, value in run.summary.items() if "identity/own" in name}
+    assert found["identity/own/n"] == 6 and found["identity/own/mean"] == pytest.approx(0.7, abs=0.01)
+    assert found["identity/own/ci_low"] < 0.2 < found["identity/own/ci_high"] and found["identity/own/p_holm"] < 0.05
+
+
+def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
+    with wandb_server() as server:
+        server.fails = lambda place: 401
+        audit(tmp_path / "audit")
+    assert (tmp_path / "audit" / "report" / "audit.md").is_file() and not server.runs
+    assert list((tmp_path / "audit" / ".wandb").glob("offline-run-*"))
