@@ -49,7 +49,7 @@ def markdown(found: Comparison) -> str:
         f"![Paired differences]({PICTURE})",
         "",
         "```bash",
-        _command(found),
+        command_of(found),
         "```",
         "",
         *protocol(found),
@@ -130,7 +130,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
     tuning = found.tuning
     return {
         "sentence": verdict_sentence(found),
-        "command": _command(found),
+        "command": command_of(found),
         "declaration": dict(found.declaration.content),
         "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
         "outcomes": [_outcome_as_json(one) for one in found.outcomes],
@@ -147,7 +147,8 @@ def as_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _command(found: Comparison) -> str:
+def command_of(found: Comparison) -> str:
+    """The command line that repeats a comparison."""
     options = found.options
     return repeat_command(found.word, {"attention": [options.subject], "against": options.others}, options)
 

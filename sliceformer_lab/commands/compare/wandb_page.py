@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES
-from sliceformer_lab.commands.compare.compare_page import PICTURE, RATES, repeat_command
+from sliceformer_lab.commands.compare.compare_page import PICTURE, RATES, command_of
 from sliceformer_lab.commands.compare.compare_tables import row_table, verdict_table
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import verdict_sentence
@@ -36,7 +36,7 @@ def _log(found: Comparison, report: Path) -> None:
             "task": found.task,
             "attention": options.subject,
             "against": list(options.others),
-            "command": repeat_command(found.word, options),
+            "command": command_of(found),
         },
     ) as run:
         tables = {"verdicts": verdict_table(found)}

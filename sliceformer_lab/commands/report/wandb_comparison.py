@@ -108,7 +108,7 @@ def row_numbers(sections: Sequence[Section]) -> Record:
     numbers: Record = {}
     for number, (_, rows) in enumerate(sections, start=1):
         for line in rows:
-            row, ends, test = f"{number}/" * (len(sections) > 1) + line.row.label, line.over_seeds, line.test
+            row, ends, test = f"{number}/" * (len(sections) > 1) + line.row.label, line.interval, line.test
             values = {"n": len(line.values), "mean": line.mean, "p_holm": test.p if test else None}
             values |= {"ci_low": ends.low, "ci_high": ends.high} if ends else {}
             numbers |= {f"comparison/{row}/{key}": value for key, value in values.items() if value is not None}
