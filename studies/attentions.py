@@ -117,12 +117,18 @@ def node(name: str) -> dict[str, Any]:
 
 
 @cache
+def homes() -> dict[str, str]:
+    """The YAML named after the class of each attention."""
+    return {name: _home(name) for name in option_names("attention") if name != "hybrid"}
+
+
+@cache
 def presets() -> dict[str, list[str]]:
-    """The YAML named after each class, with the other YAMLs of that class or of its subclasses."""
-    homes = {name: _home(name) for name in option_names("attention") if name != "hybrid"}
+    """The YAML named after each measured class, with the other YAMLs of that class or of its subclasses."""
     return {
-        name: [other for other, home in homes.items() if home == name and other != name]
-        for name in dict.fromkeys(homes.values())
+        name: [other for other, home in homes().items() if home == name and other != name]
+        for name in dict.fromkeys(homes().values())
+        if name in growth.read()["attentions"]
     }
 
 
@@ -228,7 +234,7 @@ def _mark(holds: bool) -> str:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["measure"]:
-            growth.measure(sorted([*presets(), *ALSO_MEASURED]))
+            growth.measure(sorted({*homes().values(), *ALSO_MEASURED}))
         case ["measure", *names]:
             growth.measure(sorted(names), keep=True)
         case []:

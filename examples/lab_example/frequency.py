@@ -42,6 +42,10 @@ class Frequency(TargetTask):
         tokens = self.encoder(self.embedding(batch.inputs), batch.padding)
         return self.head(self.pool(tokens, batch.padding))
 
+    def constant(self, targets: Tensor) -> tuple[str, Tensor]:
+        """The median, which has the smallest absolute error of all constants."""
+        return "training median", targets.median(dim=0).values
+
     def example(self) -> Batch:
         zero = torch.zeros(1, 1, device=self.device)
         inputs = torch.zeros(1, self.num_tokens(), self.data_spec.channels, device=self.device)

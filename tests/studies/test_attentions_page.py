@@ -33,10 +33,8 @@ def test_matrix_is_current() -> None:
     assert committed_matrix() == attentions.matrix(), "`make docs` writes it anew"
 
 
-def test_every_attention_has_a_row_or_is_a_preset() -> None:
-    presets = attentions.presets()
-    listed = [*presets, *(other for others in presets.values() for other in others)]
-    assert sorted([*listed, "hybrid"]) == option_names("attention")
+def test_every_measured_attention_has_a_row_and_a_new_one_waits_for_its_measurement() -> None:
+    assert {*attentions.presets(), *attentions.ALSO_MEASURED} == set(growth.read()["attentions"])
 
 
 def test_parameters_and_capabilities_are_those_of_the_layer() -> None:
