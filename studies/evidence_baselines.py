@@ -30,7 +30,7 @@ EVERY = 8  # of the training points, which the forest of parts sees
 def graphs(run: Run, split: str) -> tuple[Named, Named]:
     """The best constant, and ridge or logistic regression of every target on the counts of atom and bond kinds."""
     (train, targets), (others, _) = (_atom_counts(run, stage) for stage in ("train", split))
-    if run.model.data_spec.has_labels:
+    if run.model.data_spec.targets == "labels":
         constant = targets.mean(axis=0)
         fits = [make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(train, c) for c in targets.T]
         found = np.stack([fitted.decision_function(others) for fitted in fits], axis=1)

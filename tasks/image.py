@@ -45,7 +45,7 @@ class ImageClassification(PatchTask, Classification):
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.image_size is None or spec.pixel_classes:
+        if spec.image_size is None or spec.targets != "class":
             raise ValueError(f"{spec.name} has no images with one class each; choose another task for it")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         dim = int(nodes.encoder.options["dim"])

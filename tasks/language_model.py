@@ -38,6 +38,7 @@ class LanguageModel(Task):
 
     monitor = "bits_per_token"
     monitor_mode = "min"
+    causal = True
     kept_type: ClassVar[torch.dtype] = torch.float32
 
     def __init__(
@@ -50,7 +51,7 @@ class LanguageModel(Task):
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.max_len is None or not spec.predicts_next:
+        if spec.max_len is None or spec.targets != "next tokens":
             raise ValueError(f"{spec.name} has no next tokens to predict; choose another task for it")
         self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])

@@ -109,7 +109,7 @@ class PointSegmentation(CloudTask):
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.max_len is None or not spec.parts:
+        if spec.max_len is None or spec.targets != "parts":
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
         self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])

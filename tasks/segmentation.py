@@ -55,7 +55,7 @@ class ImageSegmentation(PatchTask):
     ) -> None:
         super().__init__(model, data)
         spec = self.data_spec
-        if spec.image_size is None or not spec.pixel_classes:
+        if spec.image_size is None or spec.targets != "pixels":
             raise ValueError(f"{spec.name} has no images with a class for each pixel; choose another task for it")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         self.build_encoder(patch_size, stem, cls=False)

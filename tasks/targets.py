@@ -137,7 +137,7 @@ class TargetTask(Task):
     @property
     def kind(self) -> Numbers | Labels:
         """What the targets are."""
-        return Labels() if self.data_spec.has_labels else Numbers()
+        return Labels() if self.data_spec.targets == "labels" else Numbers()
 
     @property
     def target_scale(self) -> Tensor:

@@ -62,7 +62,7 @@ class TokenAnswers(Task):
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.max_len is None or not spec.answers:
+        if spec.max_len is None or spec.targets != "answers":
             raise ValueError(f"{spec.name} asks nothing at single tokens; choose another task for it")
         self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])

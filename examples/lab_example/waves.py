@@ -49,7 +49,7 @@ class Waves(DataModule):
 
     @property
     def spec(self) -> DataSpec:
-        return DataSpec(name=f"waves_{self.length}", num_targets=1, channels=1, max_len=self.length)
+        return DataSpec(name=f"waves_{self.length}", targets="numbers", num_targets=1, channels=1, max_len=self.length)
 
     def make_splits(self) -> dict[Stage, Split]:
         """A fifth for testing, `val_fraction` of the rest for validation."""

@@ -53,11 +53,10 @@ class DataSpec:
     """Sizes of a data set, known without reading its samples."""
 
     name: str  # as the summary shows it
+    targets: str = "class"  # also labels, numbers, pixels, next tokens, answers, parts: a task takes its own
     num_classes: int = 0  # of a sample, or of each token or pixel
     num_targets: int = 0  # numbers or labels to predict for a sample, where there are no classes
-    has_labels: bool = False  # the targets are labels, 0 or 1, several at once
     image_size: tuple[int, int] | None = None  # (height, width) in pixels
-    pixel_classes: bool = False  # targets are the classes of an image's pixels (B, H, W), -100 where they are unknown
     token_order: TokenOrder = "raster"  # of the patches of an image in the sequence
     channels: int = 0  # of an image, or features of a token that is not an id
     max_len: int | None = None  # largest number of tokens of a sample, without CLS and graph token
@@ -65,7 +64,6 @@ class DataSpec:
     grey_levels: bool = False  # tokens are pixels, and an id is the pixel's grey level
     parts: tuple[tuple[int, int], ...] = ()  # first part and last part + 1 of each category of shapes
     unordered: bool = False  # tokens come in no meaningful order: points as they were sampled
-    predicts_next: bool = False  # the target of a token is the next one, so no token may see a later one
     ragged: bool = False  # samples differ in length, so batches may be padded
     has_edges: bool = False  # samples are graphs
     node_values: tuple[int, ...] = ()  # number of values of each node feature
@@ -74,8 +72,7 @@ class DataSpec:
     position_channels: int = 0  # numbers that encode a node's place in its graph
     num_hops: int = 0  # a batch holds the first num_hops edges of each shortest path
     needs_bias: bool = False  # batches hold the distances and paths that a pairwise bias needs
-    answers: bool = False  # targets (B, N) ask at single tokens, -100 elsewhere; numbers if num_classes is 0
-    chance: float | None = None  # of these answers: the best accuracy from the asked token and its position
+    chance: float | None = None  # of answers: the best accuracy from the asked token and its position
     bag_level: float | None = None  # and from the set of symbols without their arrangement, where that is defined
 
     @classmethod

@@ -71,7 +71,7 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
 
     Raises ConfigError if attention, block, position, task and data do not fit together, before anything is built.
     """
-    check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options))
+    check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options), causal=node.target.causal)
     task: TaskModule = node.build(model, data)
     arguments = {"model": dict(model.plain), "data": asdict(data), **node.options}  # that every checkpoint holds
     task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
@@ -83,7 +83,7 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     return task
 
 
-def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool) -> None:
+def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool, causal: bool) -> None:
     """Raises ConfigError if an attention of the model cannot take this data, block, bias or position.
 
     The message names the attentions that can.
@@ -98,7 +98,7 @@ def check_compatibility(model: ModelNodes, data: DataSpec, *, passes_bias: bool)
         needs.append((f"{data.name} passes a pairwise bias", lambda kind: kind.accepts_bias))
     if data.ragged:
         needs.append((f"{data.name} has sequences of many lengths", lambda kind: kind.accepts_padding))
-    if data.predicts_next:
+    if causal:
         needs.append((f"{data.name} predicts each token from those before it", lambda kind: kind.accepts_causal))
     if model.encoder.options["position"] == "rope":
         needs.append(("encoder.position=rope rotates queries and keys", lambda kind: kind.needs_qk))

@@ -38,6 +38,7 @@ class TaskModule(LightningModule, ABC):
     implements it; library code, which cannot import tasks, uses it as the type of a task.
     """
 
+    causal: ClassVar[bool] = False  # predicts each token from those before it
     maskable: ClassVar[bool] = False  # whether it has a `pretraining`
     monitor: str  # the metric that selects the best epoch
     monitor_mode: str  # "max" or "min"

@@ -141,7 +141,7 @@ def test_task_with_a_bias_refuses_and_names_exactly_those_that_take_one() -> Non
     nodes = {"encoder": ("encoder", "tiny"), "block": ("block", "vit"), "optim": ("optim", "fast")}
     model = check_model({key: load_option(*name) for key, name in nodes.items()} | {"attention": node("mean")})
     with pytest.raises(ConfigError) as refused:
-        check_compatibility(model, DataSpec(name="graphs", num_classes=2), passes_bias=True)
+        check_compatibility(model, DataSpec(name="graphs", num_classes=2), passes_bias=True, causal=False)
     refusal, _, able = str(refused.value).partition("; attentions that can: ")
     assert refusal == "graphs passes a pairwise bias, which Mean cannot take"
     assert {name.partition("_")[0] for name in able.split(", ")} == {"csp", "hybrid", "mha", "samsa", "sliceformer"}

@@ -50,8 +50,8 @@ TASKS = option_names("task")
 OWN = {  # the user's own data, whose sizes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
-    "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, predicts_next=True),
-    "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, pixel_classes=True),
+    "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, targets="next tokens"),
+    "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, targets="pixels"),
     "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
     "molecule_csv": DataSpec(
         name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3

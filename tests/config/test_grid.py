@@ -37,7 +37,7 @@ def can_take(name: str, data: DataSpec, *, bias: bool) -> bool:
     return all(
         (layer.accepts_padding or not data.ragged)
         and (layer.accepts_bias or not bias)
-        and (layer.accepts_causal or not data.predicts_next)
+        and (layer.accepts_causal or data.targets != "next tokens")
         for layer in layers
     )
 

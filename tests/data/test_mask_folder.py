@@ -37,7 +37,7 @@ def split_of(data: DataModule, stage: str = "train") -> MaskSplit:
 
 def test_images_and_masks_are_resized_and_named(tmp_path: Path) -> None:
     data = module(tmp_path, pad=0, mirror=False)
-    assert data.spec.image_size == SIZE and data.spec.num_classes == 2 and data.spec.pixel_classes
+    assert data.spec.image_size == SIZE and data.spec.num_classes == 2 and data.spec.targets == "pixels"
     assert data.class_names() == ("dark", "bright")
     batch = split_of(data).batch([0, 1])
     assert batch.inputs.shape == (2, 3, *SIZE) and batch.target.shape == (2, *SIZE)

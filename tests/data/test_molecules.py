@@ -188,7 +188,7 @@ def test_targets_of_zeros_and_ones_are_labels_with_gaps(tmp_path: Path) -> None:
 
 def test_the_kind_of_targets_can_be_set(tmp_path: Path) -> None:
     data = labelled(tmp_path, LABELS, kind="regression")
-    assert not data.spec.has_labels and not data.choices()
+    assert data.spec.targets == "numbers" and not data.choices()
     data = labelled(tmp_path, ["CCO,0,1", "CC,1,0.5"], kind="classification")
     with pytest.raises(DataError, match=r"other has the value 0.5, but labels are 0, 1 or empty; set data.kind=regres"):
         data.setup()
@@ -207,7 +207,7 @@ def test_a_run_learns_labels_and_its_checkpoint_knows_it(tmp_path: Path) -> None
     run(config, folder)
     found = load_run(folder)
     assert found.config["data"]["kind"] == "classification"
-    assert found.model.data_spec.has_labels
+    assert found.model.data_spec.targets == "labels"
     assert set(found.summary["metrics"]) >= {f"test/{name}" for name in ("auc", "average_precision", "accuracy")}
     assert found.summary["best"]["metric"] == "val/auc"
     logits, targets = found.predictions["test_logits"], found.predictions["test_targets"]

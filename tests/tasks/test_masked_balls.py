@@ -28,7 +28,9 @@ from sliceformer_lab.tasks.masked_metrics import is_masked
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 CLOUDS = DataSpec(name="clouds", num_classes=3, max_len=64, channels=6, unordered=True)
-WITH_PARTS = DataSpec(name="parts", num_classes=5, max_len=64, channels=6, unordered=True, parts=((0, 2), (2, 5)))
+WITH_PARTS = DataSpec(
+    name="parts", num_classes=5, max_len=64, channels=6, unordered=True, targets="parts", parts=((0, 2), (2, 5))
+)
 
 config = cache(small_config)
 

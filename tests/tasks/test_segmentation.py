@@ -31,7 +31,7 @@ from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.tasks.segmentation import ImageSegmentation, class_iou
 from sliceformer_lab.training.saved.saved_run import load_run
 
-SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, pixel_classes=True)
+SPEC = DataSpec(name="mine", num_classes=3, image_size=(16, 24), channels=3, targets="pixels")
 
 
 @cache

@@ -179,6 +179,7 @@ class SmilesData(GraphData):
     def spec(self) -> DataSpec:
         return DataSpec(
             name=self.title,
+            targets="numbers",
             num_targets=len(self.target_names()),
             channels=len(ATOM_FEATURES),
             node_values=values_of(ATOM_FEATURES),

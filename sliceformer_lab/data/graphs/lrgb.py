@@ -159,7 +159,7 @@ class PeptidesFunc(Peptides):
 
     @property
     def spec(self) -> DataSpec:
-        return replace(super().spec, has_labels=True)
+        return replace(super().spec, targets="labels")
 
     def target_names(self) -> tuple[str, ...]:
         return tuple(f"label_{number}" for number in range(self.num_labels))

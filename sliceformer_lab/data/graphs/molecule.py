@@ -79,7 +79,7 @@ class MoleculeTable(MoleculeData, OwnData):
     def spec(self) -> DataSpec:
         """Reads the values of the table unless `kind` says what they are. Raises DataError."""
         kind = self._chosen_kind.value if self.kind is None else self.kind
-        return replace(super().spec, name=self.own_name, has_labels=kind == "classification")
+        return replace(super().spec, name=self.own_name, targets="labels" if kind == "classification" else "numbers")
 
     @cached_property
     def _chosen_kind(self) -> Choice:

@@ -41,6 +41,7 @@ class ZINC(GraphData):
     def spec(self) -> DataSpec:
         return DataSpec(
             name=self.title if self.subset else f"{self.title}_full",
+            targets="numbers",
             num_targets=1,
             channels=1,
             node_values=(ATOM_KINDS,),

@@ -124,7 +124,7 @@ class MaskFolder(CachedData, OwnData):
             num_classes=len(self.class_names()),
             image_size=self._sizes,
             channels=3,
-            pixel_classes=True,
+            targets="pixels",
             token_order=self.token_order,
         )
 

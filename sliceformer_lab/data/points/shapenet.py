@@ -76,6 +76,7 @@ class ShapeNetPart(CachedData):
     def spec(self) -> DataSpec:
         return DataSpec(
             name=self.title,
+            targets="parts",
             num_classes=NUM_PARTS,
             channels=6 if self.normals else 3,
             max_len=self.num_points,

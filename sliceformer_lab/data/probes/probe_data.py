@@ -151,7 +151,7 @@ class ProbeData(DataModule):
             channels=0 if probe.vocab_size else 1,
             max_len=max(self.probe_sizes.max_len, *(self.test_lengths or (0,))),
             vocab_size=probe.vocab_size,
-            answers=True,
+            targets="answers",
             chance=probe.chance,
             bag_level=probe.bag_level,
         )

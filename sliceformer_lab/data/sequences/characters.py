@@ -88,7 +88,9 @@ class CharacterText(OwnData):
     def spec(self) -> DataSpec:
         """Reads the text for its vocabulary. Raises DataError."""
         size = len(self.vocabulary) + 1
-        return DataSpec(name=self.own_name, num_classes=size, vocab_size=size, max_len=self.max_len, predicts_next=True)
+        return DataSpec(
+            name=self.own_name, num_classes=size, vocab_size=size, max_len=self.max_len, targets="next tokens"
+        )
 
     @cached_property
     def pieces(self) -> Mapping[Stage, tuple[int, np.ndarray]]:
