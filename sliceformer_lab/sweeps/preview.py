@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hydra.core.utils import env_override
 
@@ -14,24 +14,22 @@ from sliceformer_lab.sweeps.plan import SweepPlan
 from sliceformer_lab.sweeps.queue import Launcher
 
 
-def preview(plan: SweepPlan, sweep: Sweep, launcher: Launcher, measure: Measure) -> list[str]:
-    """The lines to print."""
+def preview(plan: SweepPlan, sweep: Sweep, launcher: Launcher, measure: Measure) -> Iterator[str]:
+    """The lines to print, each as soon as it is known: the estimate may train for half a minute."""
     title = f"study {plan.study}" if plan.study else "sweep"
     state = {job: state_of(sweep.place(job)) for job in plan.jobs}
     states = Counter(found.status for found in state.values())
     left = [job for job, found in state.items() if not found.is_final]
     known = ", ".join(f"{number} {status}" for status, number in states.items() if status != "planned")
+    yield f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else "")
+    yield from (f"  {key}: {', '.join(values)}" for key, values in _swept(plan.jobs).items())
+    yield from (f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items())
+    yield f"  in {sweep.folder}"
     measure_here = measure if launcher.measures else None
     with env_override(dict(launcher.variables)):
         costs = estimate(left, plan.outputs, min(launcher.places, len(left)), measure_here, plan.modules)
-    return [
-        f"{title} at scale {plan.scale}: {len(plan.jobs)} jobs" + (f" ({known})" if known else ""),
-        *(f"  {key}: {', '.join(values)}" for key, values in _swept(plan.jobs).items()),
-        *(f"  left out by skip({rule}): {number} jobs" for rule, number in plan.skipped.items()),
-        f"  in {sweep.folder}",
-        *costs,
-        "  if it is stopped, the same command goes on and leaves finished jobs alone",
-    ]
+    yield from costs
+    yield "  if it is stopped, the same command goes on and leaves finished jobs alone"
 
 
 def _swept(jobs: Sequence[PlannedJob]) -> dict[str, list[str]]:
