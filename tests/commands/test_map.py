@@ -102,6 +102,16 @@ def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp
     assert len(cell["reporting"]) == 2 and len(first.done) == 9 and second.done == ["recall-csp-lr0.03-seed101"]
 
 
+def test_a_map_announces_the_runs_of_all_its_rounds_as_a_range(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    launcher = WrittenRuns(rising)
+    draw(tmp_path, launcher)
+    assert "2 cells" in caplog.text and "8 to 28 runs in rounds" in caplog.text
+    assert 8 <= len(launcher.done) <= 28
+
+
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
     draw(tmp_path, WrittenRuns(rising), attentions=("csp",), seeds=1)
     launcher = WrittenRuns(rising)

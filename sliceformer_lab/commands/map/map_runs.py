@@ -30,7 +30,11 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         record_plan(folder / PLAN, _facts(options), {})
         for cell, reason in empty.items():
             log.warning(f"{cell.attention} on {cell.probe} stays empty: {reason}")
-        log.info(f"map: {len(cells) - len(empty)} cells in {folder}; if it is stopped, the same command goes on")
+        fewest, most = (count * (len(cells) - len(empty)) for count in runs_of_a_cell(options))
+        log.info(
+            f"map: {len(cells) - len(empty)} cells in {folder}: {fewest} to {most} runs in rounds, fewer if the first "
+            "rates solve the probes; if it is stopped, the same command goes on"
+        )
         chances = {cell: floors[cell.probe].chance for cell in cells if cell not in empty}
         jobs = JobsInSteps("map", folder / RUNS, launcher, modules, {}, options.retry)
         try:
@@ -38,6 +42,12 @@ def run(options: MapOptions, launcher: Launcher) -> None:
             _report_seeds(folder / RUNS, chances, options, jobs)
         finally:  # a map that is stopped shows what it has
             write_map(read_map(folder / RUNS, options, cells, empty, floors), folder / REPORT)
+
+
+def runs_of_a_cell(options: MapOptions) -> tuple[int, int]:
+    """The fewest and the most runs: the first rate solves the probe, or all are tried and a further seed decides."""
+    seeds, rates = len(options.tuning_seeds), len(options.rates) + (options.edge_rate is not None)
+    return seeds + options.seeds, (seeds + 1) * rates + options.seeds
 
 
 def _choose_rates(folder: Path, chances: dict[Cell, float], options: MapOptions, jobs: JobsInSteps) -> None:
