@@ -5,15 +5,14 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 from pytorch_lightning import LightningDataModule
 from pytorch_lightning.trainer.states import TrainerFn
 
@@ -32,11 +31,7 @@ from sliceformer_lab.data.loader import (
 from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.runs.files import name_of
 
-Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
-
-PLURALS: dict[ContentKind, str] = {"text": "texts", "smiles": "SMILES", "picture": "pictures", "cloud": "clouds"}
 MAX_LISTED = 20  # classes in a message
 BATCHES_PER_EPOCH = 30  # that batch_size=null aims at
 
@@ -322,51 +317,3 @@ class CachedData(DataModule):
 
     def content_sha256(self) -> str:
         return content_digest(self.folder())
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class OwnData(DataModule):
-    """A user's own data. Their name is `name`, or that of their file or folder. They are no copy of a published set.
-
-    A subclass names this as its last base: a dataclass takes defaults from its first bases.
-    """
-
-    name: Name | None = None
-
-    @property
-    @abstractmethod
-    def origin(self) -> Path:
-        """The file or folder of the data."""
-
-    @property
-    def own_name(self) -> str:
-        """The name of the data in `spec`, in the summary and in reports."""
-        return self.name or name_of(self.origin)
-
-    def remarks(self) -> list[str]:
-        """Counts the examples that are in the training split and in another one, by their content."""
-        if self.content_kind is None:
-            return super().remarks()
-        self.prepare_data()
-        self.setup()
-        hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
-        return [*super().remarks(), *_repeated(hashes, PLURALS[self.content_kind])]
-
-    def contents(self, stage: Stage) -> Iterator[bytes]:
-        """The content of each example of a split, which equal examples have alike."""
-        return self.splits[stage].contents()
-
-
-def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
-    """A sentence that counts the contents of the other splits that are training contents too."""
-    training = set(hashes["train"])
-    counts = {stage: (len(found), sum(map(training.__contains__, found))) for stage, found in hashes.items()}
-    parts = {stage: pair for stage, pair in counts.items() if stage != "train"}
-    if not any(again for _, again in parts.values()):
-        return []
-    size, again = (sum(column) for column in zip(*parts.values(), strict=True))
-    listed = ", ".join(f"{again:,} of {size:,} {stage}" for stage, (size, again) in sorted(parts.items(), reverse=True))
-    return [
-        f"{again:,} of {size:,} validation and test {kind} are also training {kind} ({listed}), so a model can know "
-        "their answers by heart; keep each in one split"
-    ]

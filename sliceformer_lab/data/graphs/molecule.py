@@ -11,13 +11,13 @@ import numpy as np
 from pydantic import Field
 
 from sliceformer_lab.config.option_types import Fraction, Natural
-from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows

@@ -16,12 +16,12 @@ from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
-from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.loader import SeededLoader
+from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Natural, Processes
-from sliceformer_lab.data.base import CachedData, OwnData
+from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import LARGEST_SIDE
@@ -32,6 +32,7 @@ from sliceformer_lab.data.images.image_pairs import (
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.images.pixel_classes import IGNORED
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows

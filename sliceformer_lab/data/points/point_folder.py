@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
-from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.images.folders import class_names
+from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sliceformer_lab.config.option_types import Count, Fraction, Share
-from sliceformer_lab.data.base import OwnData
 from sliceformer_lab.data.cache import by_name
+from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
     ByteTokenizer,

@@ -1,0 +1,68 @@
+"""The base of a user's own data: their name, and a count of what two splits share."""
+
+# No `from __future__ import annotations` in data modules; `data.base` says why.
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.spec import ContentKind
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.runs.files import name_of
+
+Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
+
+PLURALS: dict[ContentKind, str] = {"text": "texts", "smiles": "SMILES", "picture": "pictures", "cloud": "clouds"}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnData(DataModule):
+    """A user's own data. Their name is `name`, or that of their file or folder. They are no copy of a published set.
+
+    A subclass names this as its last base: a dataclass takes defaults from its first bases.
+    """
+
+    name: Name | None = None
+
+    @property
+    @abstractmethod
+    def origin(self) -> Path:
+        """The file or folder of the data."""
+
+    @property
+    def own_name(self) -> str:
+        """The name of the data in `spec`, in the summary and in reports."""
+        return self.name or name_of(self.origin)
+
+    def remarks(self) -> list[str]:
+        """Counts the examples that are in the training split and in another one, by their content."""
+        if self.content_kind is None:
+            return super().remarks()
+        self.prepare_data()
+        self.setup()
+        hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
+        return [*super().remarks(), *_repeated(hashes, PLURALS[self.content_kind])]
+
+    def contents(self, stage: Stage) -> Iterator[bytes]:
+        """The content of each example of a split, which equal examples have alike."""
+        return self.splits[stage].contents()
+
+
+def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
+    """A sentence that counts the contents of the other splits that are training contents too."""
+    training = set(hashes["train"])
+    counts = {stage: (len(found), sum(map(training.__contains__, found))) for stage, found in hashes.items()}
+    parts = {stage: pair for stage, pair in counts.items() if stage != "train"}
+    if not any(again for _, again in parts.values()):
+        return []
+    size, again = (sum(column) for column in zip(*parts.values(), strict=True))
+    listed = ", ".join(f"{again:,} of {size:,} {stage}" for stage, (size, again) in sorted(parts.items(), reverse=True))
+    return [
+        f"{again:,} of {size:,} validation and test {kind} are also training {kind} ({listed}), so a model can know "
+        "their answers by heart; keep each in one split"
+    ]
