@@ -12,6 +12,7 @@ import yaml
 from sliceformer_lab.errors import RunFolderError
 
 INTERPOLATION = "${"
+MAX_DEPTH = 50  # of lists and mappings in each other; a configuration has 6 levels
 FLOAT, TIMESTAMP = "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"
 EXPONENT = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
 
@@ -43,16 +44,28 @@ def read_yaml(file: Path) -> dict[str, Any]:
     """
     try:
         text = file.read_text(encoding="utf-8")
-        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, PlainLoader))
-        content = None if aliased else yaml.load(text, Loader=PlainLoader)
+        fault = _find_fault(text)
+        content = None if fault else yaml.load(text, Loader=PlainLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise RunFolderError(f"{file} cannot be read ({type(error).__name__}: {reason})") from error
-    if aliased:
-        raise RunFolderError(f"{file} cannot be read: it has YAML aliases, which no saved file needs")
+    if fault:
+        raise RunFolderError(f"{file} cannot be read: it {fault}, which no saved file needs")
     if not isinstance(content, dict):
         raise RunFolderError(f"{file} does not hold a configuration")
     return {str(key): value for key, value in content.items()}
+
+
+def _find_fault(text: str) -> str | None:
+    """What a YAML text has that could take endless memory or too deep a recursion; None if it has nothing of it."""
+    depth = 0
+    for event in yaml.parse(text, PlainLoader):
+        if isinstance(event, yaml.AliasEvent):
+            return "has YAML aliases"
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            return f"has more than {MAX_DEPTH} levels"
+    return None
 
 
 def refuse_interpolations(content: Any, file: Path) -> None:

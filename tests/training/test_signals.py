@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,5 +136,12 @@ def test_ctrl_c_while_the_program_is_imported_is_one_sentence(words: list[str], 
     )
     command = [sys.executable, "-m", "sliceformer_lab", *words]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(  # SIGINT as at a terminal: what starts the tests in the background ignores it
+        command,
+        env=environment,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (130, "sliceformer-lab: stopped by SIGINT\n")
