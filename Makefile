@@ -24,7 +24,7 @@ run: $(STAMP) ## train: make run ARGS="task=cifar10 attention=csp", a table: mak
 report: $(STAMP) ## compare finished runs: make report FOLDER=outputs ARGS="by=attention.group_size"
 	$(BIN)/python -m sliceformer_lab report $(or $(FOLDER),outputs) $(ARGS)
 
-test: $(STAMP) ## the tests, without those marked slow (15 minutes on two cores)
+test: $(STAMP) ## the tests, without those marked slow (10 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" $(ARGS)
 
 test-all: $(STAMP) ## all tests, before a release (25 minutes)
