@@ -66,7 +66,7 @@ class EpochLines(Callback):
         each = self._seconds_per_step(trainer, now)
         metrics = sorted(trainer.callback_metrics.items())
         shown = "  ".join(f"{name} {float(value):.4f}" for name, value in metrics if name.startswith(SHOWN))
-        place, pace = f"step {trainer.global_step}/{total}", f"{1 / each:.1f} steps/s"
+        place, pace = f"step {trainer.global_step}/{total}", format_pace(each)
         if not _total_steps(trainer):
             done = trainer.current_epoch + 1
             place, pace = f"epoch {done}/{trainer.max_epochs}", f"{each * trainer.global_step / done:.1f} s/epoch"
@@ -77,6 +77,11 @@ class EpochLines(Callback):
         """Mean time of a step, with validation; of the first step only if there is no other."""
         done = trainer.global_step - self._first_step
         return (now - self._second_started) / (done - 1) if done > 1 else now - self._started
+
+
+def format_pace(seconds: float) -> str:
+    """The pace of steps that take so many seconds each: 12.5 steps/s, or 26.74 s/step for slow ones."""
+    return f"{1 / seconds:.1f} steps/s" if seconds < 1 else f"{seconds:.2f} s/step"
 
 
 class EpochBar(RichProgressBar):

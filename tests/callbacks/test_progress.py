@@ -49,3 +49,8 @@ def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
 @pytest.mark.parametrize(("seconds", "text"), [(59.9, "0:59 min"), (3599, "59:59 min"), (7325, "2:02 h")])
 def test_remaining_time_is_in_minutes_or_hours(seconds: float, text: str) -> None:
     assert progress._minutes(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "pace"), [(0.08, "12.5 steps/s"), (26.74, "26.74 s/step")])
+def test_the_pace_of_slow_steps_is_not_zero(seconds: float, pace: str) -> None:
+    assert progress.format_pace(seconds) == pace
