@@ -169,7 +169,7 @@ def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, tit
 def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], title: str, *, flat: bool) -> Figure:
     columns = min(4, len(mistakes))
     rows = -(-len(mistakes) // columns)
-    figure = Figure(figsize=(max(3.0 * columns, 6.0), 3.1 * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(max(3.0 * columns, 6.0), 3.6 * rows + 0.6), layout="compressed")
     for number, mistake in enumerate(mistakes, start=1):
         axes: Any = figure.add_subplot(rows, columns, number, projection=None if flat else "3d")
         draw(axes, mistake.content)
