@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.batch import Padding
 
@@ -141,17 +141,9 @@ class Attention(nn.Module, ABC):
         v, q, k = self.project(x)
         return self.project_out(v, self.mix(v, q, k, padding=padding, bias=bias))
 
-    def attend_in_block(
-        self,
-        x: Tensor,
-        padding: Padding | None,
-        bias: Tensor | None,
-        state: LayerState | None,
-        block_input: Tensor | None,
-    ) -> Tensor:
-        """`forward` of a block's attention. A subclass may read the state, or the tokens before the block's norm."""
-        del state, block_input
-        mixed: Tensor = self(x, padding, bias)
+    def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
+        """`forward` of a block's attention (B, N, dim) -> (B, N, dim). A subclass may read more of `given`."""
+        mixed: Tensor = self(x, given.padding, given.bias)
         return mixed
 
     def project_out(self, v: Tensor, mixed: Tensor) -> Tensor:

@@ -1,10 +1,13 @@
-"""What the layers of one forward pass leave for each other."""
+"""What a block gives its attention besides the tokens, and what layers leave for each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
+
+from sliceformer_lab.batch import Padding
 
 
 @dataclass
@@ -13,3 +16,12 @@ class LayerState:
 
     value: Tensor | None = None  # (B, S, width) of the last attention with `passes_state`; None before the first
     edge_features: Tensor | None = None  # (E, C) edges of the graphs, changed by the layers so far; None before them
+
+
+class BlockInputs(NamedTuple):
+    """What a block gives its attention besides the tokens that it has normalised."""
+
+    padding: Padding | None
+    bias: Tensor | None  # (B, H, N, N)
+    state: LayerState | None
+    tokens: Tensor | None  # (B, N, C) before the norm; None from a block without one

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -47,17 +47,9 @@ class Luna(Attention):
         else:
             self.register_buffer("memory", memory, persistent=False)
 
-    def attend_in_block(
-        self,
-        x: Tensor,
-        padding: Padding | None,
-        bias: Tensor | None,
-        state: LayerState | None,
-        block_input: Tensor | None,
-    ) -> Tensor:
+    def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
         """`forward` with the memory of the layer before; leaves its own to the next layer. -> (B, N, dim)."""
-        del block_input
-        mixed: Tensor = self(x, padding, bias, state)
+        mixed: Tensor = self(x, given.padding, given.bias, given.state)
         return mixed
 
     def forward(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -105,17 +105,9 @@ class SAMSA(Attention):
             if projection_init == "kaiming" and isinstance(layer, nn.Linear):
                 nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
 
-    def attend_in_block(
-        self,
-        x: Tensor,
-        padding: Padding | None,
-        bias: Tensor | None,
-        state: LayerState | None,
-        block_input: Tensor | None,
-    ) -> Tensor:
+    def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
         """`forward` inside a block, whose tokens before the norm the score may read. -> (B, N, dim)."""
-        del state
-        mixed: Tensor = self(x, padding, bias, block_input)
+        mixed: Tensor = self(x, given.padding, given.bias, given.tokens)
         return mixed
 
     def forward(

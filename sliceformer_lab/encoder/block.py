@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
@@ -77,7 +77,8 @@ class Block(EncoderBlock):
     ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N) and the state go to the attention."""
         del edges
-        mixed = self.dropout(self.attention.attend_in_block(self.attention_input(x, padding), padding, bias, state, x))
+        given = BlockInputs(padding, bias, state, tokens=x)
+        mixed = self.dropout(self.attention.attend_in_block(self.attention_input(x, padding), given))
         return self._feed_forward(self.add_residual(x, mixed), padding)
 
     def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.identity import Identity
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
@@ -121,7 +121,8 @@ class GPSBlock(EncoderBlock):
             return self._at_nodes(x, edges, F.normalize(changed, dim=-1))
         summed = nodes + (changed if gated else self.dropout(changed))
         local = self._at_nodes(torch.zeros_like(x), edges, self.norm_local(summed[None])[0])
-        mixed = x + self.drop_path(self.dropout(self.attention.attend_in_block(x, padding, bias, state, None)))
+        given = BlockInputs(padding, bias, state, tokens=None)
+        mixed = x + self.drop_path(self.dropout(self.attention.attend_in_block(x, given)))
         y = normalise(self.norm_global, mixed, padding) + local
         return normalise(self.norm_out, y + self.drop_path(self.mlp(y)), padding)
 
