@@ -18,7 +18,7 @@ from typing import Any
 from marked_sections import with_section
 from speed_goals import COLUMNS, Column, Goal, goals_for, verdicts
 
-from sliceformer_lab.commands.benchmark.rows import Row
+from sliceformer_lab.commands.benchmark.rows import SpeedRow
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -44,7 +44,7 @@ def keep(folders: Sequence[Path]) -> list[str]:
     contents = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in folders]
     first = contents[0]
     device = first["options"]["device"]
-    rows = [Row(**row) for content in contents for row in content["rows"]]
+    rows = [SpeedRow(**row) for content in contents for row in content["rows"]]
     found = verdicts(goals_for(device), rows)
     if missing := {str(goal) for goal in goals_for(device)} - {one.goal for one in found}:
         raise SystemExit(f"no measurement of {sorted(missing)[0]}, nor of {len(missing) - 1} other goals")

@@ -21,7 +21,7 @@ from results import RESULTS
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.draw_map import draw_map, format_score
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
-from sliceformer_lab.commands.map.map_results import Map, Result, Run
+from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -188,7 +188,7 @@ def _map(rows: tuple[str, ...]) -> Map:
 def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:
     if found is None:
         return Result(cell, None, (), None, (), floors)
-    tuning, reporting = (tuple(Run(**run) for run in found[part]) for part in ("tuning", "reporting"))
+    tuning, reporting = (tuple(ProbeRun(**run) for run in found[part]) for part in ("tuning", "reporting"))
     return Result(cell, found["reason"], tuning, found["rate"], reporting, floors)
 
 

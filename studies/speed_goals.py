@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sliceformer_lab.commands.benchmark.rows import Mode, Row, ratio_between
+from sliceformer_lab.commands.benchmark.rows import Mode, SpeedRow, ratio_between
 
 Column = Literal["kernel", "plain"]
 COLUMNS: tuple[Column, ...] = ("kernel", "plain")
@@ -138,7 +138,7 @@ def goals_for(device: str) -> tuple[Goal, ...]:
     return CUDA_GOALS if device == "cuda" else CPU_GOALS
 
 
-def verdicts(goals: Iterable[Goal], rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(goals: Iterable[Goal], rows: Sequence[SpeedRow]) -> list[Verdict]:
     """The verdicts on goals whose workload was measured, for each column with a limit."""
     found = []
     for goal in goals:
@@ -148,7 +148,7 @@ def verdicts(goals: Iterable[Goal], rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def _verdict(goal: Goal, column: Column, rows: Sequence[Row]) -> Verdict:
+def _verdict(goal: Goal, column: Column, rows: Sequence[SpeedRow]) -> Verdict:
     limit = goal.limit(column) or 0.0
     ours = [row for row in rows if row.method == goal.method and (row.engine == "custom") == (column == "kernel")]
     if not ours:
@@ -163,7 +163,7 @@ def _verdict(goal: Goal, column: Column, rows: Sequence[Row]) -> Verdict:
     return Verdict(str(goal), goal.letter, column, limit, measured, measured is not None and measured <= limit, note)
 
 
-def _is_of(goal: Goal, row: Row) -> bool:
+def _is_of(goal: Goal, row: SpeedRow) -> bool:
     if (row.kind, row.tokens, row.mode) != (goal.kind, goal.tokens, goal.mode):
         return False
     return row.group_size is None or row.group_size == (goal.group_size or goal.tokens)

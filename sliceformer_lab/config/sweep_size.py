@@ -36,7 +36,7 @@ def _num_values(value: object) -> float:
 
 
 def split_jobs(overrides: Iterable[Override]) -> list[list[str]]:
-    """The overrides of each job: all combinations of the values, of which the last override's change first."""
+    """The overrides of each job: all combinations of the values, where the last override varies fastest."""
     return [list(job) for job in product(*map(_words, overrides))]
 
 

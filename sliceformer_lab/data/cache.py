@@ -29,7 +29,7 @@ def cached_folder(
 ) -> Path:
     """The folder `parent/name-<digest of key>`, filled by `build(folder)` unless it is there and complete.
 
-    `key` holds everything that decides the content, as plain values; a Path stands for the bytes of its file. `build`
+    `key` holds everything that decides the content, as plain values; of a Path, the bytes of its file count. `build`
     works in `<folder>.unfinished`. A build that `continues` finds there the files of one that failed or was stopped;
     without it, they are deleted. A folder of another version, or with a file missing or of another size, is made again.
     Raises DataError if `parent` is not writable.

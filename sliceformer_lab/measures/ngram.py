@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 Array = np.ndarray
-MAX_NGRAM_NUMBER = 2**62  # of the number that stands for an n-gram
+MAX_NGRAM_NUMBER = 2**62  # of the number of an n-gram
 
 
 def ngram_bits(train: Array, windows: Array, vocab_size: int, order: int) -> list[Array]:

@@ -20,8 +20,8 @@ from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOption
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
-from sliceformer_lab.commands.benchmark.rows import Row, quartiles, ratio_between, set_ratios
-from sliceformer_lab.commands.benchmark.workloads import Comparison, Variant, Workload
+from sliceformer_lab.commands.benchmark.rows import SpeedRow, quartiles, ratio_between, set_ratios
+from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant, Workload
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures import call_cost
 from sliceformer_lab.permute import available_backends, shift_sort
@@ -30,7 +30,7 @@ from sliceformer_lab.permute.schedule import shift_steps
 SPEC = LayerSpec(dim=16, num_heads=4, max_len=12)
 
 
-def row(name: str, rounds: list[float], **facts: object) -> Row:
+def row(name: str, rounds: list[float], **facts: object) -> SpeedRow:
     """A row of a layer at N=64, measured; `facts` in place of what is made up here."""
     seconds, q1, q3 = quartiles(rounds) if rounds else (None, None, None)
     made = {"engine": "plain", "against": "mha (fused)", "parameters": 100, "peak_bytes": 1000}
@@ -150,7 +150,7 @@ def test_bandwidth_is_that_of_values_read_and_written_once() -> None:
     options = BenchmarkOptions(rounds=2, warmup=1)
     copy = Variant("copy")
     work = Workload("operator G=2", "operator", 64, 2, 8, group_size=2)
-    rows = run_contest(Comparison(work, (copy,), copy), options)
+    rows = run_contest(SpeedComparison(work, (copy,), copy), options)
     forward = next(row for row in rows if row.mode == "inference")
     assert forward.bytes_per_second == pytest.approx(2 * 4 * 64 * 2 * 8 / (forward.seconds or 0.0))
     assert all(row.bytes_per_second is None for row in rows if row.mode == "training")
@@ -241,7 +241,7 @@ def test_want_of_memory_is_a_row_and_others_go_on() -> None:
     floor = {"_target_": "sliceformer_lab.attention.identity.Identity"}
     plain, identity = Variant("mha", "plain", node), Variant("identity", node=floor)
     work = Workload("layer", "layer", 400_000, 1, 8)  # a map of 5 TB
-    rows = in_child(run_contest, Comparison(work, (plain, identity), identity), options, limited=True)
+    rows = in_child(run_contest, SpeedComparison(work, (plain, identity), identity), options, limited=True)
     found = {(row.name, row.mode): (row.status, row.seconds is not None) for row in rows}
     assert {found["mha (plain)", mode] for mode in ("inference", "training")} == {("oom", False)}
     assert {found["identity", mode] for mode in ("inference", "training")} == {("ok", True)}
@@ -251,7 +251,7 @@ def test_variant_that_cannot_be_built_is_a_failed_row() -> None:
     node = {"_target_": "sliceformer_lab.attention.sparse.Sparse", "block_size": 4, "num_summary": 4}
     work = Workload("layer", "layer", 8, 1, 8)
     variant = Variant("csp", node=node)
-    rows = run_contest(Comparison(work, (variant,), variant), BenchmarkOptions(rounds=2, warmup=1))
+    rows = run_contest(SpeedComparison(work, (variant,), variant), BenchmarkOptions(rounds=2, warmup=1))
     assert [(row.status, row.seconds) for row in rows] == [("failed", None)] * 2
     assert "num_summary must be within 0..block_size-1 = 3, got 4" in rows[0].note
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sliceformer_lab.commands.map import draw_map as picture
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
-from sliceformer_lab.commands.map.map_results import Map, Result, Run
+from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
 
 PROBES: tuple[ProbeName, ...] = ("count", "recall", "back", "back_far", "rank", "select", "hist", "words")
 FLOORS = Floors(0.031, 0.208)
@@ -24,7 +24,9 @@ def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None
     results = {}
     for name in attentions:
         for probe in PROBES:
-            runs = tuple(Run(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None, None) for i in range(3))
+            runs = tuple(
+                ProbeRun(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None, None) for i in range(3)
+            )
             results[name, probe] = Result(Cell(name, probe, options), None, (), 3e-3, runs, FLOORS)
     figures: list[Figure] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -115,7 +115,7 @@ def test_all_rows_try_the_same_points_and_grow_at_the_edge_of_any_row() -> None:
     inside, high = Trial(Point(3e-3), (0.3,)), Trial(Point(1e-2), (0.3,))
     assert sides_to_grow(points, [inside, inside, None]) == []
     assert sides_to_grow(points, [inside, high]) == ["high"]
-    grown = points.grown(["low", "high"])
+    grown = points.extended_beyond(["low", "high"])
     assert sorted(point.rate for point in grown.points) == pytest.approx(
         [1e-4, 3.33333e-4, 1e-3, 2e-3, 3e-3, 1e-2, 3e-2, 1e-1]
     )
@@ -129,7 +129,7 @@ def test_random_points_are_one_fixed_list_around_the_recipe_s_own_rate_and_grow_
     assert points.points[0] == Point(1e-3) and all(1e-4 <= point.rate <= 1e-2 for point in points.points)
     assert {point.others["encoder.dropout"] for point in points.points[1:]} == {0.0, 0.1, 0.2, 0.3}
     assert all(not point.others for point in first_points(RATES, [1e-3], 12, "lr").points)
-    grown = points.grown(["high"])
+    grown = points.extended_beyond(["high"])
     assert len(grown.points) == 15 and all(points.high <= one.rate <= 5 * points.high for one in grown.points[12:])
 
 

@@ -16,14 +16,14 @@ from support.benchmark_rows import made_row
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
-from sliceformer_lab.commands.benchmark.rows import Row
+from sliceformer_lab.commands.benchmark.rows import SpeedRow
 
 
 def test_page_is_current() -> None:
     assert goals_page.PAGE.read_text(encoding="utf-8") == goals_page.page(), "`make docs` writes it anew"
 
 
-def written(folder: Path, rows: list[Row], accelerator: str = "H200") -> Path:
+def written(folder: Path, rows: list[SpeedRow], accelerator: str = "H200") -> Path:
     """The folder of a benchmark on a GPU."""
     facts = {"processor": "Xeon", "accelerator": accelerator, "versions": {"torch": "2.14"}, "git_commit": "abc"}
     content = {
@@ -36,7 +36,7 @@ def written(folder: Path, rows: list[Row], accelerator: str = "H200") -> Path:
     return folder
 
 
-def measured(name: str, seconds: float, **facts: Any) -> Row:
+def measured(name: str, seconds: float, **facts: Any) -> SpeedRow:
     """A row of a layer at N=64, measured in two rounds."""
     times = {"seconds": seconds, "rounds": [seconds, seconds]}
     return made_row(name, **{"engine": "plain", "saved_bytes_per_element": 4.0, **times, **facts})
@@ -115,7 +115,7 @@ def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu
     rows = [row for comparison in operators for row in run_contest(comparison, here)]
     assert {(row.status, row.dtype) for row in rows} == {("ok", "bfloat16")}
     for row in rows:
-        if row.method == "shift_sort":  # stands for the kernel, which needs a GPU
+        if row.method == "shift_sort":  # in place of the kernel, which needs a GPU
             row.engine = "custom"
     goals = [goal for goal in goals_for("cuda") if (goal.kind, goal.tokens) == ("operator", tokens)]
     found = verdicts(goals, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sliceformer_lab.commands.benchmark.rows import Row
+from sliceformer_lab.commands.benchmark.rows import SpeedRow
 
 MADE_UP = {
     "suite": "layers",
@@ -22,7 +22,7 @@ MADE_UP = {
 }
 
 
-def made_row(name: str, **facts: Any) -> Row:
+def made_row(name: str, **facts: Any) -> SpeedRow:
     """The row "method (way)" of a training step at N=64 on a CPU; `facts` in place of what is made up here."""
     method, _, way = name.removesuffix(")").partition(" (")
-    return Row(**{**MADE_UP, "method": method, "way": way, "name": name, **facts})
+    return SpeedRow(**{**MADE_UP, "method": method, "way": way, "name": name, **facts})

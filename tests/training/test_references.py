@@ -66,7 +66,7 @@ def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
         references(*arguments, 1.0)
         references(*arguments, 1000.0)
     assert limits == [30.0, 30.0, 100.0, 100.0]
-    monkeypatch.setattr(module, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(module, "MIN_REFERENCE_S", 0.1)
     (_, late) = references(*arguments, 1.0)
     assert late["skipped"].startswith("it takes longer than 0") and not (tmp_path / "references").exists()
 

@@ -28,7 +28,7 @@ from sliceformer_lab.training.processes.other_processes import num_devices
 from sliceformer_lab.training.processes.slurm_tasks import (
     LOST,
     Step,
-    Task,
+    StepTask,
     check_step,
     first_host,
     is_other_task,
@@ -73,7 +73,7 @@ def place(rank: int) -> ProcessRank:
 
 
 @contextmanager
-def other_task(step: Step) -> Iterator[Task]:
+def other_task(step: Step) -> Iterator[StepTask]:
     """The other task, as the first one sees it."""
     with ExitStack() as stack:
         yield slurm_tasks._wait_for_others(step, stack)[0]
@@ -139,7 +139,7 @@ def test_one_task_for_each_process_fits(
     step: Step, nodes: int, devices: int, per_node: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = replace(step, nodes=nodes, tasks=nodes * devices, tasks_per_node=per_node)
-    others = cast(list[Task], [None] * (step.tasks - 1))
+    others = cast(list[StepTask], [None] * (step.tasks - 1))
     monkeypatch.setattr(slurm_tasks, "_others", (os.getpid(), others))
     check_step(step, nodes, devices)
     monkeypatch.setattr(slurm_tasks, "_others", (os.getppid(), others))  # in a job of launcher=local

@@ -9,7 +9,7 @@ from typing import Any
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.workloads import Comparison, Kind, Variant, Workload
+from sliceformer_lab.commands.benchmark.workloads import Kind, SpeedComparison, Variant, Workload
 from sliceformer_lab.config.compose import load_option, no_such_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
@@ -49,7 +49,7 @@ PEERS: dict[str, type] = {
 }
 
 
-def comparisons(options: BenchmarkOptions) -> list[Comparison]:
+def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:
     """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
     match options.suite:
         case "operators":
@@ -60,14 +60,14 @@ def comparisons(options: BenchmarkOptions) -> list[Comparison]:
             return _encoders(options)
 
 
-def _operators(options: BenchmarkOptions) -> list[Comparison]:
+def _operators(options: BenchmarkOptions) -> list[SpeedComparison]:
     found = []
     for tokens in options.sizes or OPERATOR_SHAPES:
         found += [_operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
     return found
 
 
-def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> Comparison:
+def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> SpeedComparison:
     """The permutation alone: a complete sort against Sliceformer's published code, others against CSP's."""
     batch, channels = _shape(OPERATOR_SHAPES, tokens, options)
     size = tokens if group_size is None else group_size
@@ -77,10 +77,10 @@ def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) ->
     against = Variant("published_sliceformer") if group_size is None else published
     ours = [Variant("shift_sort", way, backend=way) for way in ("reference", *_backends(options))]
     present = [variant for variant in ours if variant.backend in available_backends()]
-    return Comparison(workload, tuple(dict.fromkeys((against, published, *present, Variant("copy")))), against)
+    return SpeedComparison(workload, tuple(dict.fromkeys((against, published, *present, Variant("copy")))), against)
 
 
-def _layer(options: BenchmarkOptions, tokens: int) -> Comparison:
+def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     batch, channels = _shape(LAYER_SHAPES, tokens, options)
     workload = Workload("layer", "layer", tokens, batch, channels)
     names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
@@ -89,15 +89,15 @@ def _layer(options: BenchmarkOptions, tokens: int) -> Comparison:
 
 def _with_softmax(
     options: BenchmarkOptions, workload: Workload, names: tuple[str, ...], overrides: Mapping[str, Any] | None = None
-) -> Comparison:
+) -> SpeedComparison:
     """The named attentions, in all implementations, against fused softmax attention."""
     fused, plain = _softmax()
     softmax = [fused] if workload.tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
     others = [v for name in dict.fromkeys(names) for v in variants(name, options, (overrides or {}).get(name))]
-    return Comparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
+    return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 
 
-def _encoders(options: BenchmarkOptions) -> list[Comparison]:
+def _encoders(options: BenchmarkOptions) -> list[SpeedComparison]:
     own = ("samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
     names = (*(own if options.attentions is None else options.attentions), "identity")
     found = []

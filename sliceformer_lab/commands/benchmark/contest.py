@@ -11,15 +11,15 @@ import torch
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import CUSTOM
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
-from sliceformer_lab.commands.benchmark.rows import Engine, Mode, Row, quartiles, set_ratios
-from sliceformer_lab.commands.benchmark.workloads import Comparison, Variant
+from sliceformer_lab.commands.benchmark.rows import Engine, Mode, SpeedRow, quartiles, set_ratios
+from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant
 from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
 
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
 
 
-def run_contest(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+def run_contest(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
     """A row for every variant and mode, with its measurements or the reason of its failure."""
     torch.set_num_threads(options.threads)
     entries = [
@@ -39,7 +39,7 @@ def run_contest(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
     return rows
 
 
-def _bandwidth(row: Row, seconds: float) -> float | None:
+def _bandwidth(row: SpeedRow, seconds: float) -> float | None:
     """Bytes a second of an operator that reads and writes each value once; None for all else."""
     if (row.kind, row.mode) != ("operator", "inference"):
         return None
@@ -47,11 +47,11 @@ def _bandwidth(row: Row, seconds: float) -> float | None:
     return 2 * row.batch * row.tokens * row.channels * itemsize / seconds
 
 
-def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, Row]:
+def blank_rows(comparison: SpeedComparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, SpeedRow]:
     """The rows of a variant without measurements."""
     work = comparison.workload
     return {
-        mode: Row(
+        mode: SpeedRow(
             suite=options.suite,
             workload=work.name,
             kind=work.kind,
@@ -74,8 +74,8 @@ def blank_rows(comparison: Comparison, options: BenchmarkOptions, variant: Varia
 
 
 def _measure_all_but_time(
-    variant: Variant, comparison: Comparison, options: BenchmarkOptions
-) -> list[tuple[Row, Contender | None]]:
+    variant: Variant, comparison: SpeedComparison, options: BenchmarkOptions
+) -> list[tuple[SpeedRow, Contender | None]]:
     """Build a variant and measure everything but time in each mode. The contender is None if that failed."""
     rows = blank_rows(comparison, options, variant)
     try:
@@ -83,7 +83,7 @@ def _measure_all_but_time(
         facts = _facts(contender, variant, comparison, options)
     except Exception as error:
         return [(failed(row, error), None) for row in rows.values()]
-    entries: list[tuple[Row, Contender | None]] = []
+    entries: list[tuple[SpeedRow, Contender | None]] = []
     for mode, row in rows.items():
         for name, value in facts.items():
             setattr(row, name, value)
@@ -95,7 +95,9 @@ def _measure_all_but_time(
     return entries
 
 
-def _facts(contender: Contender, variant: Variant, comparison: Comparison, options: BenchmarkOptions) -> dict[str, Any]:
+def _facts(
+    contender: Contender, variant: Variant, comparison: SpeedComparison, options: BenchmarkOptions
+) -> dict[str, Any]:
     """Columns that all modes share: engine, sizes, operations, and whether an operator's values are correct."""
     contender.prepare("inference")
     names = operations(contender.first_sample)
@@ -128,7 +130,7 @@ def _softmax_kernel(names: set[str]) -> str:
     return next((match[1] for match in found if match), "")
 
 
-def _measure_memory(contender: Contender, row: Row, mode: Mode, options: BenchmarkOptions) -> None:
+def _measure_memory(contender: Contender, row: SpeedRow, mode: Mode, options: BenchmarkOptions) -> None:
     call = contender.prepare(mode)
     call()  # allocates what is set up once
     memory = PeakMemory(options.device)
@@ -139,7 +141,7 @@ def _measure_memory(contender: Contender, row: Row, mode: Mode, options: Benchma
         row.saved_bytes_per_element = row.saved_bytes / (row.batch * row.tokens * row.channels)
 
 
-def failed(row: Row, error: Exception) -> Row:
+def failed(row: SpeedRow, error: Exception) -> SpeedRow:
     """The row of a variant that failed, with status oom or failed."""
     first = str(error).splitlines()[0] if str(error) else ""
     full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or any(words in str(error) for words in FULL)

@@ -15,7 +15,7 @@ WITHOUT_KERNELS = ("plain", "compiled")
 
 
 @dataclass(kw_only=True)
-class Row:
+class SpeedRow:
     """One variant on one workload, forward alone (inference) or forward and backward (training)."""
 
     suite: str
@@ -67,12 +67,12 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return float(median), float(q1), float(q3)
 
 
-def ratio_between(row: Row, other: Row) -> tuple[float, float, float]:
+def ratio_between(row: SpeedRow, other: SpeedRow) -> tuple[float, float, float]:
     """Time of `row` over that of `other`: median and quartiles over rounds."""
     return quartiles([mine / theirs for mine, theirs in zip(row.rounds, other.rounds, strict=True)])
 
 
-def set_ratios(rows: Sequence[Row]) -> None:
+def set_ratios(rows: Sequence[SpeedRow]) -> None:
     """Set the ratio of every row to its reference, if both ran."""
     ran = {(row.place, row.name): row for row in rows if row.status == "ok"}
     for row in ran.values():
@@ -81,6 +81,6 @@ def set_ratios(rows: Sequence[Row]) -> None:
             row.ratio, row.ratio_q1, row.ratio_q3 = ratio_between(row, base)
 
 
-def as_record(row: Row) -> dict[str, Any]:
+def as_record(row: SpeedRow) -> dict[str, Any]:
     """The row as a dictionary, without its rounds."""
     return {name: value for name, value in asdict(row).items() if name != "rounds"}

@@ -15,10 +15,10 @@ from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
-from sliceformer_lab.commands.benchmark.rows import Row, as_record, set_ratios
+from sliceformer_lab.commands.benchmark.rows import SpeedRow, as_record, set_ratios
 from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
-from sliceformer_lab.commands.benchmark.workloads import Comparison
+from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 
@@ -27,13 +27,13 @@ WIDTH = 150  # characters of printed tables in files and pipes
 log = logging.getLogger(__name__)
 
 
-def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
+def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
     """Measure a suite and write results.csv, results.json and figures into `folder`. Raises LabError."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
     all_comparisons = comparisons(options)
     facts = machine(options)
-    rows: list[Row] = []
+    rows: list[SpeedRow] = []
     for number, comparison in enumerate(all_comparisons, 1):
         log.info(f"{number}/{len(all_comparisons)}  {_title(comparison)}")
         rows += _measure(comparison, options)
@@ -47,10 +47,10 @@ def run(options: BenchmarkOptions, folder: Path) -> list[Row]:
     return rows
 
 
-def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
+def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
     """The rows of a comparison; if its process died, rows with that status."""
     try:
-        rows: list[Row] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
+        rows: list[SpeedRow] = in_child(run_contest, comparison, options, limited=options.device == "cpu")
     except ProcessEndedError as ended:
         blank = [row for v in comparison.variants for row in blank_rows(comparison, options, v).values()]
         for row in blank:
@@ -59,7 +59,7 @@ def _measure(comparison: Comparison, options: BenchmarkOptions) -> list[Row]:
     return rows
 
 
-def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[Row]) -> None:
+def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[SpeedRow]) -> None:
     """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame([as_record(row) for row in rows]).to_csv(folder / "results.csv", index=False)
@@ -71,7 +71,7 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
     write_json(folder / "results.json", content)
 
 
-def _title(comparison: Comparison) -> str:
+def _title(comparison: SpeedComparison) -> str:
     work = comparison.workload
     names = ", ".join(variant.name for variant in comparison.variants)
     return f"{work.name}, {work.batch} x {work.tokens} x {work.channels}: {names}"

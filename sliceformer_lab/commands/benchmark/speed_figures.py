@@ -11,18 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sliceformer_lab.commands.benchmark.rows import WITHOUT_KERNELS, Row
+from sliceformer_lab.commands.benchmark.rows import WITHOUT_KERNELS, SpeedRow
 from sliceformer_lab.measures.plots import COLOURS, MARKERS
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 LINES = {"custom": "-", "sdpa": "-", "plain": "--", "compiled": "-."}
 WIDEST = 4  # panels in a row
 
-Value = Callable[[Row], float | None]
+Value = Callable[[SpeedRow], float | None]
 Style = Mapping[str, Any]
 
 
-def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
+def draw(rows: Sequence[SpeedRow], folder: Path, note: str) -> list[Path]:
     """Write speed.png and memory.png, each with `note`; returns the paths."""
     ran = [row for row in rows if row.status == "ok"]
     if not ran:
@@ -47,7 +47,7 @@ def draw(rows: Sequence[Row], folder: Path, note: str) -> list[Path]:
 
 
 def _panels(
-    panels: Sequence[tuple[str, Sequence[Row], Value]], styles: Mapping[str, Style], unit: str, note: str
+    panels: Sequence[tuple[str, Sequence[SpeedRow], Value]], styles: Mapping[str, Style], unit: str, note: str
 ) -> Figure | None:
     """Panels with curves over lengths, or bars if there is one length; None without data."""
     full = [(title, rows, value) for title, rows, value in panels if any(value(row) for row in rows)]
@@ -74,7 +74,7 @@ def _panels(
     return figure
 
 
-def _curves(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style]) -> dict[str, None]:
+def _curves(axes: Axes, rows: Sequence[SpeedRow], value: Value, styles: Mapping[str, Style]) -> dict[str, None]:
     """Plot a line for each variant on logarithmic axes; returns the names of the lines."""
     shown: dict[str, None] = {}
     for name in dict.fromkeys(row.name for row in rows):
@@ -91,7 +91,7 @@ def _curves(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, 
     return shown
 
 
-def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, Style], unit: str) -> None:
+def _bars(axes: Axes, rows: Sequence[SpeedRow], value: Value, styles: Mapping[str, Style], unit: str) -> None:
     """Plot a bar for each variant, the shortest on top."""
     bars = sorted(((found, row.name) for row in rows if (found := value(row))), reverse=True)
     places = np.arange(len(bars))
@@ -105,7 +105,7 @@ def _bars(axes: Axes, rows: Sequence[Row], value: Value, styles: Mapping[str, St
     axes.set_axisbelow(True)
 
 
-def _styles(rows: Sequence[Row]) -> dict[str, Style]:
+def _styles(rows: Sequence[SpeedRow]) -> dict[str, Style]:
     """Colour and marker show the method; solid lines and filled markers show kernels of torch and ours."""
     methods = list(dict.fromkeys(row.method for row in rows))
     styles: dict[str, Style] = {}
@@ -121,27 +121,27 @@ def _styles(rows: Sequence[Row]) -> dict[str, Style]:
     return styles
 
 
-def _per_token(row: Row) -> float | None:
+def _per_token(row: SpeedRow) -> float | None:
     return None if row.seconds is None else 1e6 * row.seconds / (row.batch * row.tokens)
 
 
-def _peak(row: Row) -> float | None:
+def _peak(row: SpeedRow) -> float | None:
     return None if row.peak_bytes is None else row.peak_bytes / (row.batch * row.tokens * row.channels)
 
 
-def _saved(row: Row) -> float | None:
+def _saved(row: SpeedRow) -> float | None:
     return row.saved_bytes_per_element
 
 
-def _rows_of(rows: Sequence[Row], workload: str, mode: str) -> list[Row]:
+def _rows_of(rows: Sequence[SpeedRow], workload: str, mode: str) -> list[SpeedRow]:
     return [row for row in rows if (row.workload, row.mode) == (workload, mode)]
 
 
-def _workloads(rows: Sequence[Row]) -> list[str]:
+def _workloads(rows: Sequence[SpeedRow]) -> list[str]:
     return list(dict.fromkeys(row.workload for row in rows))
 
 
-def _modes(rows: Sequence[Row]) -> list[str]:
+def _modes(rows: Sequence[SpeedRow]) -> list[str]:
     return [mode for mode in PASSES if any(row.mode == mode for row in rows)]
 
 

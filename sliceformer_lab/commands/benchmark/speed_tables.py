@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sliceformer_lab.commands.benchmark.rows import Row
+from sliceformer_lab.commands.benchmark.rows import SpeedRow
 
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
-def print_tables(console: Console, rows: Sequence[Row]) -> None:
+def print_tables(console: Console, rows: Sequence[SpeedRow]) -> None:
     """Print all tables of a suite."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]
@@ -30,7 +30,7 @@ def _show(console: Console, table: Table) -> None:
     console.print(table)
 
 
-def _times_of(rows: Sequence[Row]) -> Table:
+def _times_of(rows: Sequence[SpeedRow]) -> Table:
     """A line for each variant and length, with both modes."""
     modes = [mode for mode in PASSES if any(row.mode == mode for row in rows)]
     title = (
@@ -51,7 +51,7 @@ def _times_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _costs_of(rows: Sequence[Row]) -> Table:
+def _costs_of(rows: Sequence[SpeedRow]) -> Table:
     """Memory of a batch, and operations of one sample's forward pass."""
     title = f"{rows[0].workload}: memory of a batch, operations of one sample's forward pass"
     table = Table("N", "B", "C", "variant", title=title)
@@ -71,18 +71,18 @@ def _costs_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _places(rows: Sequence[Row]) -> list[tuple[int, int, int]]:
+def _places(rows: Sequence[SpeedRow]) -> list[tuple[int, int, int]]:
     return list(dict.fromkeys((row.tokens, row.batch, row.channels) for row in rows))
 
 
-def _variants_at(place: tuple[int, int, int], rows: Sequence[Row]) -> Iterable[dict[str, Row]]:
+def _variants_at(place: tuple[int, int, int], rows: Sequence[SpeedRow]) -> Iterable[dict[str, SpeedRow]]:
     """The rows of each variant at a place, by mode."""
     here = [row for row in rows if (row.tokens, row.batch, row.channels) == place]
     for name in dict.fromkeys(row.name for row in here):
         yield {row.mode: row for row in here if row.name == name}
 
 
-def _times(row: Row) -> tuple[str, str]:
+def _times(row: SpeedRow) -> tuple[str, str]:
     if row.seconds is None:
         return row.status.upper(), ""
     if row.ratio is None:

@@ -47,7 +47,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SpeedComparison:
     """Variants that one process measures in turns on one workload."""
 
     workload: Workload

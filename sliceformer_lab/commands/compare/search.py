@@ -14,7 +14,7 @@ from sliceformer_lab.commands.compare.compare_options import Search
 from sliceformer_lab.measures.statistics import Estimate, estimate_over_seeds
 from sliceformer_lab.runs.optim_words import number_word, rate_words
 
-REACH = 10.0  # random rates lie within this factor of the recipe's own
+MAX_RATE_FACTOR = 10.0  # random rates lie within this factor of the recipe's own
 GRID: Mapping[str, tuple[float, ...]] = {  # values of the other options of random points
     "optim.weight_decay": (0.0, 0.01, 0.05, 0.1),
     "encoder.dropout": (0.0, 0.1, 0.2, 0.3),
@@ -66,14 +66,14 @@ class Points:
             return None
         return "low" if point.rate == self.low else "high" if point.rate == self.high else None
 
-    def grown(self, sides: Sequence[Side]) -> Points:
+    def extended_beyond(self, sides: Sequence[Side]) -> Points:
         """The list with further points beyond some sides: two of a grid, three random ones."""
         points = list(self.points)
         for side in sides:
             end = self.low if side == "low" else self.high
             if self.random is not None:
                 ends = (end / NEW_RANGE, end) if side == "low" else (end, end * NEW_RANGE)
-                points += _drawn(NEW_DRAWS, *ends, self.random, seed=len(points))
+                points += _draw_points(NEW_DRAWS, *ends, self.random, seed=len(points))
             else:
                 points += [Point(float(f"{end / f if side == 'low' else end * f:.6g}")) for f in BEYOND]
         return Points(tuple(points), self.random)
@@ -84,12 +84,12 @@ def first_points(rates: Sequence[float], own: Sequence[float], trials: int, sear
     own_points = [Point(rate) for rate in sorted(set(own))]
     if not trials:
         return Points((*map(Point, rates), *(point for point in own_points if point.rate not in rates)), None)
-    low, high, others = min(own) / REACH, max(own) * REACH, OTHERS[search]
-    drawn = _drawn(max(1, trials - len(own_points)), low, high, others, seed=0)
+    low, high, others = min(own) / MAX_RATE_FACTOR, max(own) * MAX_RATE_FACTOR, OTHERS[search]
+    drawn = _draw_points(max(1, trials - len(own_points)), low, high, others, seed=0)
     return Points((*own_points, *drawn), others)
 
 
-def _drawn(count: int, low: float, high: float, others: Sequence[str], seed: int) -> list[Point]:
+def _draw_points(count: int, low: float, high: float, others: Sequence[str], seed: int) -> list[Point]:
     """Points of a scrambled Sobol sequence; learning rates are uniform in log scale."""
     size = math.ceil(math.log2(max(2, count)))
     sequence = qmc.Sobol(1 + len(others), scramble=True, seed=seed).random_base2(size)[:count]

@@ -29,9 +29,11 @@ def _parts(found: Comparison) -> list[str]:
     subject, parts = found.options.subject, []
     for verdict, verb in VERBS.items():
         if decided := [one for one in found.outcomes if one.verdict == verdict]:
-            parts.append(f"{verb} {list_names([_decided(found, one) for one in decided])}")
+            parts.append(f"{verb} {list_names([_describe_decided(found, one) for one in decided])}")
     if undecided := [one for one in found.outcomes if one.verdict == "undecided"]:
-        parts.append(f"is not distinguishable from {list_names([_undecided(found, one) for one in undecided])}")
+        parts.append(
+            f"is not distinguishable from {list_names([_describe_undecided(found, one) for one in undecided])}"
+        )
     said = [f"{subject} {'; it '.join(parts)}"] if parts else []
     return [*said, *_not_compared(found)]
 
@@ -55,7 +57,7 @@ def _not_compared(found: Comparison) -> Iterator[str]:
             yield f"no verdict against {one.against}: {one.reason}"
 
 
-def _decided(found: Comparison, one: Outcome) -> str:
+def _describe_decided(found: Comparison, one: Outcome) -> str:
     finding = first_finding(one)
     seeds, metric = f"{len(finding.differences)} {_units(found)}", found.metric
     if one.verdict == "equivalent":
@@ -64,7 +66,7 @@ def _decided(found: Comparison, one: Outcome) -> str:
     return f"{one.against} by {size} ({seeds}, Holm p = {p_value(one.holm_p)})"
 
 
-def _undecided(found: Comparison, one: Outcome) -> str:
+def _describe_undecided(found: Comparison, one: Outcome) -> str:
     finding, metric = first_finding(one), found.metric
     if one.withheld:
         verdict, loser = ("worse", found.options.subject) if finding.estimate.mean < 0 else ("better", one.against)

@@ -110,7 +110,7 @@ class Rounds:
             sides = sides_to_grow(points, [tuning.chosen[row.name] for row in learning])
             if not sides:
                 break
-            known, points = points.points, points.grown(sides)
+            known, points = points.points, points.extended_beyond(sides)
             log.info(
                 f"{self._word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials"
             )

@@ -12,7 +12,8 @@ from sliceformer_lab.commands.compare.compare_tables import row_table, verdict_t
 from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import verdict_sentence
 from sliceformer_lab.training.results.observers import Observer
-from sliceformer_lab.training.results.wandb_runs import is_wandb, results_run
+from sliceformer_lab.training.results.wandb_names import is_wandb
+from sliceformer_lab.training.results.wandb_runs import results_run
 
 
 def log_to_wandb(found: Comparison, report: Path) -> None:

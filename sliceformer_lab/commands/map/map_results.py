@@ -20,7 +20,7 @@ SCORE, STEPS, SECONDS = "test/accuracy", "steps_to_stop_at", "processor_seconds"
 
 
 @dataclass(frozen=True)
-class Run:
+class ProbeRun:
     """One ended run of a cell."""
 
     rate: float
@@ -40,9 +40,9 @@ class Result:
 
     cell: Cell
     reason: str | None  # why it stays empty; None: it is filled, or will be
-    tuning: tuple[Run, ...]
+    tuning: tuple[ProbeRun, ...]
     rate: float | None  # that was chosen; None: not yet
-    reporting: tuple[Run, ...]
+    reporting: tuple[ProbeRun, ...]
     floors: Floors | None
 
     @property
@@ -132,7 +132,7 @@ def tried_rates(folder: Path, cell: Cell, chance: float) -> list[Trial]:
     return found
 
 
-def _tuning_runs(folder: Path, cell: Cell) -> tuple[Run, ...]:
+def _tuning_runs(folder: Path, cell: Cell) -> tuple[ProbeRun, ...]:
     options = cell.options
     edge = options.edge_rate
     rates = [*options.rates, *([edge] if edge is not None and edge not in options.rates else [])]
@@ -141,7 +141,7 @@ def _tuning_runs(folder: Path, cell: Cell) -> tuple[Run, ...]:
     return tuple(run for run in runs if run is not None)
 
 
-def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: str | None) -> Run | None:
+def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: str | None) -> ProbeRun | None:
     """A run that has ended, with a metric of its summary or the monitored value; None if it has not ended."""
     state = state_of(folder / job.name)
     if not state.is_final:
@@ -153,4 +153,4 @@ def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: st
     metrics: Mapping[str, float] = summary.get("metrics") or {}
     value = (state.value if metric is None else metrics.get(metric)) if state.status == "ok" else None
     steps, seconds, parameters, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
-    return Run(rate, seed, state.status, value, steps, seconds, parameters, commit, state.error)
+    return ProbeRun(rate, seed, state.status, value, steps, seconds, parameters, commit, state.error)

@@ -10,8 +10,7 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.runs.sweep import Sweep
-
-LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
+from sliceformer_lab.training.results.wandb_names import is_wandb
 
 
 def report_sweep(sweep: Sweep) -> None:
@@ -46,6 +45,6 @@ def _logger(folders: Iterable[Path]) -> dict[str, Any] | None:
             node = read_config(folder).get("logger")
         except RunFolderError:
             continue
-        if isinstance(node, dict) and node.get("_target_") == LOGGER:
+        if is_wandb(node):
             return {key: value for key, value in node.items() if key != "_target_"}
     return None

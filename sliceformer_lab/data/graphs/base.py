@@ -227,12 +227,12 @@ def _make_graphs(smiles: Sequence[str], *, annotate: Callable[[Molecule], Graph]
 
 
 def _graph_in_time(smiles: str, annotate: Callable[[Molecule], Graph], largest: int) -> Graph | str:
-    found = _limited(annotate, largest, RDKIT_TIMEOUT_S, os.getpid())(smiles)
+    found = _time_limited(annotate, largest, RDKIT_TIMEOUT_S, os.getpid())(smiles)
     return f"takes RDKit more than {RDKIT_TIMEOUT_S:g} s" if found is None else found
 
 
 @lru_cache(maxsize=1)
-def _limited(
+def _time_limited(
     annotate: Callable[[Molecule], Graph], largest: int, seconds: float, process: int
 ) -> LimitedProcess[str, Graph | str]:
     del process  # a forked process needs one of its own

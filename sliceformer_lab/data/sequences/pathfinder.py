@@ -26,7 +26,7 @@ PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "intermediate": "curv_contour_length_9",
     "hard": "curv_contour_length_14",
 }
-PUBLISHED_IMAGES = 200_000  # images, some of which may be empty files
+PUBLISHED_IMAGES = 200_000  # images; some files may be empty
 
 log = logging.getLogger(__name__)
 

@@ -91,7 +91,7 @@ def check_step(step: Step | None, num_nodes: int, num_devices: int) -> None:
         )
 
 
-class Task:
+class StepTask:
     """Another task of the step, used by the first one like the process that it starts."""
 
     def __init__(self, link: _Link) -> None:
@@ -99,7 +99,7 @@ class Task:
         self._code: int | None = 0  # of a process that has ended, as at the start; None while one runs
         self._lock = threading.Lock()  # two threads look whether a process has ended
 
-    def start(self, folder: Path, address: str, port: int) -> Task:
+    def start(self, folder: Path, address: str, port: int) -> StepTask:
         """Lets the task start its process of the run in `folder`; returns the task itself."""
         if self.poll() is None:
             self._code = LOST  # it cannot end its last process
@@ -141,11 +141,11 @@ class Task:
             self._code = LOST
 
 
-_others: tuple[int, list[Task]] = (0, [])  # with the process that is connected to them
+_others: tuple[int, list[StepTask]] = (0, [])  # with the process that is connected to them
 _first: tuple[_Link, ProcessRank] | None = None
 
 
-def other_tasks() -> list[Task]:
+def other_tasks() -> list[StepTask]:
     """The other tasks of the step, by their numbers; none outside `joined_step`, in these tasks, and in a fork."""
     process, tasks = _others
     return tasks if process == os.getpid() else []
@@ -204,9 +204,9 @@ def _serve(link: _Link, place: ProcessRank) -> None:
             child.wait()
 
 
-def _wait_for_others(step: Step, stack: ExitStack) -> list[Task]:
+def _wait_for_others(step: Step, stack: ExitStack) -> list[StepTask]:
     """Waits until the other tasks are connected, as long as `stack` is open; by their numbers."""
-    found: dict[int, Task] = {}
+    found: dict[int, StepTask] = {}
     deadline = time.monotonic() + MEETING
     try:
         server = stack.enter_context(socket.create_server(("", step.port), backlog=step.tasks))
@@ -228,7 +228,7 @@ def _wait_for_others(step: Step, stack: ExitStack) -> list[Task]:
             hello = link.receive(ANSWER) or {}
             if hello["identity"] == step.identity:
                 link.send({"identity": step.identity})
-                found[int(hello["number"])] = Task(link)
+                found[int(hello["number"])] = StepTask(link)
     return [found[number] for number in sorted(found)]
 
 

@@ -25,8 +25,8 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Row
 
 MAX_REFERENCE_EXAMPLES = 10_000  # examples of a split that a simple model sees
-SHARE, LEAST_SECONDS = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
-APART = (
+REFERENCE_SHARE, MIN_REFERENCE_S = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
+OPTIONS_WITHOUT_EFFECT = (
     "batch_size",
     "eval_batch_size",
     "num_workers",
@@ -64,7 +64,7 @@ def references(
     found = task.constant(targets)
     constants = [] if found is None else [_constant(*found, task, predictions, started)]
     rows: list[Row] = []  # the strongest first
-    limit = max(LEAST_SECONDS, SHARE * run_seconds)
+    limit = max(MIN_REFERENCE_S, REFERENCE_SHARE * run_seconds)
     for model in reversed(task.simple_models(data, len(train))):
         file = folder / f"{_key(plan, data, task, model)}.json"
         with suppress(OSError, ValueError):
@@ -160,7 +160,7 @@ def _fitted(
 
 def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel) -> str:
     """Identifies a model's row: data, split, targets and metrics."""
-    options = {name: value for name, value in plan.data.options.items() if name not in APART}
+    options = {name: value for name, value in plan.data.options.items() if name not in OPTIONS_WITHOUT_EFFECT}
     facts = [
         model.name,
         data.fingerprint()["sha256"],

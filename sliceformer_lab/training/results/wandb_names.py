@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, override_key, planned_folders
 
+LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 IN_NAMES = ("attention", "seed", "task")  # a run's name always says them
 NOT_IN_NAMES = ("hydra.", "paths.", "score_test")  # options that do not tell models apart
 RUNS = "runs"  # the folder of the runs in that of an audit, a search or a map
@@ -75,3 +76,8 @@ def varied_options(sweep: Path) -> dict[str, dict[str, str]]:
     keys = dict.fromkeys(key for words in jobs.values() for key in words if not key.startswith(NOT_IN_NAMES))
     values = {key: {job: words.get(key, "default") for job, words in jobs.items()} for key in keys}
     return {key: of_jobs for key, of_jobs in values.items() if len(set(of_jobs.values())) > 1}
+
+
+def is_wandb(logger: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether the node of a logger is that of W&B."""
+    return isinstance(logger, dict) and logger.get("_target_") == LOGGER

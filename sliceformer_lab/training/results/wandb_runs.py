@@ -27,7 +27,6 @@ SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
 STEP, EPOCH = "trainer/global_step", "epoch"
 PRETRAINING = "pretrain"  # the folder of that stage in a run, and the prefix of its metrics
-LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 ID_FILE = "wandb_id.txt"
 FOLDERS = ("wandb", ".wandb")  # W&B takes `.wandb` if it exists
 
@@ -168,11 +167,6 @@ def results_run(
         yield run
     finally:
         run.finish()
-
-
-def is_wandb(logger: Any) -> bool:
-    """Whether the node of a logger is that of W&B."""
-    return isinstance(logger, dict) and logger.get("_target_") == LOGGER
 
 
 def _is_uploaded(folder: Path) -> bool:
