@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 
@@ -20,20 +20,10 @@ class Neighbours(Attention):
         super().__init__(spec)
         self.radius = radius
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
-        real = v.new_ones(1, v.shape[1], 1) if padding is None else padding.mask[:, :, None].to(v.dtype)
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        real = v.new_ones(1, v.shape[1], 1) if given.padding is None else given.padding.mask[:, :, None].to(v.dtype)
+        v = given.zero_padding(v)
         return self._average(v) / self._average(real).clamp_min(0.5 / (2 * self.radius + 1))
 
     def _average(self, x: Tensor) -> Tensor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import Node
 
-__all__ = ["Attention", "LayerSpec", "build_layer"]
+__all__ = ["ALONE", "Attention", "BlockInputs", "LayerSpec", "build_layer"]
 
 
 def build_layer(attention: Node, spec: LayerSpec) -> Attention:

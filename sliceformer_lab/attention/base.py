@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.batch import Padding
 
@@ -111,15 +111,7 @@ class Attention(nn.Module, ABC):
         return nn.Linear(inputs, outputs, bias=bias) if self.spec.project else nn.Identity()
 
     @abstractmethod
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """The operator alone: values (B, N, H*D), queries and keys (B, N, qk_width) -> (B, N, H*D)."""
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -139,7 +131,7 @@ class Attention(nn.Module, ABC):
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is ignored unless `accepts_bias`."""
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, padding=padding, bias=bias))
+        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias)))
 
     def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
         """`forward` of a block's attention (B, N, dim) -> (B, N, dim). A subclass may read more of `given`."""

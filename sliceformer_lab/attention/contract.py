@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.schema import ConfigError, Node
 
@@ -252,7 +253,7 @@ def check_implied_map_gives_the_mix(make: Factory) -> None:
             v, q, k = layer.project(x)
             real = torch.ones_like(padding.mask) if pad is None else pad.mask
             expected = torch.einsum("bcij,bjc->bic", per_channel, v.where(real[:, :, None], 0))
-            mixed = layer.mix(v, q, k, padding=pad, bias=bias)
+            mixed = layer.mix(v, q, k, BlockInputs(pad, bias))
             assert_close(mixed[real], expected[real], atol=2e-4, rtol=1e-4)
 
 

@@ -34,7 +34,6 @@ class Cosformer(KernelAttention):
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, 2D)."""
-        del padding
         if q.shape[2] > self.horizon:
             raise ValueError(f"cosformer was built for at most {self.horizon} tokens, got {q.shape[2]}")
         angles = torch.arange(q.shape[2], device=q.device)[:, None] * (pi / (2 * self.horizon))  # (N, 1)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -56,22 +57,12 @@ class CSPCausal(PermutationAttention):
         self.register_buffer("steps", torch.tensor(steps), persistent=False)
         self.register_buffer("ranks", torch.arange(self.width)[None, None, None] % group_size, persistent=False)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
-        return self.permute(v, padding)
+        return self.permute(v, given.padding)
 
     def permute(self, v: Tensor, padding: Padding | None) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del padding
         slots = self._shifted(shift_sort, v)
         if not self.sliding:
             return slots

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift
@@ -39,21 +40,11 @@ class CSPGated(Attention):
         self.sorted = CSP(alone, shift=shift, group_size=group_size)
         self.gate = nn.Parameter(torch.full((self.width,), gate_start).logit())
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        del q, k, bias
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         gate = self.gate.sigmoid().to(v.dtype)
-        return torch.lerp(self.rolled.permute(v, padding), self.sorted.permute(v, padding), gate)
+        return torch.lerp(self.rolled.permute(v, given.padding), self.sorted.permute(v, given.padding), gate)
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """One matrix per channel, (B, C, N, N): a mean of two permutations with the weights of the gate."""
-        del bias
         v, gate = self.value(x), self.gate.sigmoid()[:, None, None]
         return torch.lerp(self.rolled.implied_map(v, padding), self.sorted.implied_map(v, padding), gate)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.grid_mix import GridMix
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 
@@ -35,19 +35,9 @@ class DepthwiseConv(GridMix):
         padding = "valid" if spec.causal else "same"
         self.conv = kind(self.width, self.width, kernel_size, padding=padding, groups=self.width, bias=False)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         prefix, tokens = v[:, : self.spec.num_prefix], v[:, self.spec.num_prefix :]
         image = F.pad(self.to_grid(tokens).permute(0, 3, 1, 2), (self.before, 0))
         mixed = self.conv(image if self.spec.grid else image[:, :, 0])

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.rotary import rotate
 from sliceformer_lab.batch import Padding
 
@@ -45,23 +46,14 @@ class Differential(Attention):
             return x
         return rotate(x, 2 * spec.num_heads, grid=spec.grid, num_prefix=spec.num_prefix, order=spec.token_order)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        del bias
         if q is None or k is None:
             raise ValueError("differential mixes with queries and keys: mix(v, q, k)")
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
         factor = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp() + self.start
         first, second = ((q[..., part], k[..., part]) for part in self._halves())
-        out = self._softmax(v, *first, padding) - factor.to(v.dtype) * self._softmax(v, *second, padding)
+        out = self._softmax(v, *first, given.padding) - factor.to(v.dtype) * self._softmax(v, *second, given.padding)
         return self.merge_heads((1 - self.start) * F.rms_norm(out, (self.head_dim,), self.scale.to(out.dtype), EPS))
 
     def _halves(self) -> tuple[slice, slice]:

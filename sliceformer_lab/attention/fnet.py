@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 
@@ -15,22 +16,13 @@ class FNet(Attention):
     complexity = "N C log(N C)"
     source = "Lee-Thorp et al. 2022, equation (3)"
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Computed in float32, because torch has no transform in half precision."""
-        del q, k, bias
         over_channels = torch.fft.fft(v.float(), dim=2, norm="ortho")
-        if padding is None:
+        if given.padding is None:
             mixed: Tensor = torch.fft.fft(over_channels, dim=1, norm="ortho")
         else:
-            mixed = _ragged_fft(over_channels, padding)
+            mixed = _ragged_fft(over_channels, given.padding)
         return mixed.real.to(v.dtype)
 
 

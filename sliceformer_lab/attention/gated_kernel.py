@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
@@ -40,30 +41,20 @@ class GatedKernel(Attention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
         """Values (B, M, N, E) for `num_maps` groups M, queries and keys (B, N, H*D) -> (B, M, N, E)."""
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        del bias
         q, k = self._both(q, k)
         groups = torch.unflatten(v, -1, (self.num_maps, -1)).transpose(1, 2)
-        return self.merge_heads(self.attend(groups, q, k, padding)) + self.conv(v, padding)
+        return self.merge_heads(self.attend(groups, q, k, given.padding)) + self.conv(v, given.padding)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""
         v, q, k = self.project(x)
-        mixed = self.mix(v, q, k, padding=padding, bias=bias) + torch.cat([self.conv.bias] * self.copies)
+        mixed = self.mix(v, q, k, BlockInputs(padding, bias)) + torch.cat([self.conv.bias] * self.copies)
         return self.project_out(v, mixed * self.gate(x))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The matrices (B, C, N, N) that act on the values in `mix`."""
-        del bias
         _, q, k = self.project(x)
         return self.maps(q, k, padding)
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 
 
 class GMLP(Attention):
@@ -34,26 +34,16 @@ class GMLP(Attention):
         """The channels v that are mixed and the channels u that they gate (B, N, C)."""
         return F.gelu(self.value(x)), F.gelu(self.gated(x)), None
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """Channels to mix (B, N, C), with the gated ones of `project` as q -> (B, N, C).
 
         Raises ValueError without them, and for N > max_len.
         """
-        del k, bias
         if q is None:
             raise ValueError("gmlp gates channels from the layer's input: mix(v, gated)")
         n = v.shape[1]
         if n > self.spatial.in_features:
             raise ValueError(f"gmlp was built for at most {self.spatial.in_features} tokens, got {n}")
         v = self.norm(v)
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         return q * F.linear(v.mT, self.spatial.weight[:n, :n], self.spatial.bias[:n]).mT

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.decayed_sum import decayed_sum
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 EPS = 1e-5
@@ -65,27 +65,18 @@ class Hydra(Attention):
         """Values and gate (B, N, C), state inputs, outputs and step sizes (B, N, 4S + 2H)."""
         return self.value(x), self.gate(x), torch.cat([self.states(x), self.steps(x)], dim=-1)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """Values (B, N, C), with the gate and the states of `project` as q and k -> (B, N, C).
 
         Raises ValueError without them.
         """
-        del bias
         if q is None or k is None:
             raise ValueError("hydra mixes with a gate and states from the layer's input: mix(v, gate, states)")
         states, steps = k[..., : 4 * self.state], k[..., 4 * self.state :]
         x = torch.cat([v, states], dim=-1)
         steps = F.softplus(steps.float() + self.step_bias.float().repeat(2))
-        if padding is not None:
-            x, steps = (part.masked_fill(~padding.mask[:, :, None], 0) for part in (x, steps))
+        if given.padding is not None:
+            x, steps = (part.masked_fill(~given.padding.mask[:, :, None], 0) for part in (x, steps))
         x = F.silu(self.conv(x.mT).mT)
         v = x[..., : self.width]
         b_forward, c_forward, b_backward, c_backward = x[..., self.width :].chunk(4, dim=-1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
-from sliceformer_lab.batch import Padding
 
 
 class Identity(LinearMix):
@@ -16,15 +16,6 @@ class Identity(LinearMix):
     complexity = "0"
     source = "control"
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), unchanged."""
-        del q, k, padding, bias
         return v

@@ -21,7 +21,14 @@ class LayerState:
 class BlockInputs(NamedTuple):
     """What a block gives its attention besides the tokens that it has normalised."""
 
-    padding: Padding | None
-    bias: Tensor | None  # (B, H, N, N)
-    state: LayerState | None
-    tokens: Tensor | None  # (B, N, C) before the norm; None from a block without one
+    padding: Padding | None = None
+    bias: Tensor | None = None  # (B, H, N, N); None for an attention that does not accept one
+    state: LayerState | None = None
+    tokens: Tensor | None = None  # (B, N, C) before the norm; None from a block without one
+
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """x (B, N, C) with zeros at padded tokens."""
+        return x if self.padding is None else x.masked_fill(~self.padding.mask[:, :, None], 0)
+
+
+ALONE = BlockInputs()  # the tokens alone: no padding, no bias

@@ -27,7 +27,6 @@ class Linear(KernelAttention):
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""
-        del padding
         return F.elu(q) + 1, F.elu(k) + 1
 
     def denominator(self, total: Tensor) -> Tensor:

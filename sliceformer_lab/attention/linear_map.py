@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.batch import Padding
 
 
@@ -14,11 +15,10 @@ class LinearMix(Attention):
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The matrices (B, C, N, N): column j is the output of `mix` for a one at token j and zeros elsewhere."""
-        del bias
         batch, num_tokens, _ = x.shape
         unit = torch.eye(num_tokens, dtype=x.dtype, device=x.device)[:, :, None].expand(-1, -1, self.width)
-        repeated = None if padding is None else _each_repeated(padding, num_tokens)
-        columns = self.mix(unit.repeat(batch, 1, 1), padding=repeated)  # (B*N, N, C), one row per sample and j
+        repeated = BlockInputs(None if padding is None else _each_repeated(padding, num_tokens))
+        columns = self.mix(unit.repeat(batch, 1, 1), given=repeated)  # (B*N, N, C), one row per sample and j
         return torch.unflatten(columns, 0, (batch, num_tokens)).permute(0, 3, 2, 1)
 
 

@@ -36,7 +36,6 @@ class Lion(KernelAttention):
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, D), all positive."""
-        del padding
         scale = q.shape[-1] ** -0.5
         if not self.decays:
             return (F.elu(q) + 1) * scale, F.elu(k) + 1

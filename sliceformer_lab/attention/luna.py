@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -69,23 +69,13 @@ class Luna(Attention):
         self, x: Tensor, state: Tensor, padding: Padding | None = None, bias: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Tokens (B, N, dim), memory (B, S, H*D) -> tokens (B, N, dim), the memory plus the packed rows."""
-        del bias
         v, q, k = self.project(x)
         mixed, state = self._nested(v, q, k, state, padding)
         return self.project_out(v, mixed), state
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """Values and keys (B, N, H*D) to pack, queries to unpack -> (B, N, H*D), from the initial memory."""
-        del bias
-        return self._nested(v, q, k, self.init_state(len(v)), padding)[0]
+        return self._nested(v, q, k, self.init_state(len(v)), given.padding)[0]
 
     def _nested(
         self, v: Tensor, q: Tensor | None, k: Tensor | None, state: Tensor, padding: Padding | None

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
-from sliceformer_lab.batch import Padding
 
 
 class MatrixDense(LinearMix):
@@ -28,21 +28,11 @@ class MatrixDense(LinearMix):
         self.max_len = spec.max_len
         self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(spec.num_heads, self.max_len, self.max_len)))
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
-        del q, k, bias
         n = v.shape[1]
         if n > self.max_len:
             raise ValueError(f"matrix_dense was built for at most {self.max_len} tokens, got {n}")
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         moved = self.weight[:, :n, :n].to(v.dtype) @ self.split_heads(v)
         return v + self.merge_heads(moved) / sqrt(self.max_len)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
-from sliceformer_lab.batch import Padding
 
 
 class MatrixToeplitz(LinearMix):
@@ -31,22 +31,12 @@ class MatrixToeplitz(LinearMix):
         self.forward_taps = nn.Parameter(taps[:, : self.max_len].clone())  # (H, L): 0 to L - 1 tokens back
         self.reverse_taps = nn.Parameter(taps[:, self.max_len :].clone())  # (H, L - 1): 1 to L - 1 tokens ahead
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
-        del q, k, bias
         n = v.shape[1]
         if n > self.max_len:
             raise ValueError(f"matrix_toeplitz was built for at most {self.max_len} tokens, got {n}")
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         moved = toeplitz_product(self.split_heads(v), self.forward_taps[:, :n], self.reverse_taps[:, : n - 1])
         return v + self.merge_heads(moved) / (2 * sqrt(self.max_len))
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
 from sliceformer_lab.batch import Padding
 
@@ -40,25 +41,15 @@ class MatrixToeplitzData(Attention):
         forward, reverse = F.silu(self.taps(x)).chunk(2, dim=-1)
         return self.value(x), forward, reverse
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """Values (B, N, H*D), with the weights of `project` as q and k -> (B, N, H*D).
 
         Raises ValueError without them, and for N > max_len.
         """
-        del bias
-        return v + self.merge_heads(self._moved(self.split_heads(v), q, k, padding))
+        return v + self.merge_heads(self._moved(self.split_heads(v), q, k, given.padding))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The matrices (B, H, N, N) that act on the values, v itself included."""
-        del bias
         _, forward, reverse = self.project(x)
         unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), self.spec.num_heads, -1, -1)
         return unit + self._moved(unit, forward, reverse, padding)

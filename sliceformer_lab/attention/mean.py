@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
-from sliceformer_lab.batch import Padding
 
 
 class Mean(LinearMix):
@@ -15,18 +15,9 @@ class Mean(LinearMix):
     complexity = "N C"
     source = "control"
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), the same for all tokens of a sample."""
-        del q, k, bias
-        if padding is None:
+        if given.padding is None:
             return v.mean(dim=1, keepdim=True).expand_as(v)
-        total = v.masked_fill(~padding.mask[:, :, None], 0).sum(dim=1, keepdim=True)
-        return (total / padding.lengths[:, None, None]).expand_as(v)
+        total = v.masked_fill(~given.padding.mask[:, :, None], 0).sum(dim=1, keepdim=True)
+        return (total / given.padding.lengths[:, None, None]).expand_as(v)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 
@@ -53,23 +54,15 @@ class MHA(Attention):
         q = self.rotated(self.query_norm(self.query(x)))
         return self.value(x), q, self.rotated(self.key_norm(self.key(x)))
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
         dropout = self.spec.attention_dropout if self.training else 0.0
-        return self.merge_heads(self._attend(self.split_heads(v), q, k, padding, bias, dropout))
+        return self.merge_heads(self._attend(self.split_heads(v), q, k, given.padding, given.bias, dropout))
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is added to the scores, -inf allowed."""
         v, q, k = self.project(x)
-        mixed = self.mix(v, q, k, padding=padding, bias=bias)
+        mixed = self.mix(v, q, k, BlockInputs(padding, bias))
         if self.gate is not None:
             mixed = mixed * self.gate(x).sigmoid()
         return self.project_out(v, mixed)

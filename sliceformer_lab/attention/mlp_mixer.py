@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 
@@ -28,21 +28,11 @@ class MLPMixer(Attention):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
             nn.init.zeros_(linear.bias)
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
-        del q, k, bias
         num_tokens = v.shape[1]
         if num_tokens > self.inner.in_features:
             raise ValueError(f"mlp_mixer was built for at most {self.inner.in_features} tokens, got {num_tokens}")
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         hidden = F.gelu(F.linear(v.mT, self.inner.weight[:, :num_tokens], self.inner.bias), approximate="tanh")
         return F.linear(hidden, self.outer.weight[:num_tokens], self.outer.bias[:num_tokens]).mT

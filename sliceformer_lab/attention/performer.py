@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.kernel import KernelAttention
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -44,19 +45,11 @@ class Performer(KernelAttention):
         if redraw_every is not None:
             self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D); in training it counts a step."""
         if self.training and self.redraw_every is not None:
             self._redraw_when_due(self.redraw_every)
-        return super().mix(v, q, k, padding=padding, bias=bias)
+        return super().mix(v, q, k, given)
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, M), all positive."""

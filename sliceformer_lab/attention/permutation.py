@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 Reference = Literal["none", "channel0"]
@@ -46,22 +47,13 @@ class PermutationAttention(Attention):
     def source_index(self, v: Tensor, padding: Padding | None) -> Tensor:
         """The token each slot of `permute` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        del q, k
-        if bias is None:
-            return self.permute(v, padding)
-        mixed = self._mixed(v, padding, bias)
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
+        if given.bias is None:
+            return self.permute(v, given.padding)
+        mixed = self._mixed(v, given.padding, given.bias)
         if self.bias_formula == "sort_of_mix":
-            return self.permute(mixed, padding)
-        return mixed + self.permute(v, padding)
+            return self.permute(mixed, given.padding)
+        return mixed + self.permute(v, given.padding)
 
     def _mixed(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
         """softmax(bias) V per head. (B, N, C) -> (B, N, C)."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.grid_mix import GridMix
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 
 
@@ -30,20 +30,11 @@ class Pooling(GridMix):
         self.window = (kernel_size if spec.grid else 1, kernel_size)
         self.subtract_input = subtract_input
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
         num_prefix = self.spec.num_prefix if self.spec.grid else 0
         prefix, tokens = v[:, :num_prefix], v[:, num_prefix:]
-        present = torch.ones_like(v[:1, :, :1]) if padding is None else padding.mask[:, :, None].to(v.dtype)
+        present = torch.ones_like(v[:1, :, :1]) if given.padding is None else given.padding.mask[:, :, None].to(v.dtype)
         present = present[:, num_prefix:]
         mean = self._sums(tokens.where(present > 0, 0)) / self._sums(present).clamp(min=1)
         mixed = torch.cat([prefix, mean], dim=1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 
@@ -26,26 +27,16 @@ class QueryKeyAttention(Attention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """Values (B, H, N, E), queries and keys (B, H, N, D) -> (B, H, N, E), with `dropout` on the weights."""
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        del bias
         if q is None or k is None:
             raise ValueError(f"{type(self).__name__.lower()} mixes with queries and keys: mix(v, q, k)")
         dropout = self.spec.attention_dropout if self.training else 0.0
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
-        return self.merge_heads(self.attend(v, q, k, padding, dropout))
+        return self.merge_heads(self.attend(v, q, k, given.padding, dropout))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         """The weights (B, H, N, N), without dropout."""
-        del bias
         _, q, k = self.project(x)
         unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         unit = unit.expand(x.shape[0], self.spec.num_heads, -1, -1)

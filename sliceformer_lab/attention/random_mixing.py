@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import NonNegative
 
 
@@ -28,24 +28,15 @@ class RandomMixing(LinearMix):
             raise ValueError("random_mixing draws one weight for each pair of positions, so it needs max_len")
         self.register_buffer("logits", scale * torch.rand(spec.max_len, spec.max_len))
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), averages of the real tokens. Raises ValueError for N > max_len."""
-        del q, k, bias
         num_tokens, max_len = v.shape[1], len(self.logits)
         if num_tokens > max_len:
             raise ValueError(f"random_mixing was built for at most {max_len} tokens, got {num_tokens}")
         logits = self.logits[:num_tokens, :num_tokens]
-        if padding is None:
+        if given.padding is None:
             return logits.softmax(dim=1).to(v.dtype) @ v
-        mask = padding.mask[:, :, None]
-        weights = logits.exp()  # at most exp(scale): rows that padding shortens are divided by what is left
+        mask = given.padding.mask[:, :, None]
+        weights = logits.exp()  # at most exp(scale): rows that given.padding shortens are divided by what is left
         total = (weights @ mask.to(weights.dtype)).to(v.dtype)
         return weights.to(v.dtype) @ v.where(mask, 0) / total

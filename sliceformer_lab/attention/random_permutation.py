@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.batch import Padding
 
@@ -31,18 +32,9 @@ class RandomPermutation(LinearMix):
         keys = torch.rand(self.width, spec.max_len).argsort(dim=1)
         self.register_buffer("keys", keys.int())
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), each channel permuted within the real tokens. Raises ValueError for N > max_len."""
-        del q, k, bias
-        source = self._sources(v.shape[1], padding).transpose(1, 2)
+        source = self._sources(v.shape[1], given.padding).transpose(1, 2)
         if not self.spec.causal:
             return v.gather(1, source.expand_as(v))
         later = source > torch.arange(v.shape[1], device=v.device)[:, None]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
 BLOCK_STEPS = 64  # steps in time whose powers are computed one by one
@@ -36,19 +36,9 @@ class S4D(LinearMix):
         self.from_end = _Kernel(self.width, state // 2)
         self.skip = nn.Parameter(torch.randn(self.width))  # D
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
-        if padding is not None:
-            v = v.masked_fill(~padding.mask[:, :, None], 0)
+        v = given.zero_padding(v)
         num_tokens = v.shape[1]
         past, future = self.from_start(num_tokens), self.from_end(num_tokens)[:, : num_tokens - 1]
         return self.skip.to(v.dtype) * v + toeplitz_product(v.mT[..., None], past, future)[..., 0].mT

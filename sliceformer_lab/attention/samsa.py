@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
@@ -120,27 +120,26 @@ class SAMSA(Attention):
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed."""
         scored = block_input if self.reads_block_input and block_input is not None else x
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, scores=self.score(scored), padding=padding, bias=bias))
+        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias), scores=self.score(scored)))
 
     def mix(
         self,
         v: Tensor,
         q: Tensor | None = None,
         k: Tensor | None = None,
+        given: BlockInputs = ALONE,
         *,
         scores: Tensor | None = None,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
     ) -> Tensor:
         """Values, queries and keys (B, N, H*D) and scores (B, N, H) -> (B, N, H*D)."""
         if q is None or k is None or scores is None:
             raise ValueError("samsa mixes with queries, keys and a score per token and head: mix(v, q, k, scores=s)")
-        q, sample = self.split_heads(q), self.sample(k, v, scores, padding)
+        q, sample = self.split_heads(q), self.sample(k, v, scores, given.padding)
         mixed = F.scaled_dot_product_attention(
             q,
             sample.keys,
             sample.values,
-            attn_mask=self._slot_mask(sample, None if bias is None else bias.to(q.dtype)),
+            attn_mask=self._slot_mask(sample, None if given.bias is None else given.bias.to(q.dtype)),
             dropout_p=self.spec.attention_dropout if self.training or self.dropout_eval else 0.0,
         )
         return self.merge_heads(mixed)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.grid_mix import GridMix
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.permute.schedule import Shift as Schedule
 from sliceformer_lab.permute.schedule import shift_steps
@@ -71,17 +71,9 @@ class Shift(GridMix):
         sizes = {"num_heads": spec.num_heads, "index": spec.index, "depth": spec.depth}
         return shift_steps(steps, width, spec.max_len, wrap=self.fill == "circular", **sizes), still  # type: ignore[arg-type]
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, bias
+        padding = given.padding
         if not self.on_grid:
             lengths = None if padding is None else padding.lengths
             return self._shifted(v[:, None], None if padding is None else padding.mask[:, None], lengths)[:, 0]

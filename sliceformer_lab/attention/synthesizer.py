@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -68,23 +69,13 @@ class Synthesizer(Attention):
             q = hidden if q is None else torch.cat([q, hidden], dim=-1)
         return v, q, k
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys as `project` returns them -> (B, N, H*D)."""
-        del bias
-        weights = F.dropout(self._weights(v, q, k, padding), self.spec.attention_dropout, self.training)
+        weights = F.dropout(self._weights(v, q, k, given.padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights @ self.split_heads(v))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """The weights (B, H, N, N), without dropout."""
-        del bias
         return self._weights(*self.project(x), padding).expand(x.shape[0], -1, -1, -1)
 
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:

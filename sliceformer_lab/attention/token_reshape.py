@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -41,18 +42,9 @@ class TokenReshape(Attention):
         levels = max(1, math.ceil(math.log(spec.max_len, spec.num_heads) - 1e-9))
         return int(spec.num_heads ** (spec.index % levels))
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), each block of D channels at another place."""
-        del q, k, bias
-        return self._transposed(v, padding)
+        return self._transposed(v, given.padding)
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim)."""

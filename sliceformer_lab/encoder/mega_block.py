@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.encoder.base import EncoderBlock
@@ -108,7 +108,7 @@ class MegaBlock(Block):
         if self.qk_scale is not None and self.qk_shift is not None:
             q, k = (z[..., None, :] * self.qk_scale + self.qk_shift).unbind(-2)
             q, k = self.attention.rotated(q), self.attention.rotated(k)
-        return self.attention.project_out(v, self.attention.mix(v, q, k, padding=padding, bias=bias))
+        return self.attention.project_out(v, self.attention.mix(v, q, k, BlockInputs(padding, bias)))
 
 
 def _start_small(module: nn.Module) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Edges, Padding
@@ -59,10 +59,10 @@ class MAB(nn.Module):
         """The attention's output for queries (B, M, C) and a context (B, N, C). -> (B, M, C)."""
         attention, v = self.attention, self.value(context)
         if self.key is None:
-            mixed = attention.mix(v, padding=padding, bias=bias)
+            mixed = attention.mix(v, given=BlockInputs(padding, bias))
         else:
             q = q / sqrt(attention.spec.num_heads)  # with the mix's own 1 / sqrt(D): 1 / sqrt(C)
-            mixed = attention.mix(v, q, self.key(context), padding=padding, bias=bias)
+            mixed = attention.mix(v, q, self.key(context), BlockInputs(padding, bias))
         return attention.project_out(v, mixed)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import sliceformer_lab.attention.contract as checks
 from sliceformer_lab.attention import Attention, LayerSpec
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
 
@@ -22,19 +23,11 @@ class Sound(Attention):
     complexity = "N C"
     source = "toy"
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        if padding is None:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
+        if given.padding is None:
             return v + v.mean(1, keepdim=True)
-        total = v.masked_fill(~padding.mask[:, :, None], 0).sum(1, keepdim=True)
-        return v + total / padding.lengths[:, None, None]
+        total = v.masked_fill(~given.padding.mask[:, :, None], 0).sum(1, keepdim=True)
+        return v + total / given.padding.lengths[:, None, None]
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
         num_tokens = x.shape[1]
@@ -46,8 +39,8 @@ class Sound(Attention):
 def mixing(change: Callable[[Attention, Tensor, Padding | None], Tensor], **declared: Any) -> type[Attention]:
     """A toy with a changed `mix` of `Sound`; `declared` sets class attributes."""
 
-    def mix(self: Attention, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        return change(self, Sound.mix(self, v, padding=padding), padding)
+    def mix(self: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+        return change(self, Sound.mix(self, v, given=given), given.padding)
 
     return type("Toy", (Sound,), {"mix": mix, "implied_map": Attention.implied_map} | declared)
 
@@ -68,14 +61,14 @@ class ZeroGradient(DeadParameter):
 
 
 class SeesPadding(Sound):
-    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         return super().mix(v)
 
 
 class UndeclaredBias(Sound):
-    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        mixed = super().mix(v, padding=padding)
-        return mixed if bias is None else mixed + bias.mean()
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
+        mixed = super().mix(v, given=given)
+        return mixed if given.bias is None else mixed + given.bias.mean()
 
 
 class SeesBiasOfPadding(UndeclaredBias):
@@ -93,8 +86,8 @@ class DrawsAnew(Sound):
         super().__init__(spec)
         self.register_buffer("signs", torch.randn(self.width), persistent=False)
 
-    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        return super().mix(v * self.signs, padding=padding)
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
+        return super().mix(v * self.signs, given=given)
 
 
 class CallsOutTwice(Sound):
@@ -118,7 +111,7 @@ class LooksAheadByGradient(Sound):
 
     accepts_causal = True
 
-    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         return v + v.mean(1, keepdim=True) - v.mean(1, keepdim=True).detach()
 
 
@@ -134,7 +127,7 @@ class CountsLaterTokens(Sound):
 
     accepts_causal = True
 
-    def mix(self, v: Tensor, *_: Any, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         return v / v.shape[1]
 
 

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.matrix_toeplitz import MatrixToeplitz
 from sliceformer_lab.attention.pooling import Pooling
 from sliceformer_lab.attention.random_mixing import RandomMixing
@@ -198,7 +199,7 @@ def image(rows: int, columns: int) -> Tensor:
 def test_pool_divides_by_the_neighbours_that_exist() -> None:
     samples = [tokens(n, batch=1)[0] for n in LENGTHS]
     layer = Pooling(make_spec(), kernel_size=5)
-    mixed = layer.mix(*padded(samples, 16)[:1], padding=padded(samples, 16)[1])
+    mixed = layer.mix(*padded(samples, 16)[:1], given=BlockInputs(padded(samples, 16)[1]))
     for sample, row in zip(samples, mixed, strict=True):
         n = len(sample)
         expected = torch.stack([sample[max(0, i - 2) : i + 3].mean(0) - sample[i] for i in range(n)])
@@ -224,7 +225,7 @@ def test_shift_by_a_schedule_reads_within_the_real_tokens(fill: str) -> None:
     samples = [tokens(n, batch=1)[0] for n in LENGTHS]
     layer = Shift(make_spec(), steps="unit", fill=fill)  # type: ignore[arg-type]
     x, padding = padded(samples, 16)
-    for sample, row in zip(samples, layer.mix(x, padding=padding), strict=True):
+    for sample, row in zip(samples, layer.mix(x, given=BlockInputs(padding)), strict=True):
         n = len(sample)
         for c, step in enumerate(layer.steps.tolist()):
             for i in range(n):
@@ -328,4 +329,6 @@ def test_circular_shift_is_that_of_csp() -> None:
     node = load_option("attention", "csp_shift_only")
     csp, shift = build_layer(node, make_spec()), Shift(make_spec(), steps="linear_paper", fill="circular")
     x, padding = padded([tokens(n, batch=1)[0] for n in LENGTHS], 16)
-    assert_close(csp.mix(x, padding=padding)[padding.mask], shift.mix(x, padding=padding)[padding.mask])
+    assert_close(
+        csp.mix(x, given=BlockInputs(padding))[padding.mask], shift.mix(x, given=BlockInputs(padding))[padding.mask]
+    )

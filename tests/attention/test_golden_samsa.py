@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer, samsa
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
 from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.config.compose import load_option
@@ -88,7 +89,7 @@ def test_equals_golden_vectors(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert_close(in_order(sample.keys), in_order(arrays["k_tilde"]), rtol=0, atol=1e-5)
     assert_close(in_order(sample.values), in_order(arrays["v_tilde"]), rtol=0, atol=1e-5)
 
-    y = layer.split_heads(layer.mix(v, q, k, scores=scores, padding=padding))
+    y = layer.split_heads(layer.mix(v, q, k, scores=scores, given=BlockInputs(padding)))
     mask = torch.ones_like(y[:, 0, :, 0], dtype=torch.bool) if padding is None else padding.mask
     assert_close(y.transpose(1, 2)[mask], arrays["y"].transpose(1, 2)[mask], rtol=0, atol=1e-5)
     (y * arrays["g"]).sum().backward()

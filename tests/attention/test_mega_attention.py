@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 import sliceformer_lab.attention.contract as checks
 from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mega import Mega
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
@@ -84,7 +85,7 @@ def test_chunks_without_a_real_key_change_nothing_and_stay_finite(function: str,
     assert padding is not None
     garbage = ~padding.mask[..., None]
     real = [x.masked_fill(garbage, 1e3).requires_grad_() for x in (v, q, k)]
-    out = layer.mix(*real, padding=padding)
+    out = layer.mix(*real, given=BlockInputs(padding))
     gradients = torch.autograd.grad(out.sum(), [*real, *layer.parameters()], retain_graph=True)
     assert all(x.isfinite().all() for x in (out, *gradients))
     of_real = torch.autograd.grad(out[padding.mask].sum(), real)
@@ -97,8 +98,8 @@ def test_a_chunk_of_padding_attends_to_itself_with_softmax_and_to_nothing_with_l
     v, q, k = inputs(8, batch=1)
     padding = Padding.from_lengths(torch.tensor([3]), 8)
     layer = mega(chunk_size=4)
-    assert_close(layer.mix(v, q, k, padding=padding)[0, 4:], expected(layer, v[0, 4:], q[0, 4:], k[0, 4:]))
-    assert not mega(chunk_size=4, function="laplace").mix(v, q, k, padding=padding)[0, 4:].any()
+    assert_close(layer.mix(v, q, k, given=BlockInputs(padding))[0, 4:], expected(layer, v[0, 4:], q[0, 4:], k[0, 4:]))
+    assert not mega(chunk_size=4, function="laplace").mix(v, q, k, given=BlockInputs(padding))[0, 4:].any()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.attention.csp import CSP
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.published_padding import CSPPublishedPadding, SliceformerPublishedPadding
 from sliceformer_lab.attention.reach import reach_of_shifts
@@ -67,7 +68,7 @@ def test_implied_maps_are_permutations_that_give_the_mix(
     for axis in (2, 3):
         assert torch.equal(maps.sum(dim=axis), real[:, None].expand(3, layer.width, 12))
     assert_close(maps @ maps.mT, torch.diag_embed(real)[:, None].expand_as(maps))
-    assert_close(torch.einsum("bcij,bjc->bic", maps, v), layer.mix(v, padding=padding))
+    assert_close(torch.einsum("bcij,bjc->bic", maps, v), layer.mix(v, given=BlockInputs(padding)))
 
 
 @pytest.mark.parametrize("cls", [CSP, Sliceformer])
@@ -165,8 +166,8 @@ def test_bias_joins_by_its_formula(cls: type[PermutationAttention]) -> None:
     bias[:, :, 4, 7] = -torch.inf
     weighed = torch.cat([bias[:, h].softmax(dim=-1) @ v[..., 4 * h : 4 * h + 4] for h in range(2)], dim=2)
     plus, of_mix = make(cls), make(cls, bias_formula="sort_of_mix")
-    assert_close(plus.mix(v, bias=bias), weighed + plus.mix(v))
-    assert_close(of_mix.mix(v, bias=bias), plus.mix(weighed))
+    assert_close(plus.mix(v, given=BlockInputs(bias=bias)), weighed + plus.mix(v))
+    assert_close(of_mix.mix(v, given=BlockInputs(bias=bias)), plus.mix(weighed))
 
 
 @pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
@@ -174,23 +175,25 @@ def test_implied_map_with_a_bias_gives_the_mix(bias_formula: str) -> None:
     layer, x = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8)
     bias, real = torch.randn(3, 2, 12, 12), PADDING.mask
     mapped = torch.einsum("bcij,bjc->bic", layer.implied_map(x, PADDING, bias), layer.value(x))
-    assert_close(mapped[real], layer.mix(layer.value(x), padding=PADDING, bias=bias)[real])
+    assert_close(mapped[real], layer.mix(layer.value(x), given=BlockInputs(PADDING, bias))[real])
 
 
 @pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
 def test_bias_on_padding_reaches_no_real_token(bias_formula: str) -> None:
     layer, v, bias = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8), torch.randn(3, 2, 12, 12)
-    expected = layer.mix(v[1:2, :7], bias=bias[1:2, :, :7, :7])
+    expected = layer.mix(v[1:2, :7], given=BlockInputs(bias=bias[1:2, :, :7, :7]))
     v[1, 7:], bias[1, :, 7:], bias[1, :, :, 7:] = 1e3, -torch.inf, 1e3
-    mixed = layer.mix(v, padding=PADDING, bias=bias)
+    mixed = layer.mix(v, given=BlockInputs(PADDING, bias))
     assert_close(mixed[1:2, :7], expected)
     assert mixed.isfinite().all()
 
 
 def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
     layer, v, bias = make(CSP, spec={"attention_dropout": 0.5}), torch.randn(3, 12, 8), torch.zeros(3, 2, 12, 12)
-    assert torch.equal(layer.mix(v, bias=bias), layer.mix(v, bias=bias))
-    assert not torch.equal(layer.train().mix(v, bias=bias), layer.mix(v, bias=bias))
+    assert torch.equal(layer.mix(v, given=BlockInputs(bias=bias)), layer.mix(v, given=BlockInputs(bias=bias)))
+    assert not torch.equal(
+        layer.train().mix(v, given=BlockInputs(bias=bias)), layer.mix(v, given=BlockInputs(bias=bias))
+    )
     assert torch.equal(layer.mix(v), layer.mix(v))
 
 
@@ -212,8 +215,8 @@ def test_published_padding_lets_padding_reach_real_tokens(
     v = torch.randn(3, 12, 8)
     exact, published = make(cls, **options), make(published_cls, **options)
     assert torch.equal(published.mix(v), exact.mix(v))
-    mixed = published.mix(v, padding=PADDING)
-    assert not torch.equal(mixed[PADDING.mask], exact.mix(v, padding=PADDING)[PADDING.mask])
+    mixed = published.mix(v, given=BlockInputs(PADDING))
+    assert not torch.equal(mixed[PADDING.mask], exact.mix(v, given=BlockInputs(PADDING))[PADDING.mask])
     maps = published.implied_map(v, PADDING)
     assert maps.shape == (3, 8, 12, 12)
 
@@ -279,8 +282,8 @@ def test_grid_sorts_squares_of_four_patches() -> None:
 def test_grid_does_not_depend_on_the_amount_of_padding() -> None:
     layer, v = make(CSP, spec=GRID, grid=True, group_size=4), torch.randn(2, 25, 8)
     for length in (1, 9, 24):
-        long = layer.mix(v, padding=Padding.from_lengths(torch.tensor([length, 25]), 25))
-        short = layer.mix(v[:1, :length], padding=Padding.from_lengths(torch.tensor([length]), length))
+        long = layer.mix(v, given=BlockInputs(Padding.from_lengths(torch.tensor([length, 25]), 25)))
+        short = layer.mix(v[:1, :length], given=BlockInputs(Padding.from_lengths(torch.tensor([length]), length)))
         assert torch.equal(long[:1, :length], short)
 
 

@@ -27,6 +27,7 @@ from sliceformer_lab.attention.contract import (
     padded,
     tokens,
 )
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.config.compose import load_option
@@ -196,7 +197,7 @@ def test_bias_follows_the_selected_tokens_and_leaves_supports_alone() -> None:
     scores = layer.split_heads(q) @ found.keys.mT / layer.head_dim**0.5
     scores = scores + torch.take_along_dim(with_supports, found.index[:, :, None], dim=-1)
     expected = layer.merge_heads(scores.softmax(-1) @ found.values)
-    assert_close(layer.mix(v, q, k, scores=layer.score(x), bias=bias), expected)
+    assert_close(layer.mix(v, q, k, scores=layer.score(x), given=BlockInputs(bias=bias)), expected)
 
 
 def test_query_whose_bias_hides_every_slot_sees_them_all() -> None:

@@ -22,7 +22,7 @@ import signal
 
 from pytorch_lightning import Callback
 
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention import ALONE, Attention, LayerSpec
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.encoder import block
 from sliceformer_lab.tasks.image import ImageClassification
@@ -40,8 +40,8 @@ class Reverse(Attention):
         super().__init__(spec)
         self.groups = groups
 
-    def mix(self, v, q=None, k=None, *, padding=None, bias=None):
-        if padding is not None:
+    def mix(self, v, q=None, k=None, given=ALONE):
+        if given.padding is not None:
             raise ValueError("reverse does not support padded batches")
         return v.flip(1)
 

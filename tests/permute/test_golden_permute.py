@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.permute import available_backends, use_backend
 from sliceformer_lab.permute.schedule import interleave_columns, shift_steps
@@ -122,7 +123,7 @@ def check_permutations(golden: dict[str, Any], arrays: Arrays) -> None:
     outputs = {golden["op"]: arrays["perm"]} if "perm" in arrays else {key: arrays[key] for key in SORTS & set(arrays)}
     for operator, expected in outputs.items():
         layer = build(golden | {"op": operator}, v.shape[2], v.shape[1], project=False)
-        permuted = layer.mix(v, padding=padding_of(arrays))
+        permuted = layer.mix(v, given=BlockInputs(padding_of(arrays)))
         assert permuted.dtype == dtype
         assert_close(permuted.float(), expected, rtol=0, atol=0)
 

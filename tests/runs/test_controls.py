@@ -12,6 +12,7 @@ from sliceformer_lab.attention.contract import DIM, MAX_LEN, make_spec, padded, 
 from sliceformer_lab.attention.depthwise_conv import DepthwiseConv
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mean import Mean
 from sliceformer_lab.attention.random_permutation import RandomPermutation
 from sliceformer_lab.batch import Padding
@@ -23,7 +24,9 @@ def mixed_rows(layer: Attention) -> list[tuple[Tensor, Tensor]]:
     """(values, mix) of every sample's real tokens (n, C), from a padded batch and from each sample alone."""
     samples = [tokens(n, batch=1, seed=n)[0] for n in LENGTHS]
     x, padding = padded(samples, MAX_LEN)
-    together = [row[: len(sample)] for row, sample in zip(layer.mix(x, padding=padding), samples, strict=True)]
+    together = [
+        row[: len(sample)] for row, sample in zip(layer.mix(x, given=BlockInputs(padding)), samples, strict=True)
+    ]
     alone = [layer.mix(sample[None])[0] for sample in samples]
     return list(zip(samples * 2, together + alone, strict=True))
 
@@ -121,7 +124,7 @@ def test_fnet_keeps_its_digits_at_long_ragged_lengths() -> None:
     lengths = torch.tensor([16384, 16381, 9973])
     x = torch.randn(3, 16384, 4)
     padding = Padding.from_lengths(lengths, 16384)
-    mixed = FNet(make_spec(dim=4)).mix(x, padding=padding)
+    mixed = FNet(make_spec(dim=4)).mix(x, given=BlockInputs(padding))
     for row, values, n in zip(mixed, x, lengths.tolist(), strict=True):
         exact = torch.fft.fft2(values[:n].double(), norm="ortho").real
         assert (row[:n] - exact).abs().max() < 2e-5 * exact.abs().max()

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.permute.schedule import shift_steps
 
 
@@ -36,17 +36,8 @@ class FusedSoftmax(Attention):
         q, k, v = self.value(x).chunk(3, dim=-1)
         return v, q, k
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) each -> (B, N, H*D). Raises ValueError without q or k."""
-        del padding, bias
         if q is None or k is None:
             raise ValueError("softmax attention mixes with queries and keys: mix(v, q, k)")
         return self.merge_heads(self.attend(self.split_heads(q), self.split_heads(k), self.split_heads(v)))
@@ -74,17 +65,8 @@ class ValueOperator(Attention):
     def operate(self, v: Tensor) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
 
-    def mix(
-        self,
-        v: Tensor,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C)."""
-        del q, k, padding, bias
         return self.operate(v)
 
 

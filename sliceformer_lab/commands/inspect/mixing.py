@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sliceformer_lab.attention import Attention
 from sliceformer_lab.attention.gated_kernel import GatedKernel
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.attention.permutation import PermutationAttention
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.measures.maps import matrices, spread
 
 MOST_WEIGHTS = 2**26  # weights of maps in memory at once
@@ -29,15 +29,14 @@ class Mixed:
     v: Tensor  # (B, N, H*D)
     q: Tensor | None
     k: Tensor | None
-    padding: Padding | None
-    bias: Tensor | None
+    given: BlockInputs
     others: Mapping[str, Tensor]  # further inputs of this attention, (B, N, ...)
     output: Tensor  # (B, N, H*D)
 
     @property
     def lengths(self) -> Tensor:
         """The number of real tokens of each sample (B,)."""
-        return torch.full((len(self.v),), self.v.shape[1]) if self.padding is None else self.padding.lengths
+        return torch.full((len(self.v),), self.v.shape[1]) if self.given.padding is None else self.given.padding.lengths
 
     @property
     def num_maps(self) -> int:
@@ -48,13 +47,13 @@ class Mixed:
     def sample(self, index: int) -> Mixed:
         """The call for one sample without its padding, on which no output depends."""
         rows, tokens = slice(index, index + 1), slice(int(self.lengths[index]))
+        bias = self.given.bias
         return replace(
             self,
             v=self.v[rows, tokens],
             q=None if self.q is None else self.q[rows, tokens],
             k=None if self.k is None else self.k[rows, tokens],
-            padding=None,
-            bias=None if self.bias is None else self.bias[rows, :, tokens, tokens],
+            given=BlockInputs(bias=None if bias is None else bias[rows, :, tokens, tokens]),
             others={name: value[rows, tokens] for name, value in self.others.items()},
             output=self.output[rows, tokens],
         )
@@ -62,7 +61,7 @@ class Mixed:
     def output_of(self, v: Tensor) -> Tensor:
         """The operator's output for other values (B, N, H*D) with the same queries and keys."""
         with torch.no_grad():
-            return self.attention.mix(v, self.q, self.k, padding=self.padding, bias=self.bias, **self.others)
+            return self.attention.mix(v, self.q, self.k, self.given, **self.others)
 
     def maps(self, limit: int) -> tuple[Tensor, Tensor] | None:
         """Indices (M,) of at most `limit` channels or heads, and their maps (M, N, N), for a call with one sample.
@@ -135,13 +134,11 @@ def _recording(attention: Attention, index: int, seen: dict[int, Mixed]) -> Any:
         v: Tensor,
         q: Tensor | None = None,
         k: Tensor | None = None,
-        *,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
+        given: BlockInputs = ALONE,
         **others: Tensor,
     ) -> Tensor:
-        output = operator(v, q, k, padding=padding, bias=bias, **others)
-        seen[index] = Mixed(attention, v, q, k, padding, bias, others, output)
+        output = operator(v, q, k, given, **others)
+        seen[index] = Mixed(attention, v, q, k, given, others, output)
         return output
 
     return mix
