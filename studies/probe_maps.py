@@ -178,18 +178,18 @@ def _map(rows: tuple[str, ...]) -> Map:
     found = {(cell["row"], cell["probe"]): cell for cell in read()}
     floors = {cell["probe"]: Floors(cell["chance"], cell["bag_level"]) for cell in found.values() if cell["chance"]}
     results = {
-        (name, probe): _result(Cell(name, probe, options), found.get((name, probe)), floors[probe])
+        (name, probe): _result(name, probe, options, found.get((name, probe)), floors[probe])
         for name in rows
         for probe in PROBES
     }
-    return Map(options, results, floors)
+    return Map(options, results)
 
 
-def _result(cell: Cell, found: Line | None, floors: Floors) -> Result:
+def _result(name: str, probe: str, options: MapOptions, found: Line | None, floors: Floors) -> Result:
     if found is None:
-        return Result(cell, None, (), None, (), floors)
+        return Result(Cell(name, probe, options, floors))
     tuning, reporting = (tuple(ProbeRun(**run) for run in found[part]) for part in ("tuning", "reporting"))
-    return Result(cell, found["reason"], tuning, found["rate"], reporting, floors)
+    return Result(Cell(name, probe, options, floors, found["reason"]), tuning, found["rate"], reporting)
 
 
 def page() -> str:
@@ -229,7 +229,7 @@ def _shown(cell: Line | None) -> str:
     if format_score(min(scores)) != format_score(max(scores)):
         text += f" [{format_score(min(scores))}, {format_score(max(scores))}]"
     floors = Floors(cell["chance"], cell["bag_level"])
-    star = "*" if _result(Cell(cell["attention"], cell["probe"], OPTIONS), cell, floors).at_edge else ""
+    star = "*" if _result(cell["attention"], cell["probe"], OPTIONS, cell, floors).at_edge else ""
     return text + star + (f" ({cell['steps']:g} steps)" if cell["steps"] is not None else "")
 
 

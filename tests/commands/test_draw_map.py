@@ -27,11 +27,11 @@ def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None
             runs = tuple(
                 ProbeRun(3e-3, 100 + i, "ok", 0.991, 600.0 if i else None, 1.0, None, None, None) for i in range(3)
             )
-            results[name, probe] = Result(Cell(name, probe, options), None, (), 3e-3, runs, FLOORS)
+            results[name, probe] = Result(Cell(name, probe, options, FLOORS), (), 3e-3, runs)
     figures: list[Figure] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(picture, "save_figure", lambda figure, path: figures.append(figure))
-        picture.draw_map(Map(options, results, dict.fromkeys(PROBES, FLOORS)), tmp_path / "map.png", groups)
+        picture.draw_map(Map(options, results), tmp_path / "map.png", groups)
     figures[0].draw_without_rendering()
     return figures[0].axes[0]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
@@ -67,7 +68,7 @@ def run(
         parameters = solve_ways(rows) if "params" in options.axes else None
         times = give_equal_time(rows, folder / TIMES, options) if "time" in options.axes else None
         scores = ExampleScores(rows[0].config)
-        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(rows), data, options.retry)
+        jobs = JobsInSteps(word, folder / RUNS, launcher, modules_of(row.config for row in rows), data, options.retry)
         runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
@@ -170,6 +171,6 @@ class Rounds:
         self._jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
 
 
-def modules_of(rows: Sequence[Row]) -> list[str]:
-    """The modules that the runs of the rows import."""
-    return sorted({module for row in rows for module in named_modules(row.config)})
+def modules_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The modules that runs with these configurations import."""
+    return sorted({module for config in configs for module in named_modules(config)})

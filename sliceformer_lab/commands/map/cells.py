@@ -46,6 +46,8 @@ class Cell:
     attention: str
     probe: str
     options: MapOptions
+    floors: Floors | None = None  # of the probe; None: no attention of the map can run on it
+    refused: str | None = None  # why it stays empty
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -54,20 +56,30 @@ class Cell:
         own = (f"attention={self.attention}", *WORDS_OF_ATTENTION.get(self.attention, ()))
         return (*probe, *own, *OF_RUNS, *self.options.words)
 
-    def tuning(self, rate: float, seed: int) -> PlannedJob:
-        """The job that tries a learning rate; it does not score the test set."""
-        words = (*self.words, OF_TRIALS, f"seed={seed}", f"optim.lr={rate:g}")
-        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-trial{seed}", words)
+    def job(self, rate: float, seed: int) -> PlannedJob:
+        """The job of a learning rate and a seed, which scores the test set if that is a reporting seed."""
+        is_report = seed in self.options.reporting_seeds
+        words = (*self.words, *(() if is_report else (OF_TRIALS,)), f"seed={seed}", f"optim.lr={rate:g}")
+        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-{'seed' if is_report else 'trial'}{seed}", words)
 
-    def reporting(self, rate: float, seed: int) -> PlannedJob:
-        """The job that scores the chosen learning rate with another seed."""
-        words = (*self.words, f"seed={seed}", f"optim.lr={rate:g}")
-        return PlannedJob(f"{self.probe}-{self.attention}-lr{rate:g}-seed{seed}", words)
 
-    def checked(self) -> tuple[Mapping[str, Any], Floors]:
-        """Its composed configuration and the floors of its probe. Raises LabError if the two do not fit together."""
-        config, spec = checked_row(self.words, self.options.seed)
-        return config, Floors(float(spec.chance or 0.0), spec.bag_level)
+def checked_cells(options: MapOptions) -> tuple[list[Cell], list[Mapping[str, Any]]]:
+    """All cells, and the configurations of those that can be filled. Raises LabError if there are none."""
+    places = [(attention, probe) for probe in options.probes for attention in options.attentions]
+    configs: list[Mapping[str, Any]] = []
+    floors: dict[str, Floors] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for attention, probe in places:
+        try:
+            config, spec = checked_row(Cell(attention, probe, options).words, options.seed)
+        except LabError as error:
+            refused[attention, probe] = " ".join(str(error).split())
+            continue
+        configs.append(config)
+        floors[probe] = Floors(float(spec.chance or 0.0), spec.bag_level)
+    if not configs:
+        raise ConfigError(f"no cell of this map can be filled, the first because of: {next(iter(refused.values()))}")
+    return [Cell(*place, options, floors.get(place[1]), refused.get(place)) for place in places], configs
 
 
 def next_rate(trials: Sequence[Trial], rates: Sequence[float], edge_rate: float | None) -> float | None:
@@ -83,25 +95,3 @@ def next_rate(trials: Sequence[Trial], rates: Sequence[float], edge_rate: float 
     best = chosen_trial(trials, 1.0, rates[0])
     is_open = edge_rate is not None and edge_rate not in tried
     return edge_rate if is_open and best is not None and best.point.rate == max(rates) else None
-
-
-def checked_cells(
-    options: MapOptions,
-) -> tuple[list[Cell], dict[Cell, str], dict[str, Floors], list[Mapping[str, Any]]]:
-    """All cells, the reasons of those that stay empty, the floors of each probe, and the configurations of the others.
-
-    Raises LabError if no cell can be filled.
-    """
-    cells = [Cell(attention, probe, options) for probe in options.probes for attention in options.attentions]
-    empty: dict[Cell, str] = {}
-    floors: dict[str, Floors] = {}
-    configs = []
-    for cell in cells:
-        try:
-            config, floors[cell.probe] = cell.checked()
-            configs.append(config)
-        except LabError as error:
-            empty[cell] = " ".join(str(error).split())
-    if not configs:
-        raise ConfigError(f"no cell of this map can be filled, the first because of: {next(iter(empty.values()))}")
-    return cells, empty, floors, configs

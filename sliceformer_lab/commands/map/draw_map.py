@@ -30,29 +30,25 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
     options = found.options
     is_low = len(options.attentions) >= MANY
     rows, titles = _heights(groups or {"": options.attentions})
-    bag_row = max(rows.values()) + 1.2
-    rows |= {BAG: bag_row, CHANCE: bag_row + 1}
-    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (bag_row + 1.8)
+    last = rows[CHANCE]
+    width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (last + 0.8)
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
-    for column, probe in enumerate(options.probes):
+    for column, (probe, floors) in enumerate(zip(options.probes, found.floors, strict=True)):
         for attention in options.attentions:
             _draw_result(axes, column, rows[attention], found.results[attention, probe], is_low)
-        floors = found.floors.get(probe)
         bag, chance = (floors.bag_level, floors.chance) if floors else (None, None)
         share = None if bag is None or chance is None else (bag - chance) / (1 - chance)
-        _draw_cell(axes, column, bag_row, share, format_score(bag), "", is_low)
-        _draw_cell(axes, column, bag_row + 1, None if chance is None else 0.0, format_score(chance), "", is_low)
+        _draw_cell(axes, column, rows[BAG], share, format_score(bag), "", is_low)
+        _draw_cell(axes, column, rows[CHANCE], None if chance is None else 0.0, format_score(chance), "", is_low)
     for title, row in titles.items():
         axes.text(-0.48, row, title, ha="left", va="center", fontsize=9, style="italic")
-    axes.set_xlim(-0.5, len(options.probes) - 0.5)
-    axes.set_ylim(bag_row + 1.5, -0.5)
+    axes.set(xlim=(-0.5, len(options.probes) - 0.5), ylim=(last + 0.5, -0.5))
     axes.set_xticks(range(len(options.probes)), options.probes)
     axes.set_yticks(list(rows.values()), list(rows))
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     scale = ScalarMappable(Normalize(0, 1), SHADES)
     figure.colorbar(scale, ax=axes, label="(score - chance) / (1 - chance)", shrink=0.4 if is_low else 0.8)
     seeds = "one seed" if options.seeds == 1 else f"mean over {options.seeds} seeds"
@@ -63,7 +59,7 @@ def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None 
 
 
 def _heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dict[str, float]]:
-    """The heights of attentions and titles, in rows from the top."""
+    """The heights of rows and titles, in rows from the top."""
     rows, titles, height = {}, {}, 0.0
     for title, attentions in groups.items():
         if title:
@@ -72,7 +68,7 @@ def _heights(groups: Mapping[str, Sequence[str]]) -> tuple[dict[str, float], dic
         for attention in attentions:
             rows[attention] = height
             height += 1
-    return rows, titles
+    return rows | {BAG: height + 0.2, CHANCE: height + 1.2}, titles
 
 
 def format_score(score: float | None) -> str:

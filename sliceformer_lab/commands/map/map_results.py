@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
+from sliceformer_lab.commands.compare.trials_of_rows import record_of
 from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, next_rate
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.job_state import state_of
-from sliceformer_lab.runs.sweep import PlannedJob
 
 SCORE, STEPS, SECONDS = "test/accuracy", "steps_to_stop_at", "processor_seconds"
 
@@ -39,11 +37,34 @@ class Result:
     """What is known of a cell."""
 
     cell: Cell
-    reason: str | None  # why it stays empty; None: it is filled, or will be
-    tuning: tuple[ProbeRun, ...]
-    rate: float | None  # that was chosen; None: not yet
-    reporting: tuple[ProbeRun, ...]
-    floors: Floors | None
+    tuning: tuple[ProbeRun, ...] = ()
+    rate: float | None = None  # that was chosen; None: not yet
+    reporting: tuple[ProbeRun, ...] = ()
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """The trial of each learning rate whose runs have all ended; a run that diverged has the score of chance."""
+        chance = self.cell.floors.chance if self.cell.floors else 0.0
+        found = []
+        for rate in dict.fromkeys(run.rate for run in self.tuning):
+            scores = [run.value for run in self.tuning if run.rate == rate]
+            if len(scores) >= len(self.cell.options.tuning_seeds):
+                known = tuple(chance if score is None else score for score in scores)
+                found.append(Trial(Point(rate), known, lost=scores.count(None)))
+        return found
+
+    @property
+    def next_rate(self) -> float | None:
+        """The learning rate to try next; None if the choice can be made."""
+        options = self.cell.options
+        return None if self.cell.refused else next_rate(self.trials, options.rates, options.edge_rate)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it stays empty; None: it is filled, or will be."""
+        if self.cell.refused or self.rate is not None or not self.tuning or self.next_rate is not None:
+            return self.cell.refused
+        return f"every run diverged: {next((run.error for run in self.tuning if run.error), 'unknown')}"
 
     @property
     def scores(self) -> list[float]:
@@ -77,9 +98,8 @@ class Result:
     @property
     def share(self) -> float | None:
         """(score - chance) / (1 - chance)."""
-        if self.mean is None or self.floors is None:
-            return None
-        return (self.mean - self.floors.chance) / (1 - self.floors.chance)
+        floors = self.cell.floors
+        return None if self.mean is None or floors is None else (self.mean - floors.chance) / (1 - floors.chance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,69 +108,41 @@ class Map:
 
     options: MapOptions
     results: Mapping[tuple[str, str], Result]  # of each cell, by attention and probe
-    floors: Mapping[str, Floors]
+
+    @property
+    def floors(self) -> list[Floors | None]:
+        """The floors of each probe."""
+        return [self.results[self.options.attentions[0], probe].cell.floors for probe in self.options.probes]
 
 
-def read_map(
-    folder: Path, options: MapOptions, cells: Iterable[Cell], empty: Mapping[Cell, str], floors: Mapping[str, Floors]
-) -> Map:
-    """The map as the folder of its runs shows it. `empty` says why some cells have no runs."""
-    results = {
-        (cell.attention, cell.probe): (
-            Result(cell, empty[cell], (), None, (), floors.get(cell.probe))
-            if cell in empty
-            else _result(folder, cell, floors[cell.probe])
-        )
-        for cell in cells
-    }
-    return Map(options, results, floors)
-
-
-def _result(folder: Path, cell: Cell, floors: Floors) -> Result:
-    reason, options = None, cell.options
-    tuning = _tuning_runs(folder, cell)
-    trials = tried_rates(folder, cell, floors.chance)
-    is_chosen = next_rate(trials, options.rates, options.edge_rate) is None
-    best = chosen_trial(trials, 1.0, options.rates[0]) if is_chosen else None
-    rate = None if best is None else best.point.rate
-    if is_chosen and rate is None:
-        reason = f"every run diverged: {next((run.error for run in tuning if run.error), 'unknown')}"
-    jobs = {} if rate is None else {seed: cell.reporting(rate, seed) for seed in options.reporting_seeds}
-    found = [_ended_run(folder, job, rate or 0.0, seed, SCORE) for seed, job in jobs.items()]
-    return Result(cell, reason, tuning, rate, tuple(run for run in found if run), floors)
-
-
-def tried_rates(folder: Path, cell: Cell, chance: float) -> list[Trial]:
-    """The trial of each learning rate whose runs have all ended; a run that diverged has the score of chance."""
-    runs = _tuning_runs(folder, cell)
-    found = []
-    for rate in dict.fromkeys(run.rate for run in runs):
-        scores = [run.value for run in runs if run.rate == rate]
-        if len(scores) >= len(cell.options.tuning_seeds):
-            known = tuple(chance if score is None else score for score in scores)
-            found.append(Trial(Point(rate), known, lost=scores.count(None)))
-    return found
-
-
-def _tuning_runs(folder: Path, cell: Cell) -> tuple[ProbeRun, ...]:
+def read_result(folder: Path, cell: Cell) -> Result:
+    """What the folder of a map's runs says about a cell."""
+    if cell.refused:
+        return Result(cell)
     options = cell.options
-    edge = options.edge_rate
-    rates = [*options.rates, *([edge] if edge is not None and edge not in options.rates else [])]
-    seeds = (*options.tuning_seeds, options.deciding_seed)
-    runs = [_ended_run(folder, cell.tuning(rate, seed), rate, seed, None) for rate in rates for seed in seeds]
+    rates = dict.fromkeys((*options.rates, *([] if options.edge_rate is None else [options.edge_rate])))
+    tuning = _ended_runs(folder, cell, rates, (*options.tuning_seeds, options.deciding_seed))
+    tried = Result(cell, tuning)
+    best = chosen_trial(tried.trials, 1.0, options.rates[0]) if tried.next_rate is None else None
+    if best is None:
+        return tried
+    rate = best.point.rate
+    return Result(cell, tuning, rate, _ended_runs(folder, cell, [rate], options.reporting_seeds))
+
+
+def _ended_runs(folder: Path, cell: Cell, rates: Iterable[float], seeds: Sequence[int]) -> tuple[ProbeRun, ...]:
+    runs = [_ended_run(folder, cell, rate, seed) for rate in rates for seed in seeds]
     return tuple(run for run in runs if run is not None)
 
 
-def _ended_run(folder: Path, job: PlannedJob, rate: float, seed: int, metric: str | None) -> ProbeRun | None:
-    """A run that has ended, with a metric of its summary or the monitored value; None if it has not ended."""
-    state = state_of(folder / job.name)
+def _ended_run(folder: Path, cell: Cell, rate: float, seed: int) -> ProbeRun | None:
+    """The run of a learning rate and a seed; None if it has not ended."""
+    place = folder / cell.job(rate, seed).name
+    state, record = state_of(place), record_of(place)
     if not state.is_final:
         return None
-    try:
-        summary: Mapping[str, Any] = read_summary(folder / job.name)
-    except RunFolderError:  # refused before it began
-        summary = {}
-    metrics: Mapping[str, float] = summary.get("metrics") or {}
-    value = (state.value if metric is None else metrics.get(metric)) if state.status == "ok" else None
-    steps, seconds, parameters, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
-    return ProbeRun(rate, seed, state.status, value, steps, seconds, parameters, commit, state.error)
+    value = record.metric(SCORE) if record is not None and seed in cell.options.reporting_seeds else state.value
+    summary = record.summary if record is not None else {}  # refused before it began
+    steps, seconds, size, commit = (summary.get(key) for key in (STEPS, SECONDS, "parameters", "git_commit"))
+    known = value if state.status == "ok" else None
+    return ProbeRun(rate, seed, state.status, known, steps, seconds, size, commit, state.error)

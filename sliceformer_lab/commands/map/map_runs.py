@@ -7,16 +7,16 @@ from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.declaration import PROTOCOL, record_plan
-from sliceformer_lab.commands.compare.search import Trial, chosen_trial, contested_points
-from sliceformer_lab.commands.map.cells import Cell, checked_cells, next_rate
+from sliceformer_lab.commands.compare.search import contested_points
+from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
+from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
-from sliceformer_lab.commands.map.map_results import read_map, tried_rates
+from sliceformer_lab.commands.map.map_results import Map, Result, read_result
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
 
-PLAN, RUNS, REPORT = "map.json", "runs", "report"
+PLAN = "map.json"
 
 log = logging.getLogger(__name__)
 
@@ -24,24 +24,28 @@ log = logging.getLogger(__name__)
 def run(options: MapOptions, launcher: Launcher) -> None:
     """Run or continue a map, and write its report, also after a signal. Raises LabError."""
     folder = Path(options.folder).expanduser().resolve()
-    cells, empty, floors, configs = checked_cells(options)
-    modules = sorted({module for config in configs for module in named_modules(config)})
+    cells, configs = checked_cells(options)
     with lock_folder(folder):
         record_plan(folder / PLAN, _facts(options), {})
-        for cell, reason in empty.items():
-            log.warning(f"{cell.attention} on {cell.probe} stays empty: {reason}")
-        fewest, most = (count * (len(cells) - len(empty)) for count in runs_of_a_cell(options))
-        log.info(
-            f"map: {len(cells) - len(empty)} cells in {folder}: {fewest} to {most} runs in rounds, fewer if the first "
-            "rates solve the probes; if it is stopped, the same command goes on"
-        )
-        chances = {cell: floors[cell.probe].chance for cell in cells if cell not in empty}
-        jobs = JobsInSteps("map", folder / RUNS, launcher, modules, {}, options.retry)
+        _announce(options, cells, folder)
+        jobs = JobsInSteps("map", folder / RUNS, launcher, modules_of(configs), {}, options.retry)
         try:
-            _choose_rates(folder / RUNS, chances, options, jobs)
-            _report_seeds(folder / RUNS, chances, options, jobs)
+            _run_rounds(options, cells, folder / RUNS, jobs)
         finally:  # a map that is stopped shows what it has
-            write_map(read_map(folder / RUNS, options, cells, empty, floors), folder / REPORT)
+            results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
+            write_map(Map(options, results), folder / REPORT)
+
+
+def _announce(options: MapOptions, cells: list[Cell], folder: Path) -> None:
+    for cell in cells:
+        if cell.refused:
+            log.warning(f"{cell.attention} on {cell.probe} stays empty: {cell.refused}")
+    count = sum(cell.refused is None for cell in cells)
+    fewest, most = (count * number for number in runs_of_a_cell(options))
+    log.info(
+        f"map: {count} cells in {folder}: {fewest} to {most} runs in rounds, fewer if the first "
+        "rates solve the probes; if it is stopped, the same command goes on"
+    )
 
 
 def runs_of_a_cell(options: MapOptions) -> tuple[int, int]:
@@ -50,43 +54,24 @@ def runs_of_a_cell(options: MapOptions) -> tuple[int, int]:
     return seeds + options.seeds, (seeds + 1) * rates + options.seeds
 
 
-def _choose_rates(folder: Path, chances: dict[Cell, float], options: MapOptions, jobs: JobsInSteps) -> None:
+def _run_rounds(options: MapOptions, cells: list[Cell], runs: Path, jobs: JobsInSteps) -> None:
     """Try a learning rate of all cells at a time until each has solved its probe or has none left.
 
-    A further seed decides where two disagree.
+    Then a further seed decides where two disagree, and the reporting seeds run, a seed of all cells at a time.
     """
 
-    def trials() -> dict[Cell, list[Trial]]:
-        return {cell: tried_rates(folder, cell, chance) for cell, chance in chances.items()}
+    def results() -> list[Result]:
+        return [read_result(runs, cell) for cell in cells]
 
-    while wanted := {
-        cell: rate
-        for cell, tried in trials().items()
-        if (rate := next_rate(tried, options.rates, options.edge_rate)) is not None
-    }:
-        jobs.run([cell.tuning(rate, seed) for seed in options.tuning_seeds for cell, rate in wanted.items()])
+    while wanted := [(one.cell, rate) for one in results() if (rate := one.next_rate) is not None]:
+        jobs.run(cell.job(rate, seed) for seed in options.tuning_seeds for cell, rate in wanted)
     jobs.run(
-        [
-            cell.tuning(point.rate, options.deciding_seed)
-            for cell, tried in trials().items()
-            for point in contested_points(tried, 1.0, options.rates[0])
-        ]
+        one.cell.job(point.rate, options.deciding_seed)
+        for one in results()
+        for point in contested_points(one.trials, 1.0, options.rates[0])
     )
-
-
-def _report_seeds(folder: Path, chances: dict[Cell, float], options: MapOptions, jobs: JobsInSteps) -> None:
-    """Run the reporting seeds of each cell with its learning rate, a seed of all cells at a time."""
-    best = {
-        cell: chosen_trial(tried_rates(folder, cell, chance), 1.0, options.rates[0]) for cell, chance in chances.items()
-    }
-    jobs.run(
-        [
-            cell.reporting(trial.point.rate, seed)
-            for seed in options.reporting_seeds
-            for cell, trial in best.items()
-            if trial is not None
-        ]
-    )
+    chosen = [(one.cell, one.rate) for one in results() if one.rate is not None]
+    jobs.run(cell.job(rate, seed) for seed in options.reporting_seeds for cell, rate in chosen)
 
 
 def _facts(options: MapOptions) -> dict[str, object]:

@@ -19,6 +19,9 @@ from sliceformer_lab.runs.plain_text import markdown_table
 
 PICTURE = "map.png"
 MARGIN = 0.02  # a score this near to a floor counts as that floor
+SOLVES, IN_PART, AT_BAG_LEVEL = "solves", "solves in part", "is not above the bag level on"
+AT_CHANCE, CANNOT_RUN, NO_RESULT = "is at chance on", "cannot run", "has no result on"
+VERBS = (SOLVES, IN_PART, AT_BAG_LEVEL, AT_CHANCE, CANNOT_RUN, NO_RESULT)
 
 
 def write_map(found: Map, folder: Path) -> None:
@@ -28,13 +31,12 @@ def write_map(found: Map, folder: Path) -> None:
     lines = [json.dumps(as_json(result), allow_nan=False) for result in found.results.values()]
     write_text(folder / "map.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "map.md", markdown(found))
-    tables = {"Test accuracy (steps to .99)": score_table(found)}
-    print_tables(tables, [*sentences(found), str(folder / "map.md")])
+    print_tables({"Test accuracy (steps to .99)": score_table(found)}, [*sentences(found), str(folder / "map.md")])
 
 
 def as_json(result: Result) -> dict[str, object]:
     """A cell as one line of map.jsonl."""
-    floors = result.floors
+    floors = result.cell.floors
     return {
         "attention": result.cell.attention,
         "probe": result.cell.probe,
@@ -49,94 +51,84 @@ def as_json(result: Result) -> dict[str, object]:
     }
 
 
+def command_of(options: MapOptions) -> str:
+    """The command line that repeats a map."""
+    return repeat_command("map", {"attention": options.attentions, "probe": options.probes}, options)
+
+
 def markdown(found: Map) -> str:
     """The content of map.md."""
-    options = found.options
-    reasons = [f"- `{r.cell.attention}` on {r.cell.probe}: {r.reason}" for r in found.results.values() if r.reason]
-    failed = [
-        f"- `{r.cell.attention}` on {r.cell.probe}, lr {run.rate:g}, seed {run.seed}: {run.status}, {run.error}"
-        for r in found.results.values()
-        for run in (*r.tuning, *r.reporting)
-        if run.status != "ok"
-    ]
-    lines = [
+    reasons, failed = [], []
+    for result in found.results.values():
+        name = f"- `{result.cell.attention}` on {result.cell.probe}"
+        reasons += [f"{name}: {result.reason}"] if result.reason else []
+        failed += [
+            f"{name}, lr {run.rate:g}, seed {run.seed}: {run.status}, {run.error}"
+            for run in (*result.tuning, *result.reporting)
+            if run.status != "ok"
+        ]
+    parts = [
         "# Capability map",
-        "",
-        "```bash",
-        repeat_command("map", {"attention": options.attentions, "probe": options.probes}, options),
-        "```",
-        "",
+        f"```bash\n{command_of(found.options)}\n```",
         f"![Attentions by probes]({PICTURE})",
-        "",
         markdown_table(*score_table(found)),
-        "",
-        *protocol(options),
-        "",
-        *(f"- {line}" for line in sentences(found)),
-        "",
+        protocol(found.options),
+        "\n".join(f"- {line}" for line in sentences(found)),
         "## Runs",
-        "",
         markdown_table(*run_table(found)),
-        *(["", "## Empty cells", "", *reasons] if reasons else []),
-        *(["", "## Failed runs", "", *failed] if failed else []),
+        *(["## Empty cells", "\n".join(reasons)] if reasons else []),
+        *(["## Failed runs", "\n".join(failed)] if failed else []),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def protocol(options: MapOptions) -> list[str]:
+def protocol(options: MapOptions) -> str:
     """What was done, as sentences."""
     first, *others = options.reporting_seeds
     seeds = f"seeds {first} to {others[-1]}" if others else f"seed {first}"
-    rates = (
-        f"rates {', '.join(f'{rate:g}' for rate in options.rates)} are"
-        if options.rates[1:]
-        else f"rate {options.rates[0]:g} is"
-    )
+    rates = ", ".join(f"{rate:g}" for rate in options.rates)
+    tried = f"rates {rates} are" if options.rates[1:] else f"rate {rates} is"
     edge = f" {options.edge_rate:g} follows if {max(options.rates):g} was the best." if options.edge_rate else ""
-    spread = "One seed shows no spread. " if options.seeds == 1 else "Brackets: lowest and highest seed. "
-    return [
-        f"The learning {rates} tried in this order with the seeds {options.seed} and {options.seed + 1}, scored on "
+    spread = "Brackets: lowest and highest seed." if others else "One seed shows no spread."
+    return (
+        f"The learning {tried} tried in this order with the seeds {options.seed} and {options.seed + 1}, scored on "
         f"validation, until their mean reaches {SOLVED:g}.{edge} Where the seeds disagree, seed "
         f"{options.deciding_seed} decides. A run that diverged counts as chance. The best one is trained again with "
         f"{seeds} and scored on the test set once. All cells follow this rule; one "
         "that is solved early has fewer trials, and its steps are those of the first rate that solves it, not of the "
-        "fastest.",
-        f"{spread}Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "
+        "fastest.\n"
+        f"{spread} Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "
         "stop there, so scores above it are not comparable. The rows have the order of the command. No mean over "
         "probes is taken: this is a profile, not a ranking. All rows have one width, so their parameters differ "
-        "(below); budget=params:mha makes them equal where it can.",
-    ]
+        "(below); budget=params:mha makes them equal where it can."
+    )
 
 
 def score_table(found: Map) -> Rows:
     """A head, a row for each attention, and the two floors."""
-    options = found.options
-    rows = [
-        [attention, *(_score(found.results[attention, probe]) for probe in options.probes)]
-        for attention in options.attentions
+    attentions, probes, floors = found.options.attentions, found.options.probes, found.floors
+    return [
+        ["", *probes],
+        *([name, *(_score(found.results[name, probe]) for probe in probes)] for name in attentions),
+        [BAG, *(format_score(one.bag_level if one else None) for one in floors)],
+        [CHANCE, *(format_score(one.chance if one else None) for one in floors)],
     ]
-    floors = [found.floors.get(probe) for probe in options.probes]
-    bag = [BAG, *(format_score(one.bag_level if one else None) for one in floors)]
-    chance = [CHANCE, *(format_score(one.chance if one else None) for one in floors)]
-    return [["", *options.probes], *rows, bag, chance]
 
 
 def _score(result: Result) -> str:
+    scores, seeds = result.scores, result.cell.options.seeds
     if result.mean is None:
         known = [run.value for run in result.tuning if run.value is not None]
         return "cannot run" if result.reason else f"validation {format_score(max(known))} so far" if known else ""
-    spread = (
-        f" [{format_score(min(result.scores))}, {format_score(max(result.scores))}]" if len(result.scores) > 1 else ""
-    )
-    left = result.cell.options.seeds - len(result.scores)
-    missing = f" ({len(result.scores)} of {result.cell.options.seeds} seeds)" if left else ""
+    spread = f" [{format_score(min(scores))}, {format_score(max(scores))}]" if len(scores) > 1 else ""
     steps = f" ({steps_shown(result)})" if steps_shown(result) else ""
+    missing = f" ({len(scores)} of {seeds} seeds)" if len(scores) < seeds else ""
     return f"{format_score(result.mean)}{spread}{steps}{missing}"
 
 
 def run_table(found: Map) -> Rows:
     """A head, and for each cell with runs its parameters, the validation score of each learning rate and the time."""
-    rows = []
+    rows = [["probe", "attention", "parameters", "validation by learning rate", "chosen", "runs", "processor seconds"]]
     for result in found.results.values():
         if not result.tuning:
             continue
@@ -145,9 +137,9 @@ def run_table(found: Map) -> Rows:
         seconds = sum(run.seconds or 0.0 for run in runs)
         rate = "" if result.rate is None else f"{result.rate:g}{', at the edge' if result.at_edge else ''}"
         size = "" if result.parameters is None else f"{result.parameters:,}"
-        rows.append([result.cell.probe, result.cell.attention, size, trials, rate, str(len(runs)), f"{seconds:.0f}"])
-    head = ["probe", "attention", "parameters", "validation by learning rate", "chosen", "runs", "processor seconds"]
-    return [head, *rows]
+        cell = result.cell
+        rows.append([cell.probe, cell.attention, size, trials, rate, str(len(runs)), f"{seconds:.0f}"])
+    return rows
 
 
 def sentences(found: Map) -> list[str]:
@@ -159,27 +151,22 @@ def sentences(found: Map) -> list[str]:
 
 
 def _sentence(attention: str, results: Sequence[Result]) -> str:
-    groups: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {verb: [] for verb in VERBS}
     for result in results:
-        if result.mean is None or result.floors is None:
-            groups.setdefault("cannot run" if result.reason else "has no result on", []).append(result.cell.probe)
-            continue
-        verb, detail = _verdict(result, result.mean)
-        groups.setdefault(verb, []).append(f"{result.cell.probe} ({detail})")
-    verbs = ("solves", "solves in part", "is not above the bag level on", "is at chance on")
-    parts = [
-        f"{verb} {list_names(groups[verb])}" for verb in (*verbs, "cannot run", "has no result on") if verb in groups
-    ]
-    return f"{attention} {'; '.join(parts)}."
+        verb, detail = _verdict(result)
+        found[verb].append(f"{result.cell.probe}{f' ({detail})' if detail else ''}")
+    return f"{attention} {'; '.join(f'{verb} {list_names(probes)}' for verb, probes in found.items() if probes)}."
 
 
-def _verdict(result: Result, mean: float) -> tuple[str, str]:
-    """A verb and a detail."""
-    floors, score = result.floors, format_score(mean)
+def _verdict(result: Result) -> tuple[str, str]:
+    """One of VERBS and a detail."""
+    floors, mean = result.cell.floors, result.mean
+    if mean is None or floors is None:
+        return (CANNOT_RUN if result.reason else NO_RESULT), ""
     if result.steps is not None:
-        return "solves", f"{result.steps:g} steps"
-    if floors is not None and mean <= floors.chance + MARGIN:
-        return "is at chance on", score
-    if floors is not None and floors.bag_level is not None and mean <= floors.bag_level + MARGIN < SOLVED:
-        return "is not above the bag level on", f"{score}; bag level {format_score(floors.bag_level)}"
-    return "solves in part", score
+        return SOLVES, f"{result.steps:g} steps"
+    if mean <= floors.chance + MARGIN:
+        return AT_CHANCE, format_score(mean)
+    if floors.bag_level is not None and mean <= floors.bag_level + MARGIN < SOLVED:
+        return AT_BAG_LEVEL, f"{format_score(mean)}; bag level {format_score(floors.bag_level)}"
+    return IN_PART, format_score(mean)
