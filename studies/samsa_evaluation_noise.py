@@ -77,7 +77,7 @@ def one_pass(run: Run, loader: DataLoader[Batch], *, gumbel: bool, vectors: bool
     with isolate_rng(), torch.no_grad(), ExitStack() as stack:
         for module in run.model.modules():
             if isinstance(module, SAMSA):
-                module.gumbel_eval = gumbel
+                module.random_evaluation = gumbel
             if isinstance(module, RandomGraphTokens) and not vectors:
                 stack.enter_context(same_numbers(module))
         torch.manual_seed(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
-from sliceformer_lab.attention.token_score import ResidualScore
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
 
@@ -41,16 +40,13 @@ class SAMSA(Attention):
     in evaluation only gathers. A bias acts on a slot through the column of its token, and not on supports.
 
     The score reads the input of the layer, as the projections do: the normalised tokens in a pre-norm block.
-    `score_input=raw` reads the tokens before the norm, as Algorithm 1 and the published code do. `score_net=residual`,
-    `support_std=1`, `projection_init=kaiming`, `gumbel_eval`, `dropout_eval` and `gradient_cap=0.25` are the published
-    code too; with noise or dropout, evaluation is random. `gradient_cap` scales the gradient of all pairs of a head, so
-    that the largest derivative of the batch is at most this number.
-    Raises ValueError for a gradient cap with `proxy=softmax`, which has no pairs.
+    Algorithm 1 and the published code (`samsa_published`) read the tokens before the norm.
     `mix` raises ValueError without queries, keys and scores.
     """
 
     query: nn.Module
     key: nn.Module
+    support_std: ClassVar[float] = 0.02  # of the initial supports
 
     needs_qk = True
     accepts_bias = True
@@ -73,54 +69,29 @@ class SAMSA(Attention):
         tau: Positive | None = None,
         supports: bool = True,
         noise_on_support: bool = True,
-        gumbel_eval: bool = False,
-        score_net: Literal["mlp", "residual"] = "mlp",
-        score_input: Literal["normed", "raw"] = "normed",
-        support_std: Positive = 0.02,
-        gradient_cap: Positive | None = None,
-        projection_init: Literal["torch", "kaiming"] = "torch",
-        dropout_eval: bool = False,
     ) -> None:
         super().__init__(spec)
-        if gradient_cap is not None and proxy != "pairwise":
-            raise ValueError(
-                f"gradient_cap={gradient_cap} limits pairs; proxy={proxy} has none, so set null or pairwise"
-            )
         self.sample_size = sample_size
         self.hard = mode == "hard"
         self.proxy: Proxy = proxy
         self.tau = _TEMPERATURE[mode] if tau is None else tau
-        self.noise_on_support, self.gumbel_eval = noise_on_support, gumbel_eval
-        self.random_evaluation = gumbel_eval or (dropout_eval and spec.attention_dropout > 0)
-        self.dropout_eval, self.gradient_cap = dropout_eval, gradient_cap
-        self.reads_block_input = score_input == "raw"
-        self.score: nn.Module = (
-            ResidualScore(spec.dim, spec.num_heads)
-            if score_net == "residual"
-            else nn.Sequential(nn.Linear(spec.dim, spec.dim), nn.GELU(), nn.Linear(spec.dim, spec.num_heads))
-        )
+        self.noise_on_support = noise_on_support
+        self.score = self._build_score()
         number = 2 * sample_size
-        self.supports = _Supports(spec.num_heads, number, self.head_dim, support_std) if supports else None
-        for layer in (self.value, self.query, self.key):
-            if projection_init == "kaiming" and isinstance(layer, nn.Linear):
-                nn.init.kaiming_uniform_(layer.weight, nonlinearity="linear")
+        self.supports = _Supports(spec.num_heads, number, self.head_dim, self.support_std) if supports else None
 
-    def attend_in_block(self, x: Tensor, given: BlockInputs) -> Tensor:
-        """`forward` inside a block, whose tokens before the norm the score may read. -> (B, N, dim)."""
-        mixed: Tensor = self(x, given.padding, given.bias, given.tokens)
-        return mixed
+    def _build_score(self) -> nn.Module:
+        """The net that gives every token a score for each head. (B, N, dim) -> (B, N, H)."""
+        dim = self.spec.dim
+        return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, self.spec.num_heads))
 
     def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        block_input: Tensor | None = None,
+        self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, scored: Tensor | None = None
     ) -> Tensor:
-        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed."""
-        scored = block_input if self.reads_block_input and block_input is not None else x
+        """(B, N, dim) -> (B, N, dim); bias (B, H, N, N), -inf allowed. The score reads `scored`; None: x."""
         v, q, k = self.project(x)
-        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias), scores=self.score(scored)))
+        scores = self.score(x if scored is None else scored)
+        return self.project_out(v, self.mix(v, q, k, BlockInputs(padding, bias), scores=scores))
 
     def mix(
         self,
@@ -140,7 +111,7 @@ class SAMSA(Attention):
             sample.keys,
             sample.values,
             attn_mask=self._slot_mask(sample, None if given.bias is None else given.bias.to(q.dtype)),
-            dropout_p=self.spec.attention_dropout if self.training or self.dropout_eval else 0.0,
+            dropout_p=self.spec.attention_dropout if self.training or self.random_evaluation else 0.0,
         )
         return self.merge_heads(mixed)
 
@@ -186,7 +157,7 @@ class SAMSA(Attention):
         return torch.where((index < num_tokens)[..., None], tokens, supports.index_select(0, places).view_as(tokens))
 
     def _noisy(self, z: Tensor, num_tokens: int) -> Tensor:
-        if not (self.training or self.gumbel_eval):
+        if not (self.training or self.random_evaluation):
             return z
         noise = gumbel_noise(z)
         if not self.noise_on_support:
@@ -195,12 +166,16 @@ class SAMSA(Attention):
 
     def _relaxed(self, chosen: Tensor, z: Tensor) -> Tensor:
         """Selected candidates and rivals (B, H, 2K, 2D) -> slots (B, H, K, 2D)."""
-        own, rivals = (weight.to(chosen.dtype) for weight in proxy_weights(z, self.proxy, self.tau, self.gradient_cap))
+        own, rivals = (weight.to(chosen.dtype) for weight in self._weights(z))
         selected, others = (chosen.detach() if self.hard else chosen).chunk(2, dim=2)
         mixture = own * selected + rivals @ others
         if not self.hard:
             return mixture
         return chosen[:, :, : self.sample_size] + (mixture - mixture.detach())
+
+    def _weights(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights of the relaxed slots, as `proxy_weights` returns them."""
+        return proxy_weights(z, self.proxy, self.tau)
 
     def _slot_mask(self, sample: TokenSample, bias: Tensor | None) -> Tensor | None:
         """A bias to add to the scores (B, H, N, K), or a mask of slots (B, H, 1, K), or None for all slots."""
@@ -223,29 +198,18 @@ class _Supports(nn.Module):
         self.values = nn.Parameter(std * torch.randn(num_heads, number, head_dim))
 
 
-def proxy_weights(z: Tensor, proxy: Proxy, tau: float, cap: float | None = None) -> tuple[Tensor, Tensor]:
+def proxy_weights(z: Tensor, proxy: Proxy, tau: float) -> tuple[Tensor, Tensor]:
     """The weights of a relaxed slot: of its candidate (B, H, K, 1) and of each rival (B, H, K, K); rows sum to 1.
 
     `z` (B, H, 2K) holds the scores of the selected candidates, then of the rivals. `pairwise` (section 4.2) compares
-    the candidate with every rival separately, `softmax` (algorithm 2) with all of them at once. `cap` limits the
-    derivative of `pairwise`.
+    the candidate with every rival separately, `softmax` (algorithm 2) with all of them at once.
     """
     selected, rivals = (z / tau).chunk(2, dim=-1)
     if proxy == "pairwise":
-        wins = _capped(selected[..., :, None] - rivals[..., None, :], tau, cap).sigmoid()
+        wins = (selected[..., :, None] - rivals[..., None, :]).sigmoid()
         return wins.mean(-1, keepdim=True), (1 - wins) / wins.shape[-1]
     own = (selected - rivals.logsumexp(-1, keepdim=True)).sigmoid()[..., None]
     return own, (1 - own) * rivals.softmax(-1)[..., None, :]
-
-
-def _capped(leads: Tensor, tau: float, cap: float | None) -> Tensor:
-    """`leads` (B, H, K, K), with a gradient scaled per head so that no derivative of sigmoid(leads) exceeds `cap`."""
-    if cap is None:
-        return leads
-    wins = leads.detach().sigmoid()
-    steepest = (wins * (1 - wins) / tau).amax(dim=(0, 2, 3), keepdim=True)  # of each head, over the whole batch
-    scaled = leads * (cap / steepest.clamp(min=cap))
-    return leads.detach() + (scaled - scaled.detach())
 
 
 def gumbel_noise(like: Tensor) -> Tensor:

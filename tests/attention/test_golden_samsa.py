@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from sliceformer_lab.attention import LayerSpec, build_layer, samsa
 from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.samsa import SAMSA, proxy_weights
-from sliceformer_lab.attention.token_score import ResidualScore
+from sliceformer_lab.attention.samsa_published import MAX_DERIVATIVE, ResidualScore
 from sliceformer_lab.config.compose import load_option
 
 OPTIONS = {  # golden option -> ours
@@ -23,9 +23,8 @@ OPTIONS = {  # golden option -> ours
     "proxy": "proxy",
     "tau": "tau",
     "noise_on_support": "noise_on_support",
-    "gradient_cap": "gradient_cap",
 }
-SAID_ELSEWHERE = ("family", "op", "source", "candidate_order", "mask", "noise", "eval")
+SAID_ELSEWHERE = ("family", "op", "source", "candidate_order", "mask", "noise", "eval", "gradient_cap")
 
 
 def overrides(golden: dict[str, Any]) -> dict[str, Any]:
@@ -34,14 +33,18 @@ def overrides(golden: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def yaml_options() -> dict[str, Any]:
-    return load_option("attention", "samsa")
+def yaml_options(name: str) -> dict[str, Any]:
+    return load_option("attention", name)
 
 
 def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     _, heads, _, head_dim = arrays["queries"].shape
     spec = LayerSpec(dim=heads * head_dim, num_heads=heads, project=False)
-    layer = build_layer(yaml_options() | overrides(golden), spec)
+    is_capped = golden.get("gradient_cap") == MAX_DERIVATIVE
+    options = overrides(golden)
+    if is_capped:
+        assert options.pop("proxy") == "pairwise"
+    layer = build_layer(yaml_options("samsa_published" if is_capped else "samsa") | options, spec)
     layer.supports.load_state_dict({name: arrays[f"support_{name}"] for name in ("scores", "keys", "values")})
     return layer.train(not golden["eval"])
 

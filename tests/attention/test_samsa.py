@@ -30,6 +30,7 @@ from sliceformer_lab.attention.contract import (
 from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
+from sliceformer_lab.attention.samsa_published import SAMSAPublished, cap_gradient
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import ConfigError, check_node
 
@@ -167,7 +168,7 @@ def test_training_draws_noise_and_evaluation_draws_none() -> None:
     layer, x = layer_of(), tokens(N)
     assert not torch.equal(layer.train()(x), layer(x))
     assert torch.equal(layer.eval()(x), layer(x))
-    noisy = layer_of(gumbel_eval=True).eval()
+    noisy = SAMSAPublished(make_spec(), sample_size=K).eval()
     assert not torch.equal(noisy(x), noisy(x))
 
 
@@ -287,7 +288,7 @@ def test_a_cap_changes_gradients_only_where_they_exceed_it() -> None:
 
     def derivative(cap: float | None, tau: float) -> Tensor:
         leaf = z.clone().requires_grad_()
-        wins = proxy_weights(leaf, "pairwise", tau, cap)
+        wins = proxy_weights(leaf if cap is None else cap_gradient(leaf, tau, cap), "pairwise", tau)
         assert_close(wins[0], proxy_weights(z, "pairwise", tau)[0], rtol=0, atol=0)
         return torch.autograd.grad(wins[0].square().sum(), leaf)[0]
 
@@ -312,19 +313,14 @@ def test_raw_scores_read_the_tokens_before_the_norm_of_the_block() -> None:
 
 
 @pytest.mark.usefixtures("no_noise")
-def test_dropout_acts_in_evaluation_iff_the_option_is_on() -> None:
-    layer = SAMSA(make_spec(attention_dropout=0.5), sample_size=K, dropout_eval=True).eval()
+def test_the_published_code_drops_weights_in_evaluation_too() -> None:
+    layer = SAMSAPublished(make_spec(attention_dropout=0.5), sample_size=K).eval()
     assert not torch.equal(layer(tokens(N)), layer(tokens(N)))
 
 
 def test_the_published_starts_are_wide_supports_and_kaiming_projections() -> None:
     torch.manual_seed(0)
-    layer = SAMSA(LayerSpec(dim=256, num_heads=2), support_std=1.0, projection_init="kaiming")
+    layer = SAMSAPublished(LayerSpec(dim=256, num_heads=2))
     assert layer.supports is not None and isinstance(layer.query, nn.Linear)
     assert layer.supports.keys.std().item() == pytest.approx(1, abs=0.02)
     assert layer.query.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
-
-
-def test_a_cap_without_pairs_is_refused() -> None:
-    with pytest.raises(ValueError, match="limits pairs"):
-        layer_of(gradient_cap=0.25, proxy="softmax")
