@@ -114,6 +114,29 @@ class Attention(nn.Module, ABC):
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """The operator alone: values (B, N, H*D), queries and keys (B, N, qk_width) -> (B, N, H*D)."""
 
+    @property
+    def name(self) -> str:
+        """The name of this attention's file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def max_len(self) -> int:
+        """The longest sequence. Raises ValueError without spec.max_len, for an attention that depends on it."""
+        if self.spec.max_len is None:
+            raise ValueError(f"{self.name} has weights or numbers for each position, so it needs max_len")
+        return self.spec.max_len
+
+    def refuse_longer(self, num_tokens: int) -> None:
+        """Raises ValueError for more tokens than `max_len`."""
+        if num_tokens > self.max_len:
+            raise ValueError(f"{self.name} was built for at most {self.max_len} tokens, got {num_tokens}")
+
+    def queries_and_keys(self, q: Tensor | None, k: Tensor | None) -> tuple[Tensor, Tensor]:
+        """q and k. Raises ValueError without them."""
+        if q is None or k is None:
+            raise ValueError(f"{self.name} mixes with queries and keys: mix(v, q, k)")
+        return q, k
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Values (B, N, H*D), queries and keys (B, N, qk_width) of the tokens (B, N, dim), rotated under rope."""
         v = self.value(x)

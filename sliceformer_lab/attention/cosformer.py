@@ -28,14 +28,11 @@ class Cosformer(KernelAttention):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("cosformer scales its cosine to the longest sequence; set max_len")
-        self.horizon = spec.max_len
+        self.horizon = self.max_len
 
     def features(self, q: Tensor, k: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """(B, H, N, D) queries and keys -> their features (B, H, N, 2D)."""
-        if q.shape[2] > self.horizon:
-            raise ValueError(f"cosformer was built for at most {self.horizon} tokens, got {q.shape[2]}")
+        self.refuse_longer(q.shape[2])
         angles = torch.arange(q.shape[2], device=q.device)[:, None] * (pi / (2 * self.horizon))  # (N, 1)
         cos, sin = angles.cos(), angles.sin()
         q, k = F.relu(q), F.relu(k)

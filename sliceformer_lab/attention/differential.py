@@ -48,8 +48,7 @@ class Differential(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        if q is None or k is None:
-            raise ValueError("differential mixes with queries and keys: mix(v, q, k)")
+        q, k = self.queries_and_keys(q, k)
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
         factor = (self.lambda_q1 @ self.lambda_k1).exp() - (self.lambda_q2 @ self.lambda_k2).exp() + self.start
         first, second = ((q[..., part], k[..., part]) for part in self._halves())

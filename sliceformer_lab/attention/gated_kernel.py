@@ -43,7 +43,7 @@ class GatedKernel(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        q, k = self._both(q, k)
+        q, k = self.queries_and_keys(q, k)
         groups = torch.unflatten(v, -1, (self.num_maps, -1)).transpose(1, 2)
         return self.merge_heads(self.attend(groups, q, k, given.padding)) + self.conv(v, given.padding)
 
@@ -60,18 +60,13 @@ class GatedKernel(Attention):
 
     def maps(self, q: Tensor | None, k: Tensor | None, padding: Padding | None = None) -> Tensor:
         """The matrices (B, C, N, N) of `mix` for queries and keys (B, N, H*D). Raises ValueError without them."""
-        q, k = self._both(q, k)
+        q, k = self.queries_and_keys(q, k)
         unit = torch.eye(q.shape[1], dtype=q.dtype, device=q.device)
         maps = self.attend(unit.expand(len(q), self.num_maps, -1, -1), q, k, padding)
         near = self.conv(unit[:, :, None].expand(-1, -1, self.width), None).permute(2, 1, 0)  # (C, N, N)
         if padding is not None:
             near = near * padding.mask[:, None, None, :]
         return maps.repeat_interleave(self.width // self.num_maps, dim=1) + near
-
-    def _both(self, q: Tensor | None, k: Tensor | None) -> tuple[Tensor, Tensor]:
-        if q is None or k is None:
-            raise ValueError(f"{type(self).__name__.lower()} mixes with queries and keys: mix(v, q, k)")
-        return q, k
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values, queries and keys (B, N, H*D); queries and keys rotated under rope."""

@@ -22,12 +22,10 @@ class GMLP(Attention):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("gmlp has a weight for each pair of positions, so it needs max_len")
         self.gated = self._projection(spec.dim, self.width, spec.value_bias)
         self.norm = nn.LayerNorm(self.width)
-        self.spatial = nn.Linear(spec.max_len, spec.max_len)
-        nn.init.uniform_(self.spatial.weight, -1e-3 / spec.max_len, 1e-3 / spec.max_len)
+        self.spatial = nn.Linear(self.max_len, self.max_len)
+        nn.init.uniform_(self.spatial.weight, -1e-3 / self.max_len, 1e-3 / self.max_len)
         nn.init.ones_(self.spatial.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -42,8 +40,7 @@ class GMLP(Attention):
         if q is None:
             raise ValueError("gmlp gates channels from the layer's input: mix(v, gated)")
         n = v.shape[1]
-        if n > self.spatial.in_features:
-            raise ValueError(f"gmlp was built for at most {self.spatial.in_features} tokens, got {n}")
+        self.refuse_longer(n)
         v = self.norm(v)
         v = given.zero_padding(v)
         return q * F.linear(v.mT, self.spatial.weight[:n, :n], self.spatial.bias[:n]).mT

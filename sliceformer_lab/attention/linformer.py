@@ -25,18 +25,15 @@ class Linformer(QueryKeyAttention):
 
     def __init__(self, spec: LayerSpec, *, num_slots: Count = 16, share_kv: bool = True) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("linformer learns a weight per token position, so it needs max_len")
-        self.key_slots = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_slots, spec.max_len)))
+        self.key_slots = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_slots, self.max_len)))
         self.value_slots = None
         if not share_kv:
-            self.value_slots = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_slots, spec.max_len)))
+            self.value_slots = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_slots, self.max_len)))
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
-        num_tokens, max_len = k.shape[2], self.key_slots.shape[1]
-        if num_tokens > max_len:
-            raise ValueError(f"linformer was built for at most {max_len} tokens, got {num_tokens}")
+        num_tokens = k.shape[2]
+        self.refuse_longer(num_tokens)
         if padding is not None:
             k, v = (t.masked_fill(~padding.mask[:, None, :, None], 0) for t in (k, v))
         value_slots = self.key_slots if self.value_slots is None else self.value_slots

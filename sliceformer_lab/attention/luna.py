@@ -81,8 +81,7 @@ class Luna(Attention):
         self, v: Tensor, q: Tensor | None, k: Tensor | None, state: Tensor, padding: Padding | None
     ) -> tuple[Tensor, Tensor]:
         """Mixed tokens (B, N, H*D), next memory (B, S, H*D). Raises ValueError without q or k."""
-        if q is None or k is None:
-            raise ValueError("luna mixes with queries and keys: mix(v, q, k)")
+        q, k = self.queries_and_keys(q, k)
         state = self.memory_norm(state)
         packed = self._attend(self.pack_query(state), k, v, None if padding is None else padding.mask[:, None, None])
         lengths = v.shape[1] if padding is None else padding.lengths[:, None, None, None]

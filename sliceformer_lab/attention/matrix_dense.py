@@ -23,16 +23,12 @@ class MatrixDense(LinearMix):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("matrix_dense has a weight for each pair of positions, so it needs max_len")
-        self.max_len = spec.max_len
         self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(spec.num_heads, self.max_len, self.max_len)))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
         n = v.shape[1]
-        if n > self.max_len:
-            raise ValueError(f"matrix_dense was built for at most {self.max_len} tokens, got {n}")
+        self.refuse_longer(n)
         v = given.zero_padding(v)
         moved = self.weight[:, :n, :n].to(v.dtype) @ self.split_heads(v)
         return v + self.merge_heads(moved) / sqrt(self.max_len)

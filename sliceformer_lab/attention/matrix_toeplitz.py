@@ -24,9 +24,6 @@ class MatrixToeplitz(LinearMix):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("matrix_toeplitz has a weight for each distance, so it needs max_len")
-        self.max_len = spec.max_len
         taps = nn.init.xavier_uniform_(torch.empty(spec.num_heads, 2 * self.max_len - 1))
         self.forward_taps = nn.Parameter(taps[:, : self.max_len].clone())  # (H, L): 0 to L - 1 tokens back
         self.reverse_taps = nn.Parameter(taps[:, self.max_len :].clone())  # (H, L - 1): 1 to L - 1 tokens ahead
@@ -34,8 +31,7 @@ class MatrixToeplitz(LinearMix):
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
         n = v.shape[1]
-        if n > self.max_len:
-            raise ValueError(f"matrix_toeplitz was built for at most {self.max_len} tokens, got {n}")
+        self.refuse_longer(n)
         v = given.zero_padding(v)
         moved = toeplitz_product(self.split_heads(v), self.forward_taps[:, :n], self.reverse_taps[:, : n - 1])
         return v + self.merge_heads(moved) / (2 * sqrt(self.max_len))

@@ -31,9 +31,7 @@ class MatrixToeplitzData(Attention):
     def __init__(self, spec: LayerSpec, *, taps: Literal["aligned", "published"] = "aligned") -> None:
         super().__init__(spec)
         self.aligned = taps == "aligned"
-        if spec.max_len is None:
-            raise ValueError("matrix_toeplitz_data is scaled by the longest sequence, so it needs max_len")
-        self.max_len = spec.max_len
+        self.scale = 2 * sqrt(self.max_len)
         self.taps = nn.Linear(spec.dim, 2 * spec.num_heads)  # forward, then reverse
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,8 +56,7 @@ class MatrixToeplitzData(Attention):
         """c M v for values (B, H, N, E). Taps of padding are zero, too: the FFT would spread their rounding errors."""
         if forward is None or reverse is None:
             raise ValueError("matrix_toeplitz_data mixes with weights from the layer's input: mix(v, forward, reverse)")
-        if v.shape[2] > self.max_len:
-            raise ValueError(f"matrix_toeplitz_data was built for at most {self.max_len} tokens, got {v.shape[2]}")
+        self.refuse_longer(v.shape[2])
         if padding is not None:
             v, forward, reverse = (
                 part.masked_fill(~mask, 0)
@@ -73,4 +70,4 @@ class MatrixToeplitzData(Attention):
         if not self.aligned:
             farthest = ahead[..., -1:] * (v.shape[2] == self.max_len)
             back, ahead = torch.cat([back[..., 1:], farthest], -1), torch.cat([back[..., :1], ahead[..., :-1]], -1)
-        return toeplitz_product(v, back, ahead) / (2 * sqrt(self.max_len))
+        return toeplitz_product(v, back, ahead) / self.scale

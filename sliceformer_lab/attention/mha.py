@@ -82,8 +82,7 @@ class MHA(Attention):
         bias: Tensor | None,
         dropout: float = 0.0,
     ) -> Tensor:
-        if q is None or k is None:
-            raise ValueError("mha mixes with queries and keys: mix(v, q, k)")
+        q, k = self.queries_and_keys(q, k)
         q, k = self.split_heads(q), self.split_heads(k)
         causal = self.spec.causal
         mask = _key_mask(q, None if causal else padding, bias, causal)  # padding comes after every real token

@@ -21,9 +21,7 @@ class MLPMixer(Attention):
 
     def __init__(self, spec: LayerSpec, *, hidden: Count = 256) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("mlp_mixer has a weight for each position, so it needs max_len")
-        self.inner, self.outer = nn.Linear(spec.max_len, hidden), nn.Linear(hidden, spec.max_len)
+        self.inner, self.outer = nn.Linear(self.max_len, hidden), nn.Linear(hidden, self.max_len)
         for linear in (self.inner, self.outer):
             nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
             nn.init.zeros_(linear.bias)
@@ -31,8 +29,7 @@ class MLPMixer(Attention):
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C). Raises ValueError for N > max_len."""
         num_tokens = v.shape[1]
-        if num_tokens > self.inner.in_features:
-            raise ValueError(f"mlp_mixer was built for at most {self.inner.in_features} tokens, got {num_tokens}")
+        self.refuse_longer(num_tokens)
         v = given.zero_padding(v)
         hidden = F.gelu(F.linear(v.mT, self.inner.weight[:, :num_tokens], self.inner.bias), approximate="tanh")
         return F.linear(hidden, self.outer.weight[:num_tokens], self.outer.bias[:num_tokens]).mT

@@ -27,20 +27,17 @@ class PolaFormer(GatedKernel):
 
     def __init__(self, spec: LayerSpec, *, alpha: Positive = 4.0, kernel_size: Count = 5) -> None:
         super().__init__(spec, kernel_size, num_maps=2 * spec.num_heads, copies=spec.num_heads)
-        if spec.max_len is None:
-            raise ValueError("polaformer learns a position for each key, so it needs max_len")
         if self.head_dim % 2:
             raise ValueError(f"polaformer halves the heads, so their width must be even, got {self.head_dim}")
         self.alpha = alpha
-        self.positions = nn.Parameter(torch.zeros(spec.max_len, self.width))
+        self.positions = nn.Parameter(torch.zeros(self.max_len, self.width))
         self.scale = nn.Parameter(torch.zeros(self.width))  # softplus of it divides queries and keys
         self.power = nn.Parameter(torch.zeros(spec.num_heads, self.head_dim))  # 1 + alpha sigmoid of it is the power
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values, queries and keys with their positions (B, N, H*D). Raises ValueError for N > max_len."""
         num_tokens = x.shape[1]
-        if num_tokens > len(self.positions):
-            raise ValueError(f"polaformer was built for at most {len(self.positions)} tokens, got {num_tokens}")
+        self.refuse_longer(num_tokens)
         return self.value(x), self.rotated(self.query(x)), self.rotated(self.key(x) + self.positions[:num_tokens])
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:

@@ -29,8 +29,7 @@ class QueryKeyAttention(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
-        if q is None or k is None:
-            raise ValueError(f"{type(self).__name__.lower()} mixes with queries and keys: mix(v, q, k)")
+        q, k = self.queries_and_keys(q, k)
         dropout = self.spec.attention_dropout if self.training else 0.0
         v, q, k = self.split_heads(v), self.split_heads(q), self.split_heads(k)
         return self.merge_heads(self.attend(v, q, k, given.padding, dropout))

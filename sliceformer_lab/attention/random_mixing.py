@@ -24,15 +24,12 @@ class RandomMixing(LinearMix):
 
     def __init__(self, spec: LayerSpec, *, scale: NonNegative = 1.0) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("random_mixing draws one weight for each pair of positions, so it needs max_len")
-        self.register_buffer("logits", scale * torch.rand(spec.max_len, spec.max_len))
+        self.register_buffer("logits", scale * torch.rand(self.max_len, self.max_len))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, C) -> (B, N, C), averages of the real tokens. Raises ValueError for N > max_len."""
-        num_tokens, max_len = v.shape[1], len(self.logits)
-        if num_tokens > max_len:
-            raise ValueError(f"random_mixing was built for at most {max_len} tokens, got {num_tokens}")
+        num_tokens = v.shape[1]
+        self.refuse_longer(num_tokens)
         logits = self.logits[:num_tokens, :num_tokens]
         if given.padding is None:
             return logits.softmax(dim=1).to(v.dtype) @ v

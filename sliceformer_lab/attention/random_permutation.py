@@ -27,9 +27,7 @@ class RandomPermutation(LinearMix):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("random_permutation draws one key per token position, so it needs max_len")
-        keys = torch.rand(self.width, spec.max_len).argsort(dim=1)
+        keys = torch.rand(self.width, self.max_len).argsort(dim=1)
         self.register_buffer("keys", keys.int())
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
@@ -42,12 +40,10 @@ class RandomPermutation(LinearMix):
 
     def _sources(self, num_tokens: int, padding: Padding | None) -> Tensor:
         """The token that each position reads from, (B or 1, C, N)."""
-        max_len = self.keys.shape[1]
-        if num_tokens > max_len:
-            raise ValueError(f"random_permutation was built for at most {max_len} tokens, got {num_tokens}")
+        self.refuse_longer(num_tokens)
         keys = self.keys[None, :, :num_tokens]
         if self.spec.causal:
             return keys.long()  # themselves a permutation, and the same for every length
         if padding is not None:
-            keys = keys.where(padding.mask[:, None], max_len)  # behind every real token
+            keys = keys.where(padding.mask[:, None], self.max_len)  # behind every real token
         return keys.argsort(dim=2)

@@ -38,16 +38,14 @@ class Synthesizer(Attention):
         rank: Count = 32,
     ) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("synthesizer learns scores per token position, so it needs max_len")
         if mode == "dense" and not spec.project:
             raise ValueError("mode=dense needs the layer's input, which this block does not pass on; set another mode")
         if spec.rope and not mix_dot_product:
             raise ValueError("rope rotates queries and keys, but mix_dot_product=false has none; set it to true")
         if not mix_dot_product:
             self.query = self.key = None
-        self.mode, self.max_len = mode, spec.max_len
-        self._add_parameters(spec.num_heads, spec.max_len, rank)
+        self.mode = mode
+        self._add_parameters(spec.num_heads, self.max_len, rank)
 
     def _add_parameters(self, heads: int, max_len: int, rank: int) -> None:
         """Creates parameters whose initial scores have a standard deviation near 1."""
@@ -80,12 +78,10 @@ class Synthesizer(Attention):
 
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
         """The weights (B or 1, H, N, N), zero on padding."""
-        if v.shape[1] > self.max_len:
-            raise ValueError(f"synthesizer was built for at most {self.max_len} tokens, got {v.shape[1]}")
+        self.refuse_longer(v.shape[1])
         scores = self._synthetic(v.shape[1], q)
         if self.query is not None:
-            if q is None or k is None:
-                raise ValueError("synthesizer with mix_dot_product mixes with queries and keys: mix(v, q, k)")
+            q, k = self.queries_and_keys(q, k)
             queries = self.split_heads(q[..., : self.width])
             scores = scores + queries @ self.split_heads(k).mT / sqrt(self.head_dim)
         if padding is not None:
