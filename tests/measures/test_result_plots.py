@@ -14,9 +14,8 @@ from sklearn.metrics import mean_absolute_error, r2_score, roc_auc_score
 from sliceformer_lab.measures import result_plots
 from sliceformer_lab.measures.result_plots import Mistake
 
-RNG = np.random.default_rng(0)
 UNUSED = Path("unused")
-PIXELS = RNG.integers(256, size=(40, 30, 3), dtype=np.uint8)
+PIXELS = np.random.default_rng(0).integers(256, size=(40, 30, 3), dtype=np.uint8)
 
 
 @pytest.fixture
@@ -45,8 +44,9 @@ def assert_no_clipped_text(figure: Figure) -> None:
 
 @pytest.mark.parametrize("count", [2, 10, 40])
 def test_a_confusion_matrix_counts_every_example_by_the_names_of_its_classes(drawn: list[Figure], count: int) -> None:
-    targets = RNG.integers(count, size=300)
-    outputs = RNG.normal(size=(300, count)) + 2 * np.eye(count)[targets]
+    rng = np.random.default_rng(0)
+    targets = rng.integers(count, size=300)
+    outputs = rng.normal(size=(300, count)) + 2 * np.eye(count)[targets]
     names = [f"class $x_{i}$ with a long name {i}" for i in range(count)]
     result_plots.plot_confusion(targets, outputs, names, UNUSED, "test data")
     axes = drawn[0].axes[0]
@@ -74,8 +74,9 @@ def test_of_many_classes_those_in_the_most_errors_are_shown(drawn: list[Figure])
 
 
 def test_areas_of_roc_curves_are_those_of_the_known_labels(drawn: list[Figure]) -> None:
-    targets = (RNG.random((200, 3)) < 0.3).astype(float)
-    outputs = (targets + RNG.normal(size=targets.shape)).round(1)  # with equal scores
+    rng = np.random.default_rng(0)
+    targets = (rng.random((200, 3)) < 0.3).astype(float)
+    outputs = (targets + rng.normal(size=targets.shape)).round(1)  # with equal scores
     targets[:50, 1], targets[:, 2] = np.nan, 1.0
     result_plots.plot_roc(targets, outputs, ["a", "b", "constant"], UNUSED, "test data")
     legend = drawn[0].axes[0].get_legend()
@@ -87,8 +88,9 @@ def test_areas_of_roc_curves_are_those_of_the_known_labels(drawn: list[Figure]) 
 
 
 def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(drawn: list[Figure]) -> None:
-    targets = RNG.normal(size=(80, 8))
-    outputs = targets + 0.3 * RNG.normal(size=targets.shape)
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(80, 8))
+    outputs = targets + 0.3 * rng.normal(size=targets.shape)
     targets[:10, 1] = np.nan
     result_plots.plot_predicted(targets, outputs, [f"t{i}" for i in range(8)], UNUSED, "test data")
     titles = [axes.get_title() for axes in drawn[0].axes]
@@ -110,7 +112,7 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
         ("picture", PIXELS[:30]),
         ("smiles", "OC(=O)c1ccccc1"),
         ("smiles", "this is no molecule" * 9),
-        ("cloud", RNG.normal(size=(64, 6))),
+        ("cloud", np.random.default_rng(0).normal(size=(64, 6))),
         ("text", "a $word$ with\ttabs\x00 and\n\nlines, " * 40),
         ("text", ""),
         (None, None),

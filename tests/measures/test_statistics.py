@@ -20,12 +20,10 @@ from sliceformer_lab.measures.statistics import (
     smallest_difference,
 )
 
-RNG = np.random.default_rng(0)
-
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 9])
 def test_sign_flips_are_those_of_brute_force_and_of_scipy(count: int) -> None:
-    differences = RNG.normal(0.3, 1.0, count).round(1)  # rounded, so that sums tie
+    differences = np.random.default_rng(0).normal(0.3, 1.0, count).round(1)  # rounded, so that sums tie
     flipped = [abs(np.dot(signs, differences)) for signs in product([1, -1], repeat=count)]
     ours = sign_flip_test(differences)
     assert ours == np.mean(np.array(flipped) >= abs(differences.sum()) - 1e-9)
@@ -40,7 +38,7 @@ def test_equal_signs_have_the_smallest_p_value_that_so_many_pairs_can_have() -> 
 
 
 def test_many_pairs_are_tested_by_random_signs() -> None:
-    differences = RNG.normal(0.4, 1.0, 22)
+    differences = np.random.default_rng(0).normal(0.4, 1.0, 22)
     exact = stats.ttest_1samp(differences, 0.0).pvalue
     assert sign_flip_test(differences) == pytest.approx(exact, abs=0.03)
     assert sign_flip_test(np.ones(30)) > 0  # a sampled p value is never 0
@@ -59,7 +57,8 @@ def test_holm_is_the_step_down_of_1979() -> None:
 
 
 def test_runs_on_the_same_examples_have_a_variance_over_both_and_others_over_seeds() -> None:
-    table = (RNG.random((4, 300)) < RNG.random(300)).astype(np.float64)  # what one model errs on, others do
+    rng = np.random.default_rng(0)
+    table = (rng.random((4, 300)) < rng.random(300)).astype(np.float64)  # what one model errs on, others do
     ids, means = np.arange(300), table.mean(axis=1)
     both = estimate_runs(means, [(ids, scores) for scores in table])
     assert both is not None and both == estimate_crossed(table) and both.over == "seeds and examples"
