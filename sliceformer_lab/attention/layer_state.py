@@ -1,4 +1,4 @@
-"""What a block gives its attention besides the tokens, and what layers leave for each other."""
+"""What a layer reads besides its tokens, and what layers leave for each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from sliceformer_lab.batch import Padding
+from sliceformer_lab.batch import Edges, Padding
 
 
 @dataclass
@@ -19,12 +19,13 @@ class LayerState:
 
 
 class BlockInputs(NamedTuple):
-    """What a block gives its attention besides the tokens that it has normalised."""
+    """What the encoder gives a block besides the tokens, and the block its attention."""
 
     padding: Padding | None = None
     bias: Tensor | None = None  # (B, H, N, N); None for an attention that does not accept one
+    edges: Edges | None = None  # for a block that convolves
     state: LayerState | None = None
-    tokens: Tensor | None = None  # (B, N, C) before the norm; None from a block without one
+    tokens: Tensor | None = None  # (B, N, C) before the block's norm; None for the block, and without a norm
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """x (B, N, C) with zeros at padded tokens."""

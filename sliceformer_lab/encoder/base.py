@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention
-from sliceformer_lab.attention.layer_state import LayerState
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.batch import Padding
 
 
 class EncoderBlock(nn.Module, ABC):
@@ -37,18 +37,8 @@ class EncoderBlock(nn.Module, ABC):
         return True
 
     @abstractmethod
-    def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        edges: Edges | None = None,
-        state: LayerState | None = None,
-    ) -> Tensor:
-        """(B, N, C) -> (B, N, C).
-
-        bias (B, H, N, N) and the state go to the attention, edges to a block that convolves.
-        """
+    def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
 
     @abstractmethod
     def attention_input(self, x: Tensor, padding: Padding | None = None) -> Tensor:

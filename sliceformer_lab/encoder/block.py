@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
@@ -67,19 +67,10 @@ class Block(EncoderBlock):
         """The tokens, normalised under norm_first. (B, N, C) -> (B, N, C)."""
         return normalise(self.norm1, x, padding) if self.norm_first else x
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        edges: Edges | None = None,
-        state: LayerState | None = None,
-    ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) and the state go to the attention."""
-        del edges
-        given = BlockInputs(padding, bias, state, tokens=x)
-        mixed = self.dropout(self.attention.attend_in_block(self.attention_input(x, padding), given))
-        return self._feed_forward(self.add_residual(x, mixed), padding)
+    def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        mixed = self.attention.attend_in_block(self.attention_input(x, given.padding), given._replace(tokens=x))
+        return self._feed_forward(self.add_residual(x, self.dropout(mixed)), given.padding)
 
     def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:
         if self.norm_first:

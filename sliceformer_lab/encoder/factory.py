@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import LayerState
+from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import CheckedNode, Node, check_node
@@ -53,9 +53,8 @@ class Encoder(nn.Module):
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
     ) -> Tensor:
         """(B, N, C) -> (B, N, C); bias (B, H, N, N). Raises ValueError for more than `max_len` tokens."""
-        state = LayerState()
-        x = self._all_but_last(x, padding, bias, edges, state)
-        return self._last(x, padding, bias, edges, state)
+        given = BlockInputs(padding, bias, edges, LayerState())
+        return self._last(self._all_but_last(x, given), given)
 
     def with_reference(
         self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None, edges: Edges | None = None
@@ -64,35 +63,29 @@ class Encoder(nn.Module):
 
         For `ref_min` and `ref_max`; `Pool.check` refuses a last attention without such a channel.
         """
-        state = LayerState()
-        x = self._all_but_last(x, padding, bias, edges, state)
+        given = BlockInputs(padding, bias, edges, LayerState())
+        x = self._all_but_last(x, given)
         block = cast(EncoderBlock, self.blocks[-1])
         attention = cast(ReferenceSort, block.attention)
         with torch.no_grad():  # only its order counts
             reference = attention.reference_channel(block.attention_input(x, padding), padding, bias)
-        return self._last(x, padding, bias, edges, state), reference
+        return self._last(x, given), reference
 
-    def _all_but_last(
-        self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None, state: LayerState
-    ) -> Tensor:
+    def _all_but_last(self, x: Tensor, given: BlockInputs) -> Tensor:
         if x.shape[1] > self.max_len:
             raise ValueError(f"{x.shape[1]} tokens are more than the {self.max_len} this encoder was built for")
         x = self.embed_dropout(self.embed_norm(x if self.position is None else self.position(x)))
-        x = self._zero_padding(x, padding)
+        x = self._zero_padding(x, given)
         for block in self.blocks[:-1]:
-            x = self._zero_padding(block(x, padding, bias, edges, state), padding)
+            x = self._zero_padding(block(x, given), given)
         return x
 
-    def _last(
-        self, x: Tensor, padding: Padding | None, bias: Tensor | None, edges: Edges | None, state: LayerState
-    ) -> Tensor:
-        x = self._zero_padding(self.blocks[-1](x, padding, bias, edges, state), padding)
-        return x if self.norm is None else self._zero_padding(normalise(self.norm, x, padding), padding)
+    def _last(self, x: Tensor, given: BlockInputs) -> Tensor:
+        x = self._zero_padding(self.blocks[-1](x, given), given)
+        return x if self.norm is None else self._zero_padding(normalise(self.norm, x, given.padding), given)
 
-    def _zero_padding(self, x: Tensor, padding: Padding | None) -> Tensor:
-        if padding is None or self.keeps_padding:
-            return x
-        return x.masked_fill(~padding.mask[..., None], 0)
+    def _zero_padding(self, x: Tensor, given: BlockInputs) -> Tensor:
+        return x if self.keeps_padding else given.zero_padding(x)
 
 
 def build_encoder(

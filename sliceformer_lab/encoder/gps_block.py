@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.identity import Identity
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.encoder.base import EncoderBlock
@@ -95,21 +95,14 @@ class GPSBlock(EncoderBlock):
         del padding
         return x
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        edges: Edges | None = None,
-        state: LayerState | None = None,
-    ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention; the state too, and it holds changed edges.
+    def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C); edges that the convolution changes are left in the state.
 
         Raises ValueError without edges.
         """
-        if edges is None:
+        if given.edges is None:
             raise ValueError("GPSBlock convolves along edges, but the batch has none")
-        state = LayerState() if state is None else state
+        edges, state = given.edges, given.state or LayerState()
         nodes = x.flatten(0, 1)[edges.nodes]  # (V, C), no padding among them
         changed = self._convolved(nodes, edges, state)
         gated = isinstance(self.conv, GatedGCN)  # with norm, ReLU and dropout
@@ -121,10 +114,9 @@ class GPSBlock(EncoderBlock):
             return self._at_nodes(x, edges, F.normalize(changed, dim=-1))
         summed = nodes + (changed if gated else self.dropout(changed))
         local = self._at_nodes(torch.zeros_like(x), edges, self.norm_local(summed[None])[0])
-        given = BlockInputs(padding, bias, state, tokens=None)
         mixed = x + self.drop_path(self.dropout(self.attention.attend_in_block(x, given)))
-        y = normalise(self.norm_global, mixed, padding) + local
-        return normalise(self.norm_out, y + self.drop_path(self.mlp(y)), padding)
+        y = normalise(self.norm_global, mixed, given.padding) + local
+        return normalise(self.norm_out, y + self.drop_path(self.mlp(y)), given.padding)
 
     def _convolved(self, nodes: Tensor, edges: Edges, state: LayerState) -> Tensor:
         """(V, C) -> (V, C); a convolution that changes the edges leaves them in `state`."""

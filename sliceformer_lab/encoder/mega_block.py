@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.block import Block
@@ -78,22 +78,14 @@ class MegaBlock(Block):
         """The values: an attention without projections reads nothing else. (B, N, C) -> (B, N, H*D)."""
         return self._values(super().attention_input(x, padding))
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        edges: Edges | None = None,
-        state: LayerState | None = None,
-    ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention, which has no state."""
-        del edges, state
-        h = super().attention_input(x, padding)
-        averaged = self.dropout(self.ema(h, padding))
+    def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        h = super().attention_input(x, given.padding)
+        averaged = self.dropout(self.ema(h, given.padding))
         update, z, reset, candidate = self.gates(averaged).split(self.widths, dim=-1)
-        mixed = self._mixed(self._values(h), functional.silu(z), padding, bias)
+        mixed = self._mixed(self._values(h), functional.silu(z), given)
         h = self.dropout(functional.silu(candidate + self.out(mixed * functional.silu(reset))))
-        return self._feed_forward(self.add_residual(x, update.sigmoid() * (h - x)), padding)
+        return self._feed_forward(self.add_residual(x, update.sigmoid() * (h - x)), given.padding)
 
     def _feed_forward(self, x: Tensor, padding: Padding | None) -> Tensor:
         if self.has_ffn:
@@ -103,12 +95,12 @@ class MegaBlock(Block):
     def _values(self, h: Tensor) -> Tensor:
         return self.hidden_dropout(functional.silu(self.value(h)))
 
-    def _mixed(self, v: Tensor, z: Tensor, padding: Padding | None, bias: Tensor | None) -> Tensor:
+    def _mixed(self, v: Tensor, z: Tensor, given: BlockInputs) -> Tensor:
         q, k = None, None
         if self.qk_scale is not None and self.qk_shift is not None:
             q, k = (z[..., None, :] * self.qk_scale + self.qk_shift).unbind(-2)
             q, k = self.attention.rotated(q), self.attention.rotated(k)
-        return self.attention.project_out(v, self.attention.mix(v, q, k, BlockInputs(padding, bias)))
+        return self.attention.project_out(v, self.attention.mix(v, q, k, given))
 
 
 def _start_small(module: nn.Module) -> None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
-from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
+from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sliceformer import Sliceformer
-from sliceformer_lab.batch import Edges, Padding
+from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
@@ -130,19 +130,11 @@ class SetBlock(EncoderBlock):
         del padding
         return self.mab.value(x)
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Padding | None = None,
-        bias: Tensor | None = None,
-        edges: Edges | None = None,
-        state: LayerState | None = None,
-    ) -> Tensor:
-        """(B, N, C) -> (B, N, C); bias (B, H, N, N) goes to the attention, which has no state."""
-        del edges, state
-        context = x
+    def forward(self, x: Tensor, given: BlockInputs = ALONE) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        context, padding = x, given.padding
         if self.points is not None:
-            if bias is not None:
+            if given.bias is not None:
                 raise ValueError("a pairwise bias has no place with inducing points; set block.inducing=null")
             context, padding = self.points(x, padding), None
-        return self.mab(x, context, padding, bias)
+        return self.mab(x, context, padding, given.bias)

@@ -10,8 +10,6 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
-from sliceformer_lab.batch import Padding
-
 
 def blocks_of(model: nn.Module) -> list[Any]:
     """The encoder's blocks. Raises ValueError if the model has none."""
@@ -59,7 +57,7 @@ def _keep_mixing(seen: dict[str, Tensor]) -> Callable[[Tensor, Tensor], None]:
 
 def _keep_stream(seen: dict[str, Tensor]) -> Callable[[nn.Module, Any, Tensor], None]:
     def keep(_: nn.Module, args: Any, output: Tensor) -> None:
-        padding: Padding | None = args[1] if len(args) > 1 else None
+        padding = args[1].padding if len(args) > 1 else None  # a library's block has the tokens alone
         rows, num_tokens = output.shape[:2]
         seen["lengths"] = torch.full((rows,), num_tokens) if padding is None else padding.lengths.cpu()
         seen["before"] = args[0].detach().cpu()

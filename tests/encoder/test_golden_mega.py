@@ -11,6 +11,7 @@ from support.golden_files import KINDS, Arrays, file_names, load, operations, pa
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.encoder.ema import DampedEMA
@@ -111,7 +112,7 @@ def check_layer(golden: dict[str, Any], arrays: Arrays) -> None:
     layer.attention.out.register_forward_pre_hook(lambda _, inputs: seen.update(perm=inputs[0]))
     after_gates = layer.norm2 if golden["prenorm"] else layer.mlp  # what reads them
     after_gates.register_forward_pre_hook(lambda _, inputs: seen.update(gated_out=inputs[0]))
-    y = layer(x, padding_of(arrays))
+    y = layer(x, BlockInputs(padding_of(arrays)))
     (dx,) = torch.autograd.grad(y, x, arrays["g"])
     compared = {"gated_out": y} | {key: array for key, array in seen.items() if key in arrays} | {"y": y}
     for key, ours in compared.items():

@@ -10,6 +10,7 @@ from support.plans import build_data, build_task
 from torch import Tensor
 from torch.testing import assert_close
 
+from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.batch import Edges, Graphs, Padding
 from sliceformer_lab.config.compose import compose_job, compose_root, load_option
 from sliceformer_lab.config.schema import ConfigError
@@ -101,7 +102,7 @@ def test_gated_convolution_equals_its_formula_on_real_nodes() -> None:
     block = one_block("identity", conv="gatedgcn", global_attention=False, norm="layernorm")
     x, padding, edges, dense = sample()
     expected = x + gated(block.conv, x, dense)[0] * real_nodes(padding)[..., None]
-    assert_close(block(x, padding, None, edges), expected, atol=1e-5, rtol=1e-4)
+    assert_close(block(x, BlockInputs(padding, edges=edges)), expected, atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -129,7 +130,8 @@ def test_gated_convolution_beside_attention_is_added_before_its_norm() -> None:
         x + block.attention(x, padding)
     )
     expected = block.norm_out(y + block.mlp(y))
-    assert_close(block(x, padding, None, edges)[padding.mask], expected[padding.mask], atol=1e-5, rtol=1e-4)
+    mixed = block(x, BlockInputs(padding, edges=edges))
+    assert_close(mixed[padding.mask], expected[padding.mask], atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -161,7 +163,7 @@ def test_a_stack_has_no_skip_connection_and_rows_of_length_one() -> None:
     nodes = real_nodes(padding)
     changed = block.norm_local(convolved("gcn", block.conv, x, dense, nodes)).relu()
     expected = torch.where(nodes[..., None], changed / changed.norm(dim=-1, keepdim=True), x)
-    assert_close(block(x, padding, None, edges), expected, atol=1e-5, rtol=1e-4)
+    assert_close(block(x, BlockInputs(padding, edges=edges)), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("fault", [{"global_attention": True}, {"conv": "gatedgcn"}])
@@ -176,7 +178,7 @@ def test_convolution_equals_the_papers_formula_on_real_nodes(conv: str) -> None:
     x, padding, edges, dense = sample()
     nodes = real_nodes(padding)
     expected = x + block.norm_local(convolved(conv, block.conv, x, dense, nodes)).relu() * nodes[..., None]
-    assert_close(block(x, padding, None, edges), expected, atol=1e-5, rtol=1e-4)
+    assert_close(block(x, BlockInputs(padding, edges=edges)), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "batchnorm"])
@@ -190,13 +192,13 @@ def test_both_branches_are_added_and_go_through_the_mlp(norm: str) -> None:
     y = local + block.norm_global(x + block.attention(x, padding))
     expected = block.norm_out(y + block.mlp(y))
     real = padding.mask
-    assert_close(block(x, padding, None, edges)[real], expected[real], atol=1e-5, rtol=1e-4)
+    assert_close(block(x, BlockInputs(padding, edges=edges))[real], expected[real], atol=1e-5, rtol=1e-4)
 
 
 def test_batch_statistics_are_of_real_nodes() -> None:
     block = one_block("identity", conv="gcn", global_attention=False).train()
     x, padding, edges, dense = sample()
-    block(x, padding, None, edges)
+    block(x, BlockInputs(padding, edges=edges))
     nodes = real_nodes(padding)
     mean = convolved("gcn", block.conv, x, dense, nodes)[nodes].mean(0)
     assert_close(block.norm_local.running_mean, 0.1 * mean, atol=1e-5, rtol=1e-4)
@@ -215,9 +217,9 @@ def test_without_global_attention_other_attentions_are_refused() -> None:
 def test_a_batch_without_edges_is_refused() -> None:
     x, padding, edges, _ = sample()
     with pytest.raises(ValueError, match="convolves along edges, but the batch has none"):
-        one_block()(x, padding)
+        one_block()(x, BlockInputs(padding))
     with pytest.raises(ValueError, match="reads edge features"):
-        one_block()(x, padding, None, Edges(edges.nodes, edges.index))
+        one_block()(x, BlockInputs(padding, edges=Edges(edges.nodes, edges.index)))
 
 
 def test_data_without_graphs_are_refused() -> None:
