@@ -116,6 +116,20 @@ def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate |
     return replace(crossed, mean=over_seeds.mean)  # the jackknife's own is without its bias
 
 
+def estimate_pairs(
+    differences: Values, ours: Sequence[Scored | None], theirs: Sequence[Scored | None]
+) -> Estimate | None:
+    """The mean of paired differences (S,), with its variance over seeds and examples where all runs have both.
+
+    Runs without scores of examples, or with scores of other examples, have a variance over seeds.
+    """
+    pairs = [
+        (a[0], a[1] - b[1]) if a is not None and b is not None and np.array_equal(a[0], b[0]) else None
+        for a, b in zip(ours, theirs, strict=True)
+    ]
+    return estimate_runs(differences, pairs)
+
+
 def jackknife_values(whole: float, without: Values) -> np.ndarray:
     """Pseudo-values (G,) of a metric that is no mean: of all examples, and without each of G groups of examples.
 

@@ -61,11 +61,11 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     theirs = {seed: run(tmp_path / f"b{seed}", scores, 1.0, 10 + seed) for seed in range(3)}
     for metric in ("test/accuracy", "test/auc"):
         pairs = {seed: float(ours[seed].metric(metric) or 0) - float(theirs[seed].metric(metric) or 0) for seed in ours}
-        estimate = paired_estimate(scores, ours, theirs, pairs, metric, 1.0)
+        estimate = paired_estimate(scores, ours, theirs, pairs, metric)
         assert estimate is not None and estimate.over == "seeds and examples"
         assert estimate.mean == pytest.approx(np.mean(list(pairs.values())), abs=1e-6)
     (theirs[1].folder / "predictions.npz").unlink()
-    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc", 1.0)
+    alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
     assert alone is not None and alone.over == "seeds"
     splits = estimate_over_splits(pairs, ours[0])
     assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,12 +18,11 @@ from sliceformer_lab.measures.statistics import (
     Scored,
     estimate_crossed,
     estimate_over_seeds,
-    estimate_runs,
+    estimate_pairs,
     jackknife_values,
 )
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.example_scores import example_scores
-from sliceformer_lab.runs.folder import PREDICTIONS
+from sliceformer_lab.runs.example_scores import example_scores, read_predictions
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -99,18 +97,12 @@ def paired_estimate(
     theirs: Mapping[int, RunRecord],
     differences: Mapping[int, float],
     metric: str,
-    sign: float,
 ) -> Estimate | None:
-    """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both.
-
-    Runs without predictions, or with other examples, have a variance over seeds.
-    """
-    found: list[Scored | None] = []
-    for seed in differences:
-        a, b = (scores.of(runs[seed], metric) if seed in runs else None for runs in (ours, theirs))
-        same = a is not None and b is not None and np.array_equal(a[0], b[0])
-        found.append((a[0], sign * (a[1] - b[1])) if same and a and b else None)
-    return estimate_runs(list(differences.values()), found)
+    """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both."""
+    known = [
+        [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
+    ]
+    return estimate_pairs(list(differences.values()), *known)
 
 
 def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Estimate | None:
@@ -124,10 +116,5 @@ def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Es
 
 
 def _predictions(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    split = metric.partition("/")[0]
-    try:
-        with np.load(run.folder / PREDICTIONS) as arrays:
-            ids, targets, outputs = (arrays[f"{split}_{part}"] for part in ("ids", "targets", "logits"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
-        return None
-    return ids, targets, outputs
+    found = read_predictions(run.folder, metric.partition("/")[0])
+    return None if found is None else (found["ids"], found["targets"], found["logits"])

@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.runs.folder import PREDICTIONS, read_config
+from sliceformer_lab.runs.example_scores import read_predictions
+from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.results.references import references
 
@@ -26,12 +26,11 @@ def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
     Interrupted at a signal.
     """
     try:
-        with np.load(run / PREDICTIONS) as arrays:
-            predictions = {
-                split: {name: torch.from_numpy(arrays[f"{split}_{name}"]) for name in ("ids", "targets")}
-                for split in ("val", "test")
-                if f"{split}_ids" in arrays
-            }
+        predictions = {
+            split: {name: torch.from_numpy(arrays[name]) for name in ("ids", "targets")}
+            for split in ("val", "test")
+            if (arrays := read_predictions(run, split)) is not None
+        }
         plan = check_config(read_config(run))
         data = build_data(plan, run)
         data.prepare_data()

@@ -193,7 +193,7 @@ class Comparison:
             return Pairs(differences, estimate_over_splits(differences, some), margin)
         return Pairs(
             differences,
-            paired_estimate(self.example_scores, *runs, differences, self.metric, sign),
+            paired_estimate(self.example_scores, *runs, differences, self.metric),
             margin,
-            on_validation=paired_estimate(self.example_scores, *runs, on_validation, validation, sign),
+            on_validation=paired_estimate(self.example_scores, *runs, on_validation, validation),
         )

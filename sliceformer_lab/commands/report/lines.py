@@ -20,6 +20,7 @@ from sliceformer_lab.measures.statistics import (
     Estimate,
     Interval,
     Scored,
+    estimate_pairs,
     estimate_runs,
     holm,
     smallest_difference,
@@ -186,16 +187,9 @@ def _pairs(table: Table, row: Row, options: ReportOptions, scores: SavedScores) 
     differences = [values[unit] - others[unit] for unit in common]
     estimate = None
     if len(common) >= FEWEST_IN_INTERVAL:
-        both = [(scores.of(ours[unit], metric), scores.of(theirs[unit], metric)) for unit in common]
-        estimate = estimate_runs(differences, [_less(a, b) for a, b in both])
+        known = [[scores.of(runs[unit], metric) for unit in common] for runs in (ours, theirs)]
+        estimate = estimate_pairs(differences, *known)
     return _Pairs(_name(opponent), differences, estimate)
-
-
-def _less(ours: Scored | None, theirs: Scored | None) -> Scored | None:
-    """The differences of two runs on the same examples."""
-    if ours is None or theirs is None or not np.array_equal(ours[0], theirs[0]):
-        return None
-    return ours[0], ours[1] - theirs[1]
 
 
 def _test(pairs: _Pairs, p: float | None, num_tests: int) -> Test:
