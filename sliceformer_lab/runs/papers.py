@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -64,74 +64,43 @@ class PublishedResult:
 class Protocol:
     """Training and selection behind a published number, as far as the papers describe them."""
 
-    num_train: int  # training examples; the papers hold no images out for validation
-    epochs: int | None = None  # either epochs or steps is set
-    steps: int | None = None
-    length: int | None = None  # maximum sequence length in tokens, without CLS and end token
-    selection: str = "best_test"  # best_test: the best test score of all epochs
-    flaws: tuple[str, ...] = ()  # reasons why no run of ours is comparable
+    num_train: int | None  # training examples; the papers hold no images out for validation
+    epochs: int | None  # either epochs or steps is set
+    steps: int | None
+    length: int | None  # maximum sequence length in tokens, without CLS and end token
+    selection: str  # best_test: the best test score of all epochs
+    flaws: tuple[str, ...]  # reasons why no run of ours is comparable
 
 
-_UNSTATED = "a rule it does not state"
-_LISTOPS = Protocol(num_train=96_000, length=2000, selection="best_val")
-_TEXT = Protocol(num_train=25_000, length=1000)  # the test set also serves as validation set
-_RETRIEVAL = Protocol(num_train=147_086, length=4000)
-_IMAGE = Protocol(num_train=45_000, length=1024, selection="best_val")
-_PATHFINDER = Protocol(num_train=160_000, length=1024, selection="best_val")
-_VALIDATION = "SAMSA's code scores the validation split as its test set"
-_MICRO = (
-    "SAMSA's metric is not the benchmark's: all labels together, five thresholds, a mean over batches without the last"
-)
-_PEPTIDES = Protocol(num_train=10_873, selection=_UNSTATED)
+@cache
+def protocols() -> dict[str, Protocol]:
+    """All protocols in `paper_protocols.csv`, which is part of the package.
 
-# keys: task, paper/table/task or paper/table/task/attention; the most specific key of a cell wins
-PROTOCOLS = {
-    "mnist": Protocol(epochs=100, num_train=60_000),
-    "cifar10": Protocol(epochs=100, num_train=50_000),
-    "cifar100": Protocol(epochs=100, num_train=50_000),
-    "dogs_vs_cats": Protocol(epochs=300, num_train=20_000),
-    "imagenet1k": Protocol(epochs=300, num_train=1_281_167),
-    "imdb": Protocol(epochs=30, num_train=40_000, selection=_UNSTATED),
-    "sliceformer/table2/lra_listops": replace(_LISTOPS, steps=5000),
-    "sliceformer/table2/lra_text": replace(_TEXT, steps=20_000),
-    "sliceformer/table2/lra_retrieval": replace(_RETRIEVAL, steps=5000),
-    "sliceformer/table2/lra_image": replace(_IMAGE, steps=35_000),
-    "sliceformer/table2/lra_image/sliceformer": replace(_IMAGE, steps=46_800),
-    "sliceformer/table2/lra_pathfinder": replace(_PATHFINDER, steps=62_400),
-    "sliceformer/table2/lra_pathfinder/sliceformer": replace(_PATHFINDER, steps=50_000),
-    "csp/table4a/lra_listops": replace(_LISTOPS, steps=5000),
-    "csp/table4a/lra_text": replace(_TEXT, steps=20_000),
-    "csp/table4a/lra_retrieval": replace(_RETRIEVAL, steps=5000),
-    "csp/table4a/lra_image": replace(_IMAGE, steps=35_156),
-    "csp/table4a/lra_pathfinder": replace(_PATHFINDER, steps=125_000),
-    "csp/table4b/lra_listops": replace(_LISTOPS, steps=90_000),
-    "csp/table4b/lra_text": replace(_TEXT, steps=25_000, length=4000),
-    "csp/table4b/lra_retrieval": replace(_RETRIEVAL, steps=91_960, selection="best_val"),
-    "csp/table4b/lra_image": replace(_IMAGE, steps=180_000),
-    "csp/table4b/lra_pathfinder": replace(_PATHFINDER, steps=250_000),
-    "csp/table4b/lra_pathx": replace(_PATHFINDER, steps=125_000, length=16_384),
-    # the epochs of SAMSA's published code; its text says 50 on LRA and 240 on Peptides-struct
-    "samsa/table1/lra_listops": replace(_LISTOPS, epochs=500, length=2048, selection="best_test"),
-    "samsa/table1/lra_text": replace(_TEXT, epochs=200, length=1024),
-    "samsa/table1/lra_retrieval": replace(_RETRIEVAL, epochs=40, length=4096),
-    "samsa/table1/lra_image": replace(_IMAGE, epochs=50, selection=_UNSTATED),
-    "samsa/table1/lra_pathfinder": replace(_PATHFINDER, epochs=200, selection="best_test"),
-    "samsa/table1/peptides_func": replace(_PEPTIDES, epochs=160, flaws=(_VALIDATION, _MICRO)),
-    "samsa/table1/peptides_struct": replace(_PEPTIDES, epochs=320, flaws=(_VALIDATION,)),
-}
-PROTOCOLS |= {  # Tables 2 and 3 repeat the best of Table 1
-    f"{key.replace('table1', 'table3' if 'peptides' in key else 'table2')}/samsa": recipe
-    for key, recipe in PROTOCOLS.items()
-    if key.startswith("samsa/table1/")
-}
+    Keys are task, paper/table/task or paper/table/task/attention; the most specific key of a cell wins. For SAMSA they
+    are the epochs of the published code; its text says 50 on LRA and 240 on Peptides-struct. Its Tables 2 and 3 repeat
+    the best of Table 1.
+    """
+    found = {}
+    for row in _rows_of("paper_protocols.csv"):
+        num_train, epochs, steps, length = (
+            int(row[name]) if row[name] else None for name in ("num_train", "epochs", "steps", "length")
+        )
+        flaws = tuple(filter(None, row["flaws"].split("; ")))
+        found[row["of"]] = Protocol(num_train, epochs, steps, length, row["selection"], flaws)
+    return found
+
+
+def _rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a table of the package."""
+    text = files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 @cache
 def published_results() -> dict[PublishedCell, PublishedResult]:
     """All results in `paper_results.csv`, which is part of the package."""
-    text = files(__package__).joinpath("paper_results.csv").read_text(encoding="utf-8")
     results = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in _rows_of("paper_results.csv"):
         cell = PublishedCell(*(row[key] for key in KEYS))
         std = float(row["std"]) if row["std"] else None
         results[cell] = PublishedResult(cell, row["value"], std, row["note"])
@@ -253,7 +222,8 @@ def find_obstacles(summary: Mapping[str, Any], theirs: PublishedResult) -> list[
 
 def _protocol(cell: PublishedCell) -> Protocol | None:
     table = f"{cell.paper}/{cell.table}/{cell.task}"
-    return next((PROTOCOLS[key] for key in (f"{table}/{cell.attention}", table, cell.task) if key in PROTOCOLS), None)
+    known = (protocols().get(key) for key in (f"{table}/{cell.attention}", table, cell.task))
+    return next((protocol for protocol in known if protocol is not None), None)
 
 
 def _same_length(length: int | None, published: int | None) -> bool:
