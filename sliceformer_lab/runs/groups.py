@@ -16,18 +16,9 @@ from sliceformer_lab.runs.sources import digests_of
 
 # options that change where and how fast a run computes, but not its result
 MACHINE_OPTIONS = {
-    *(
-        "data.file",
-        "data.val_file",
-        "data.test_file",
-        "data.root",
-        "data.name",
-        "data.download",
-        "data.verify",
-        "data.num_workers",
-        "data.eval_batch_size",
-    ),
-    *("data.processes", "trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
+    *("data.file", "data.val_file", "data.test_file", "data.root", "data.name", "data.download", "data.verify"),
+    *("data.num_workers", "data.eval_batch_size", "data.processes"),
+    *("trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
 SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val", "score_test")

@@ -31,6 +31,13 @@ class _Start(BaseModel, strict=True):
     seconds: float = 0.0
 
 
+class _Reference(BaseModel, strict=True):
+    name: str
+    metrics: dict[str, Number] | None = None
+    seconds: Number = None
+    skipped: str | None = None
+
+
 class _Facts(BaseModel, strict=True):
     """The facts that this package reads; any of them may be missing, and others may be there."""
 
@@ -65,7 +72,7 @@ class _Facts(BaseModel, strict=True):
     cost_per_sample: dict[str, Number] = {}
     samples_per_second: Number = None
     peak_memory_gb: Number = None
-    references: list[dict[str, Any]] = []
+    references: list[_Reference] = []
     data_remarks: list[str] = []
 
 

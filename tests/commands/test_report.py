@@ -378,9 +378,8 @@ def test_references_are_rows_without_runs_best_first(tmp_path: Path) -> None:
     assert re.search(r"\| reference: pixels \+ forest \|  \| 96\.00 \|", page)
     table = frame(report(tmp_path))
     assert table[table["attention"].str.startswith("reference: ")]["mean"].tolist() == [0.96, 0.1]
-    for broken in ("a word", [3], [{"name": "x", "metrics": {"test/accuracy": None}}]):
-        write_runs(tmp_path, "csp", 0.9, 0.8, references=broken)
-        assert "| reference: " not in text(tmp_path)
+    write_runs(tmp_path, "csp", 0.9, 0.8, references=[{"name": "x", "metrics": {"test/accuracy": None}}])
+    assert "| reference: " not in text(tmp_path)
 
 
 def test_the_csv_has_the_numbers_unrounded_and_latex_and_markdown_are_escaped(tmp_path: Path) -> None:

@@ -33,43 +33,20 @@ from sliceformer_lab.commands.report.table_cells import (
     published_notes,
     reference_cells,
 )
-from sliceformer_lab.commands.report.tables import (
-    LEGEND,
-    counts,
-    describe_leftovers,
-    heading,
-    with_results,
-)
+from sliceformer_lab.commands.report.tables import LEGEND, counts, describe_leftovers, heading, with_results
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, less_is_better
 from sliceformer_lab.runs.collect import Collection, RunRecord
 from sliceformer_lab.runs.controls import is_control
 from sliceformer_lab.runs.groups import ABSENT, Table, format_option
 
 PROGRAM = "python -m sliceformer_lab"
-FACTS = (  # of a summary, shown next to the options
-    "task",
-    "attention",
-    "recipe",
-    "seed",
-    "git_commit",
-    "versions",
-    "machine",
-    "protocol",
-)
-COST_COLUMNS = {
-    "parameters": "parameters",
-    "multiply-adds": "multiply_adds",
-    "samples/s": "speed",
-}  # column -> attribute of a Line
+# of a summary, shown next to the options
+FACTS = ("task", "attention", "recipe", "seed", "git_commit", "versions", "machine", "protocol")
+COST_COLUMNS = {"parameters": "parameters", "multiply-adds": "multiply_adds", "samples/s": "speed"}  # of a Line
 PICTURES = (".png", ".pdf")
 
 
-def page(
-    found: Collection,
-    sections: Sequence[Section],
-    plots: Sequence[Figure],
-    pictures: Sequence[Path] = (),
-) -> str:
+def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path] = ()) -> str:
     """The whole HTML file. `pictures` are the files of the figures, relative to it."""
     content = page_content(found, sections, plots, pictures)
     parts = {
@@ -83,10 +60,7 @@ def page(
 
 
 def page_content(
-    found: Collection,
-    sections: Sequence[Section],
-    plots: Sequence[Figure],
-    pictures: Sequence[Path] = (),
+    found: Collection, sections: Sequence[Section], plots: Sequence[Figure], pictures: Sequence[Path] = ()
 ) -> dict[str, Any]:
     """The content of the page as plain values. A run is referred to by its index in `runs`."""
     numbers = {run.folder: number for number, run in enumerate(found.runs)}
@@ -154,18 +128,9 @@ def _row(line: Line, texts: list[str], columns: list[str], numbers: Mapping[Path
 
 def _reference(remark: str, texts: list[str]) -> dict[str, Any]:
     """A reference as a row of a table without runs."""
-    return {
-        "attention": texts[0],
-        "control": False,
-        "cells": texts,
-        "statuses": [],
-        "marked": [],
-        "published": None,
-        "published_notes": [],
-        "reasons": [],
-        "notes": [remark],
-        "runs": [],
-    }
+    empty: dict[str, Any] = dict.fromkeys(("statuses", "marked", "published_notes", "reasons", "runs"), ())
+    facts = {"attention": texts[0], "control": False, "cells": texts, "published": None, "notes": [remark]}
+    return empty | facts
 
 
 def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
@@ -236,15 +201,7 @@ def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 def _figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
     files = [path.as_posix() for path in pictures if path.stem == figure.name and path.suffix in PICTURES]
-    return {
-        "name": figure.name,
-        "title": figure.title,
-        "table": figure.table,
-        "caption": figure.caption,
-        "alt": figure.alt,
-        "spec": figure.spec,
-        "pictures": files,
-    }
+    return {**vars(figure), "pictures": files}
 
 
 @cache

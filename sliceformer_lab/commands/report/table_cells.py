@@ -59,6 +59,12 @@ def cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[lis
     return names, rows
 
 
+def all_cells(table: Table, lines: Sequence[Line], brief: bool = False) -> tuple[list[str], list[list[str]]]:
+    """As `cells`, with a row for each reference below."""
+    names, rows = cells(table, lines, brief)
+    return names, [*rows, *(texts for _, texts in reference_cells(table, names))]
+
+
 def references_in(table: Table) -> list[ReferenceRow]:
     """The references of all runs of a table."""
     return references_of((run for row in table.rows for run in row.runs), table.metric)

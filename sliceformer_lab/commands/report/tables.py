@@ -13,10 +13,9 @@ from rich.table import Table as RichTable
 from sliceformer_lab.commands.report.lines import SAME_COST, Line, RelativeCost
 from sliceformer_lab.commands.report.table_cells import (
     Section,
-    cells,
+    all_cells,
     describe_common_options,
     published_notes,
-    reference_cells,
     references_in,
 )
 from sliceformer_lab.measures.statistics import Interval
@@ -47,8 +46,7 @@ def markdown(found: Collection, sections: Sequence[Section]) -> str:
     """The whole report."""
     parts = [f"# {in_markdown(heading(found))}", in_markdown(counts(found)), LEGEND]
     for table, lines in with_results(sections):
-        names, rows = cells(table, lines)
-        rows += [texts for _, texts in reference_cells(table, names)]
+        names, rows = all_cells(table, lines)
         parts += [f"## {in_markdown(table.title)}", *map(in_markdown, describe_common_options(table))]
         parts += [markdown_table(*([*map(in_markdown, row)] for row in (names, *rows))), *_notes(table, lines)]
     if rest := describe_leftovers(found, sections):
@@ -60,8 +58,7 @@ def latex(sections: Iterable[Section]) -> str:
     """A LaTeX table (booktabs) for each section."""
     parts = ["% needs \\usepackage{booktabs}"]
     for table, lines in with_results(sections):
-        names, rows = cells(table, lines)
-        rows += [texts for _, texts in reference_cells(table, names)]
+        names, rows = all_cells(table, lines)
         body = [" & ".join(map(in_latex, row)) + r" \\" for row in rows]
         head = " & ".join(map(in_latex, names)) + r" \\"
         parts += [
@@ -90,8 +87,7 @@ def show(console: Console, found: Collection, sections: Iterable[Section]) -> No
     """Print the tables with their main columns; the files have all columns."""
     sections = list(sections)
     for table, lines in with_results(sections):
-        names, rows = cells(table, lines, brief=True)
-        rows += [texts for _, texts in reference_cells(table, names)]
+        names, rows = all_cells(table, lines, brief=True)
         console.print(f"\n{table.title}", style="bold", markup=False, soft_wrap=True)
         rich_table = RichTable(*names)
         for row in rows:
