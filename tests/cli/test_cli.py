@@ -75,14 +75,11 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "block=zzz": "block=zzz: there is no such option; there are ",
         "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
-        "debug=nope": "debug=nope: there is no such option; there are fast, overfit, profile",
         "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
         "atention=csp": "atention: there is no such key; did you mean attention?",
         "attention=mha attention.group_size=4": "there is no such key in attention; there are gate, qk_norm",
-        "task.foo.bar=3": "task.foo.bar: there is no such key in task; there are cutmix",
         "sed=1 trainer.precison=32": "did you mean seed?; trainer.precison: there is no such key in trainer; did you",
         "-m attention=csp,mha attention.group_size=4": "no such key in attention; there are gate, qk_norm",
-        "~nope": "nope: there is no such key; there are allow_targets",
         "+attention.group_size=4": "there is such a key already; leave out the +",
         "+attention=mha": "+attention=mha: attention has a choice already; leave out the +",
         "attention=[mha,csp]": "name one option of attention",
@@ -98,7 +95,6 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
         "attention.order=": "attention.order: given '', should be 'ascend', 'descend' or 'random'",
         "attention.group_size=${foo}": "Interpolation key 'foo' not found",
-        "optim.betas=[0.9,x]": "optim.betas.1: given 'x', should be a valid number",
         "trainer.precision=foo": "trainer.precision: given 'foo', should be 64, 32 or 16 or should be",
         "paths.data=null": "paths.data: given None, should be a valid string",
         "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",
@@ -185,28 +181,27 @@ def test_hydras_own_commands_work(arguments: list[str], capsys: pytest.CaptureFi
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("word", COMMANDS)
-def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(
-    word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = load(word)
-    assert command.word == word
+def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert f"  {word:<{max(map(len, COMMANDS))}}  {command.summary}\n" in capsys.readouterr().out
-    for call in ([word, "--help"], ["--help", word]):
-        assert main(call) == 0
+    program = capsys.readouterr().out
+    for word in COMMANDS:
+        command = load(word)
+        assert f"  {word:<{max(map(len, COMMANDS))}}  {command.summary}\n" in program
+        assert main([word, "--help"]) == 0
         out = capsys.readouterr().out
-        assert out.startswith(command.summary) and all(example in out for example in command.examples)
+        assert out.startswith(command.summary) and all(example in out for example in command.examples), word
 
 
 def test_every_folder_of_commands_is_a_word() -> None:
     folders = [file.parent.name for file in Path(commands.__path__[0]).glob("*/command.py")]
-    assert sorted(folders) == sorted(COMMANDS)
+    assert sorted(folders) == sorted(COMMANDS) == sorted(load(word).word for word in COMMANDS)
 
 
 def test_flags_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--cfg", "job", "report"]) == 0
     assert "reference: mha" in capsys.readouterr().out
+    assert main(["--help", "report"]) == 0
+    assert capsys.readouterr().out.startswith(load("report").summary)
 
 
 def test_help_and_refusals_import_nothing_heavy() -> None:

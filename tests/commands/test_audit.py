@@ -12,18 +12,16 @@ import pytest
 from support.written_runs import DIGESTS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.audit.command import sorted_words
 from sliceformer_lab.commands.compare import equal_time, steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.equal_time import Times
-from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.config.schema import ConfigError, check_options
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import Interrupted, LabError, NoVerdictError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.ledger import options_that_count
-from sliceformer_lab.runs.names import audit_folder, register_resolvers, tune_folder
+from sliceformer_lab.runs.names import audit_folder, tune_folder
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.timing import StepTime
 
@@ -32,7 +30,7 @@ MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
 
 def audit(folder: Path, launcher: Launcher, **options: Any) -> dict[str, Any]:
     """Runs an audit and returns its results.json."""
-    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "axes": ("params",), "seeds": 6} | options
+    chosen: dict[str, Any] = {"subject": "csp", "against": ("identity",), "seeds": 6} | options
     words = (*chosen.pop("words", ()), f"paths.data={folder / 'data'}")
     steps.run("audit", CompareOptions(folder=str(folder / "audit"), words=words, **chosen), launcher)
     return read_results(folder)
@@ -60,9 +58,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenRuns, 
     """The folder of an audit of csp against no mixing, and the launchers that ran it: until a kill, and after it."""
     folder, first, second = tmp_path_factory.mktemp("audit"), WrittenRuns(scores, killed_at=8), WrittenRuns(scores)
     with pytest.raises(Interrupted):
-        audit(folder, first)
+        audit(folder, first, axes=("params",))
     assert not (folder / "audit" / "report").exists()  # nobody looks at half the seeds
-    audit(folder, second)
+    audit(folder, second, axes=("params",))
     return folder, first, second
 
 
@@ -119,7 +117,7 @@ def test_a_stopped_audit_goes_on_without_repeating_a_run_and_keeps_its_declarati
     folder, first, second = ended
     assert len(first.done) == 8 and len({*first.done, *second.done}) == len(first.done) + len(second.done)
     with pytest.raises(ConfigError, match="differs in options, reporting_seeds; choose another"):
-        audit(folder, second, seeds=7)
+        audit(folder, second, axes=("params",), seeds=7)
 
 
 @pytest.mark.parametrize("command", [tune_folder, audit_folder])
@@ -170,13 +168,13 @@ def test_a_row_that_does_not_learn_adds_no_trials_and_is_not_compared(tmp_path: 
     found = audit(tmp_path, launcher, against=("mha", "identity"))
     assert "csp learns this task (90.05 on validation), mha in this form did not at any of 4 rates" in found["sentence"]
     assert found["outcomes"][0]["reason"] == "mha did not learn at any of 4 rates"
-    assert found["outcomes"][1]["holm_p"] == found["outcomes"][1]["findings"]["params"]["p"]  # a family of one
+    assert found["outcomes"][1]["holm_p"] == found["outcomes"][1]["findings"]["own"]["p"]  # a family of one
     assert not any(name.startswith("report-mha") for name in launcher.done)
 
 
 def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: scores(words) - 0.2 * (words.get("encoder.position") == "sincos2d"))
-    found = audit(tmp_path, launcher, against=("mha_sincos2d", "mha_rope"), axes=("own",))
+    found = audit(tmp_path, launcher, against=("mha_sincos2d", "mha_rope"))
     assert [one["reason"] for one in found["outcomes"]] == ["mha_rope has the stronger positions on validation", None]
     assert found["outcomes"][1]["verdict"] == "equivalent"
     assert not any(name.startswith("report-mha_sincos2d") for name in launcher.done)
@@ -188,7 +186,7 @@ def test_an_audit_of_molecules_asks_for_mha_with_and_without_the_bias(tmp_path: 
     table.write_text("\n".join(["smiles,target", *(f"{'C' * (1 + i % 7)},{i % 2}.5" for i in range(80))]))
     words = ("task=molecule_csv", f"data.file={table}", "data.targets=[target]", f"task.bias={str(bias).lower()}")
     with pytest.raises(NoVerdictError):  # written runs have no error of molecules
-        audit(tmp_path, WrittenRuns(scores), against=("mha",), axes=("own",), seeds=3, words=words)
+        audit(tmp_path, WrittenRuns(scores), against=("mha",), seeds=3, words=words)
     page = (tmp_path / "audit" / "report" / "audit.md").read_text()
     assert f"csp_sort_only and {missing}, so no claim" in page and "mha_rope" not in page
 
@@ -264,19 +262,6 @@ def test_an_audit_that_cannot_run_is_refused_in_one_sentence_before_slow_imports
     assert main(["audit", line]) == 1
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
-
-
-def test_options_of_the_audit_are_those_of_the_yaml_file() -> None:
-    register_resolvers()
-    composed = compose_root(sorted_words(["attention=mha", "against=csp", "task=mnist"]), "audit")
-    assert (composed["subject"], composed["against"], composed["words"]) == ("mha", ["csp"], ["task=mnist"])
-    plain = compose_root([], "audit")
-    options = {key: plain[key] for key in plain if key not in ("hydra", "paths", "launcher", "allow_targets")}
-    assert check_options(CompareOptions, options | {"folder": "x"}, "audit").build() == CompareOptions(
-        subject="csp", against=None, axes=("params", "time"), folder="x"
-    )
-    folder = audit_folder("out", ["task=mnist", "paths.data=here"], 6)
-    assert folder == audit_folder("out", ["task=mnist"], 6) and folder.startswith("out/audit/mnist-")
 
 
 @pytest.mark.slow

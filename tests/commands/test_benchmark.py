@@ -135,8 +135,6 @@ def check_pictures(folder: Path) -> None:
     {
         "suite=layer": "benchmark.suite: given 'layer', should be 'operators', 'layers' or 'encoders'",
         "rounds=1": "benchmark.rounds: given 1, should be greater than or equal to 2",
-        "rounds=x threads=0": "benchmark.threads: given 0, should be greater than or equal to 1",
-        "sizes=[0]": "benchmark.sizes.0: given 0, should be greater than or equal to 1",
         "sizes=64": "benchmark.sizes: given 64, should be a valid tuple",
         "dtype=fp8": "benchmark.dtype: given 'fp8', should be 'float32', 'bfloat16' or 'float16'",
         "attentions=[cps]": "attentions=cps: there is no such option; did you mean csp?",

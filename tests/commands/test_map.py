@@ -18,7 +18,7 @@ from sliceformer_lab.commands.map.cells import next_rate
 from sliceformer_lab.commands.map.command import sorted_words
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import ConfigError, check_options
+from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.names import map_folder, register_resolvers
@@ -204,7 +204,6 @@ def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "sentence"),
     {
-        "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "attention=mha,mha": "attention: names mha twice",
         "probe=recal": "map.probes",
         "seed=99": "seed=99: it or one of the two after it is a seed of the reporting runs; take one below 98",
@@ -223,16 +222,11 @@ def test_a_map_that_cannot_run_is_refused_in_one_sentence_before_slow_imports(
     assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
 
 
-def test_options_of_the_map_are_those_of_the_yaml_file() -> None:
+def test_attentions_and_probes_are_the_rows_and_columns_and_other_words_are_of_the_runs() -> None:
     register_resolvers()
     composed = compose_root(sorted_words(["attention=mha,csp", "probe=back", "encoder.dim=32"]), "map")
+    assert (composed["attentions"], composed["probes"]) == (["mha", "csp"], ["back"])
     assert composed["words"] == ["encoder.dim=32"]
-    options = {key: composed[key] for key in composed if key not in ("hydra", "paths", "launcher", "allow_targets")}
-    built = check_options(MapOptions, options | {"folder": "x"}, "map").build()
-    assert built == MapOptions(attentions=("mha", "csp"), probes=("back",), words=("encoder.dim=32",), folder="x")
-    plain = compose_root([], "map")
-    defaults = {key: plain[key] for key in options} | {"folder": "x"}
-    assert check_options(MapOptions, defaults, "map").build() == MapOptions(folder="x")
 
 
 def test_the_same_options_of_a_map_have_the_same_folder_wherever_the_data_are() -> None:

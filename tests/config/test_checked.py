@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sliceformer_lab.config import schema
 from sliceformer_lab.config.checked import check_config, check_model
 from sliceformer_lab.config.compose import NOT_OF_A_RUN, compose_root, load_option
+from sliceformer_lab.config.plain_checks import empty_epochs, number_faults, size_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.training import build
 
@@ -69,3 +71,24 @@ def test_every_fault_of_a_model_is_named_at_once() -> None:
         check_model(nodes)
     for place in ("encoder.dim", "attention.options.csp.group_size", "optim.lr"):
         assert f"{place}: given" in str(refused.value)
+
+
+def test_every_number_without_meaning_and_every_size_without_memory_is_named() -> None:
+    numbers = {"optim": {"lr": math.nan, "betas": [0.9, -math.inf]}, "tags": [2**63], "seed": 2**62}
+    places = [fault.partition(":")[0] for fault in number_faults(numbers)]
+    assert places == ["optim.lr", "optim.betas.1", "tags.0"]
+    huge = 10**12
+    for name in ("batch_size", "image_size", "max_len", "num_points", "vocab_size"):
+        (fault,) = size_faults({"data": {name: huge}, "encoder": {"dim": 8}})
+        assert fault.startswith(f"data.{name}={huge:,}: needs at least "), name
+    for name in ("depth", "mlp_dim"):
+        (fault,) = size_faults({"encoder": {"dim": 8, name: huge}})
+        assert f"encoder.{name}={huge:,}" in fault, name
+
+
+def test_every_limit_that_leaves_no_batch_is_named() -> None:
+    limits = {"limit_train_batches": 0.0, "limit_val_batches": 0, "limit_test_batches": None}
+    assert [fault.partition(":")[0] for fault in empty_epochs({"trainer": limits})] == [
+        "trainer.limit_train_batches",
+        "trainer.limit_val_batches",
+    ]
