@@ -8,8 +8,9 @@ import shutil
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -30,34 +31,55 @@ MOST_RUNS = 2000  # finished runs to look at
 GB = 1e9
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What jobs cost, by their kind: at least one of them is known."""
+
+    known: dict[Kind, Cost]
+    from_runs: int  # kinds that finished runs say; the others were measured by a few steps
+
+    def total(self, jobs: Iterable[PlannedJob]) -> Cost:
+        """Seconds one after the other, and bytes; a kind that is not known costs the mean and the largest size."""
+        usual = statistics.mean(seconds for seconds, _ in self.known.values()), max(s for _, s in self.known.values())
+        found = [self.known.get(_kind(job.words), usual) for job in jobs]
+        return sum(seconds for seconds, _ in found), sum(size for _, size in found)
+
+
+def find_costs(
+    jobs: Sequence[PlannedJob], outputs: Path, measure: Measure | None, modules: Sequence[str]
+) -> Costs | None:
+    """The costs of jobs from finished runs below `outputs` and from `measure`; None if nothing is known.
+
+    `measure` runs a few steps of a job; None if that says nothing here. `modules` are what the jobs import.
+    """
+    unknown = {_kind(job.words): job.words for job in jobs}
+    costs = _finished_costs(outputs, set(unknown))
+    from_runs = len(costs)
+    for kind in costs:
+        del unknown[kind]
+    if unknown and measure is not None and can_fork():
+        costs |= _measured_costs(unknown, measure, modules)
+    return Costs(costs, from_runs) if costs else None
+
+
 def estimate(
     jobs: Sequence[PlannedJob], outputs: Path, places: int, measure: Measure | None, modules: Sequence[str]
 ) -> list[str]:
-    """Lines on the time and disk that jobs need. `measure` runs a few steps of a job; None if that says nothing here.
-
-    `places` is how many jobs run at once, `modules` what they import.
-    """
-    if not jobs:
+    """Lines on the time and disk that jobs need; `places` is how many of them run at once."""
+    costs = find_costs(jobs, outputs, measure if len(jobs) >= MIN_MEASURED_JOBS else None, modules)
+    if costs is None:
         return []
-    kinds = [_kind(job.words) for job in jobs]
-    finished = _finished_costs(outputs, set(kinds))
-    costs, from_runs = dict(finished), len(finished)
-    unknown = {kind: job.words for kind, job in zip(kinds, jobs, strict=True) if kind not in costs}
-    if unknown and measure is not None and len(jobs) >= MIN_MEASURED_JOBS and can_fork():
-        costs |= _measured_costs(unknown, measure, modules)
-    if not costs:
-        return []
-    usual = statistics.mean(seconds for seconds, _ in costs.values()), max(size for _, size in costs.values())
-    seconds, size = (sum(costs.get(kind, usual)[part] for kind in kinds) for part in (0, 1))
+    seconds, size = costs.total(jobs)
+    known, from_runs = len(costs.known), costs.from_runs
     sources = [f"{from_runs} kinds of jobs from finished runs"] if from_runs else []
-    sources += [f"{len(costs) - from_runs} from a few steps, without validation"] if len(costs) > from_runs else []
-    missing = len(set(kinds)) - len(costs)
+    sources += [f"{known - from_runs} from a few steps, without validation"] if known > from_runs else []
+    missing = len({_kind(job.words) for job in jobs}) - known
     sources += [f"{missing} kinds are not known"] if missing > 0 else []
     place = next(folder for folder in (outputs, *outputs.parents) if folder.exists())
     free = shutil.disk_usage(place).free
     warning = "; more than is free" if size > free else ""
     return [
-        f"  about {_duration(seconds / places)} and {size / GB:.2g} GB of {free / GB:.0f} GB free{warning} "
+        f"  about {format_duration(seconds / places)} and {size / GB:.2g} GB of {free / GB:.0f} GB free{warning} "
         f"({'; '.join(sources)})"
     ]
 
@@ -119,6 +141,7 @@ def _measure_in_turn(answers: Connection, jobs: Sequence[Sequence[str]], measure
             answers.send(None)
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Seconds as a person says them: 90 s, 12 min, 3.5 h."""
     minutes = seconds / 60
     return f"{minutes / 60:.1f} h" if minutes >= 90 else f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.written_runs import Words, WrittenRuns
+from support.written_runs import SECONDS, Words, WrittenRuns
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.search import Point, Trial
@@ -86,6 +87,8 @@ def test_a_third_seed_decides_between_rates_that_two_disagree_on(tmp_path: Path)
     launcher = WrittenRuns(lambda words: scores.get((words["optim.lr"], words["seed"]), 0.2))
     (cell,) = draw(tmp_path, launcher, attentions=("csp",))
     assert [run["rate"] for run in cell["tuning"] if run["seed"] == 2] == [3e-3, 1e-3] and cell["rate"] == 1e-3
+    again = WrittenRuns(rising)
+    assert draw(tmp_path, again, attentions=("csp",)) == [cell] and again.done == []
 
 
 def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp_path: Path) -> None:
@@ -102,14 +105,31 @@ def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp
     assert len(cell["reporting"]) == 2 and len(first.done) == 9 and second.done == ["recall-csp-lr0.03-seed101"]
 
 
-def test_a_map_announces_the_runs_of_all_its_rounds_as_a_range(
+def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     launcher = WrittenRuns(rising)
     draw(tmp_path, launcher)
-    assert "2 cells" in caplog.text and "8 to 28 runs in rounds" in caplog.text
-    assert 8 <= len(launcher.done) <= 28
+    rounds = re.findall(r"map, round \d: (\d+) runs; (.*) left with it", caplog.text)
+    assert [(int(runs), rest) for runs, rest in rounds] == [
+        (4, "8 to 26 runs"),  # nothing is known of their time
+        (4, f"8 to 22 runs, about {8 * SECONDS} s to {22 * SECONDS} s,"),
+        (4, f"8 to 18 runs, about {8 * SECONDS} s to {18 * SECONDS} s,"),
+        (2, f"6 to 9 runs, about {6 * SECONDS} s to {9 * SECONDS} s,"),  # identity has chosen
+        (4, f"4 runs, about {4 * SECONDS} s,"),
+    ]
+    assert sum(int(runs) for runs, _ in rounds) == len(launcher.done)
+
+
+def test_the_time_of_a_map_is_measured_by_a_few_steps_before_its_first_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(WrittenRuns, "measures", True)
+    monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
+    draw(tmp_path, WrittenRuns(rising), words=("data.level=easy",))
+    assert re.search(r"round 1: 4 runs; 8 to 26 runs, about \d+ (s|min) to \d+ (s|min), left", caplog.text)
 
 
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:

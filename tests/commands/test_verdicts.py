@@ -147,6 +147,7 @@ def test_rates_that_two_seeds_disagree_on_get_another_seed_and_that_decides() ->
     split = [Trial(Point(1e-3), (0.7, 0.88)), Trial(Point(3e-3), (0.9, 0.85)), Trial(Point(1e-2), (0.5, 0.5))]
     assert contested_points(split, 1.0, 1e-3) == [Point(3e-3), Point(1e-3)]
     decided = [Trial(Point(1e-3), (0.7, 0.88, 0.99)), Trial(Point(3e-3), (0.9, 0.85, 0.5)), split[2]]
+    assert contested_points(decided, 1.0, 1e-3) == contested_points(split, 1.0, 1e-3)  # for a command given again
     chosen = chosen_trial(decided, 1.0, 1e-3)
     assert chosen is decided[0]
     lead = lead_of(decided[0], decided, 1.0)

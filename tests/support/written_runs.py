@@ -13,6 +13,7 @@ from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.sweeps.queue import Launcher, Queue
 
 Words = Mapping[str, str]
+SECONDS = 3  # that each run says it took
 DIGESTS = {"test": "0a1b"}  # of the splits that every run reads
 
 
@@ -23,6 +24,8 @@ class WrittenRuns(Launcher):
 
     The process of the search is killed before job number `killed_at`, counted over all calls.
     """
+
+    measures = False
 
     def __init__(self, accuracy: Callable[[Words], float | None], killed_at: int | None = None) -> None:
         self._accuracy, self._killed_at = accuracy, killed_at
@@ -52,5 +55,7 @@ class WrittenRuns(Launcher):
             best = {"epoch": 0, "step": 1, "metric": "val/accuracy", "value": value}
             place = queue.sweep.place(job)
             (place / JOB).unlink(missing_ok=True)  # of an attempt that failed
-            write_run(place, words["attention"], int(words["seed"]), value, metrics=metrics, best=best, digests=DIGESTS)
+            facts = {"metrics": metrics, "best": best, "digests": DIGESTS}
+            cost = {"command": [*job.words], "wall_seconds": SECONDS}
+            write_run(place, words["attention"], int(words["seed"]), value, **facts, **cost)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -133,8 +133,12 @@ def chosen_trial(trials: Sequence[Trial], sign: float, own_rate: float) -> Trial
 
 
 def contested_points(trials: Sequence[Trial], sign: float, own_rate: float) -> list[Point]:
-    """The points between which another seed decides: the best of each seed, and of their mean; [] if all agree."""
-    usable = [trial for trial in trials if trial.usable]
+    """The points between which another seed decides: the best of each seed, and of their mean; [] if all agree.
+
+    Only seeds that all trials have count, so the answer stays the same once some have the further seed.
+    """
+    fewest = min((len(trial.scores) for trial in trials if trial.usable), default=0)
+    usable = [replace(trial, scores=trial.scores[:fewest], lost=0) for trial in trials if trial.usable]
     best = chosen_trial(usable, sign, own_rate)
     if best is None:
         return []

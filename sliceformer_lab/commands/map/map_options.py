@@ -29,6 +29,11 @@ class MapOptions(SearchOptions):
             raise ValueError(f"{fault}; take one below {FIRST_SEED - 2}")
 
     @property
+    def all_rates(self) -> tuple[float, ...]:
+        """The learning rates with that of the edge, each once."""
+        return (*dict.fromkeys((*self.rates, *([] if self.edge_rate is None else [self.edge_rate]))),)
+
+    @property
     def tuning_seeds(self) -> tuple[int, int]:
         """The two seeds that choose a learning rate."""
         return self.seed, self.seed + 1

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 
-from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial
+from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial, contested_points
 from sliceformer_lab.commands.compare.trials_of_rows import record_of
 from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, next_rate
 from sliceformer_lab.commands.map.map_options import MapOptions
@@ -58,6 +58,29 @@ class Result:
         """The learning rate to try next; None if the choice can be made."""
         options = self.cell.options
         return None if self.cell.refused else next_rate(self.trials, options.rates, options.edge_rate)
+
+    @property
+    def contested_rates(self) -> list[float]:
+        """The learning rates that the seeds disagree on, between which a further one decides."""
+        return [point.rate for point in contested_points(self.trials, 1.0, self.cell.options.rates[0])]
+
+    @property
+    def runs_left(self) -> tuple[int, int]:
+        """The fewest and the most runs to come.
+
+        They are the fewest if the next rate solves the probe, and the most if none does and a further seed decides.
+        """
+        options, done = self.cell.options, len(self.tuning)
+        seeds = len(options.tuning_seeds)
+        if self.next_rate is not None:
+            rates = len(options.all_rates)
+            deciding = min(seeds + 1, rates)
+            return seeds * (
+                len(self.trials) + 1
+            ) - done + options.seeds, seeds * rates - done + deciding + options.seeds
+        reporting = options.seeds - len(self.reporting) if self.rate is not None else 0
+        decided = sum(run.seed == options.deciding_seed for run in self.tuning)
+        return reporting, reporting + len(self.contested_rates) - decided
 
     @property
     def reason(self) -> str | None:
@@ -120,8 +143,7 @@ def read_result(folder: Path, cell: Cell) -> Result:
     if cell.refused:
         return Result(cell)
     options = cell.options
-    rates = dict.fromkeys((*options.rates, *([] if options.edge_rate is None else [options.edge_rate])))
-    tuning = _ended_runs(folder, cell, rates, (*options.tuning_seeds, options.deciding_seed))
+    tuning = _ended_runs(folder, cell, options.all_rates, (*options.tuning_seeds, options.deciding_seed))
     tried = Result(cell, tuning)
     best = chosen_trial(tried.trials, 1.0, options.rates[0]) if tried.next_rate is None else None
     if best is None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
+from sliceformer_lab.cli.run_sweep import measure_job
 from sliceformer_lab.commands.compare.declaration import PROTOCOL, record_plan
-from sliceformer_lab.commands.compare.search import contested_points
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result, read_result
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.runs.folder import lock_folder
+from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.sweep import PlannedJob
+from sliceformer_lab.sweeps.estimate import find_costs, format_duration
 from sliceformer_lab.sweeps.queue import Launcher
 
 PLAN = "map.json"
@@ -28,9 +32,8 @@ def run(options: MapOptions, launcher: Launcher) -> None:
     with lock_folder(folder):
         record_plan(folder / PLAN, _facts(options), {})
         _announce(options, cells, folder)
-        jobs = JobsInSteps("map", folder / RUNS, launcher, modules_of(configs), {}, options.retry)
         try:
-            _run_rounds(options, cells, folder / RUNS, jobs)
+            Rounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             write_map(Map(options, results), folder / REPORT)
@@ -41,37 +44,58 @@ def _announce(options: MapOptions, cells: list[Cell], folder: Path) -> None:
         if cell.refused:
             log.warning(f"{cell.attention} on {cell.probe} stays empty: {cell.refused}")
     count = sum(cell.refused is None for cell in cells)
-    fewest, most = (count * number for number in runs_of_a_cell(options))
-    log.info(
-        f"map: {count} cells in {folder}: {fewest} to {most} runs in rounds, fewer if the first "
-        "rates solve the probes; if it is stopped, the same command goes on"
-    )
+    log.info(f"map: {count} cells in {folder}, in rounds; if it is stopped, the same command goes on")
 
 
-def runs_of_a_cell(options: MapOptions) -> tuple[int, int]:
-    """The fewest and the most runs: the first rate solves the probe, or all are tried and a further seed decides."""
-    seeds, rates = len(options.tuning_seeds), len(options.rates) + (options.edge_rate is not None)
-    return seeds + options.seeds, (seeds + 1) * rates + options.seeds
+class Rounds:
+    """The order of the runs: a learning rate of all cells at a time, a deciding seed, then the reporting seeds."""
 
+    def __init__(
+        self, options: MapOptions, cells: Sequence[Cell], runs: Path, launcher: Launcher, modules: Sequence[str]
+    ) -> None:
+        self._options, self._cells, self._runs, self._launcher, self._modules = options, cells, runs, launcher, modules
+        self._jobs = JobsInSteps("map", runs, launcher, modules, {}, options.retry)
+        self._number = 0  # of rounds that began
 
-def _run_rounds(options: MapOptions, cells: list[Cell], runs: Path, jobs: JobsInSteps) -> None:
-    """Try a learning rate of all cells at a time until each has solved its probe or has none left.
+    def run(self) -> None:
+        """Try learning rates of all cells until each has solved its probe or has none left; then the other seeds.
 
-    Then a further seed decides where two disagree, and the reporting seeds run, a seed of all cells at a time.
-    """
+        A further seed decides where two disagree.
+        """
+        options = self._options
+        while wanted := [(one.cell, rate) for one in self._results() if (rate := one.next_rate) is not None]:
+            self._run([cell.job(rate, seed) for seed in options.tuning_seeds for cell, rate in wanted])
+        results = self._results()
+        self._run([one.cell.job(rate, options.deciding_seed) for one in results for rate in one.contested_rates])
+        chosen = [(one.cell, one.rate) for one in self._results() if one.rate is not None]
+        self._run([cell.job(rate, seed) for seed in options.reporting_seeds for cell, rate in chosen])
 
-    def results() -> list[Result]:
-        return [read_result(runs, cell) for cell in cells]
+    def _results(self) -> list[Result]:
+        return [read_result(self._runs, cell) for cell in self._cells]
 
-    while wanted := [(one.cell, rate) for one in results() if (rate := one.next_rate) is not None]:
-        jobs.run(cell.job(rate, seed) for seed in options.tuning_seeds for cell, rate in wanted)
-    jobs.run(
-        one.cell.job(point.rate, options.deciding_seed)
-        for one in results()
-        for point in contested_points(one.trials, 1.0, options.rates[0])
-    )
-    chosen = [(one.cell, one.rate) for one in results() if one.rate is not None]
-    jobs.run(cell.job(rate, seed) for seed in options.reporting_seeds for cell, rate in chosen)
+    def _run(self, jobs: Sequence[PlannedJob]) -> None:
+        if left := sum(not state_of(self._runs / job.name).is_final for job in jobs):
+            self._number += 1
+            log.info(f"map, round {self._number}: {left} runs; {self._rest()} left with it")
+        self._jobs.run(jobs)
+
+    def _rest(self) -> str:
+        """The fewest and the most runs of all rounds that are left, and their time where it is known.
+
+        A run takes as long as those of its cell took, or as a few steps say before the first round.
+        """
+        options = self._options
+        left = {one.cell: one.runs_left for one in self._results() if one.cell.refused is None}
+        trials = [cell.job(options.rates[0], options.seed) for cell in left]
+        measure = measure_job if self._launcher.measures and self._number == 1 else None
+        costs = find_costs(trials, self._runs, measure, self._modules)
+        numbers, times = {}, {}  # dictionaries keep one of two equal ends
+        for ends in zip(*left.values(), strict=True):
+            numbers[str(sum(ends))] = None
+            if costs is not None:
+                seconds = sum(n * costs.total([job])[0] for n, job in zip(ends, trials, strict=True))
+                times[format_duration(seconds / min(self._launcher.places, sum(ends)))] = None
+        return f"{' to '.join(numbers)} runs" + (f", about {' to '.join(times)}," if times else "")
 
 
 def _facts(options: MapOptions) -> dict[str, object]:
