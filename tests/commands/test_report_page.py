@@ -240,6 +240,15 @@ def test_rows_are_ordered_by_score_and_the_main_columns_fit_a_laptop(shown: Call
     assert heads.filter(has_text="interval over").is_visible()
 
 
+def test_each_column_of_the_runs_has_room_for_its_words(shown: Callable[..., Page]) -> None:
+    tab = shown()
+    assert (
+        tab.evaluate("document.querySelector('#runs tbody th').offsetWidth") > 150
+    )  # pixels; else names are columns of letters
+    heads = "[...document.querySelectorAll('#runs thead th button')].filter(b => b.scrollWidth > b.clientWidth)"
+    assert tab.evaluate(f"{heads}.map(b => b.innerText)") == []
+
+
 def test_the_filter_goes_over_all_tables_and_counts_what_is_left(shown: Callable[..., Page]) -> None:
     tab = shown()
     left = tab.locator("#remaining")
