@@ -2,8 +2,8 @@
 
 usage: python studies/training_page.py               write the tables (`make docs`)
 
-The results were measured by `benchmark suite=training`, and by a script around its loop, at the commits in the files.
-Later versions have neither.
+The steps by part were measured by `benchmark suite=training`, at the commits in the file; later versions have no such
+suite. The other table is measured by `fused_softmax.py`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def fused_section() -> str:
     ]
     facts = content["machine"]
     source = (
-        f"`python studies/fused_softmax.py measure`: one thread of {facts['processor']}, "
+        f"`python studies/fused_softmax.py`: one thread of {facts['processor']}, "
         f"torch {facts['versions']['torch']}, commit {facts['git_commit']}, load {facts['load_before']:.0f}"
     )
     return f"{markdown_table(('tokens', 'training', '`csp`, s', '`mha`, s', 'csp / mha'), *lines)}\n\n{source}"
