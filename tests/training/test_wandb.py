@@ -392,29 +392,32 @@ KILLED = """
 import os, signal, sys
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.guard import Guard
+left = int(sys.argv[1])
 def kill(self, trainer, *others):
-    if trainer.global_step == 5:
+    global left
+    left -= trainer.global_step == 5
+    if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 Guard.on_train_batch_end = kill
-main(sys.argv[1:])
+main(sys.argv[2:])
 """
 
 
-def killed_by_signal(words: list[str]) -> bool:
-    """Whether a run in a process of its own, with a W&B service of its own, was killed in its third epoch."""
+def killed_by_signal(words: list[str], job: int = 1) -> bool:
+    """Whether a process of its own, with a W&B service of its own, was killed in the third epoch of its job."""
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
-    done = subprocess.run([sys.executable, "-c", KILLED, *words], check=False, capture_output=True, env=own)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(job), *words], check=False, capture_output=True, env=own)
     return done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("offline", [False, True])
-def test_a_killed_run_continues_as_one_run(offline: bool, tmp_path: Path) -> None:
-    """The client loses what it has not sent when it is killed; the history has it nevertheless."""
-    options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4"]
-    words = last_of_each([*options, f"logger.offline={str(offline).lower()}", f"hydra.run.dir={tmp_path / 'run'}"])
+def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
+    """The client loses what it has not written when it is killed; the history has it nevertheless."""
+    options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4", "logger.offline=true"]
+    words = last_of_each([*options, f"hydra.run.dir={tmp_path / 'run'}"])
     with wandb_server() as server:
-        assert killed_by_signal(words) and len(server.runs) == (not offline)
+        assert killed_by_signal(words) and not server.runs
         assert main([f"resume={tmp_path / 'run'}"]) == 0
+        assert not server.runs
         upload(tmp_path / "run")
         (one,) = server.runs.values()
     assert one.id == (tmp_path / "run" / "wandb_id.txt").read_text() and one.exit_code == 0
@@ -427,15 +430,27 @@ def test_a_killed_run_continues_as_one_run(offline: bool, tmp_path: Path) -> Non
     assert len(set(drawn)) == len(drawn)
 
 
-def test_a_run_waiting_offline_stays_offline_and_is_uploaded_once(tmp_path: Path) -> None:
-    words = last_of_each([*SMALL, *LOGGED, "optim.epochs=4", f"hydra.run.dir={tmp_path / 'run'}"])
+def test_a_killed_sweep_that_goes_on_is_six_whole_runs_and_one_comparison(tmp_path: Path) -> None:
+    jobs = ("attention=mha,csp,identity", "seed=0,1", "encoder.depth=1", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    words = ["-m", *last_of_each([*SMALL, *LOGGED, *jobs, "optim.epochs=3"])]
     with wandb_server() as server:
-        assert killed_by_signal([*words, "logger.offline=true"])
-        assert main([f"resume={tmp_path / 'run'}"]) == 0
-        assert not server.runs
-        upload(tmp_path / "run")
-        (one,) = server.runs.values()
-    assert [row["trainer/global_step"] for row in one.history if "train/batch_loss" in row] == list(range(8))
+        assert killed_by_signal(words, job=4)
+        begun = {run.id: run.starts for run in server.runs.values()}
+        assert list(begun.values()) == [1, 1, 1, 1] and main(words) == 0
+    trained, comparisons = server.runs_of("train"), server.runs_of("comparison")
+    assert (len(trained), len(comparisons), len(server.runs)) == (6, 1, 7)
+    named = {run.facts["displayName"] for run in trained}
+    assert named == {f"{name}, seed {seed} (digits)" for name in ("mha", "csp", "identity") for seed in (0, 1)}
+    assert {run.facts["groupName"] for run in server.runs.values()} == {"sweep"}
+    assert [server.runs[name].starts for name in begun] == [1, 1, 1, 2]
+    for run in trained:
+        assert run.exit_code == 0 and [row["_step"] for row in run.history] == list(range(13))
+        drawn = history_of(run)
+        assert [place for key, place in drawn if key == "train/batch_loss"] == list(range(6))
+        assert [place for key, place in drawn if key == "val/accuracy"] == list(range(3))
+        assert len(set(drawn)) == len(drawn)
+    (summary,) = [run.summary for run in comparisons]
+    assert {summary[f"comparison/{name}/n"] for name in ("mha", "csp", "identity")} == {2}
 
 
 def upload(folder: Path) -> None:
