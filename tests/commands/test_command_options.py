@@ -17,7 +17,7 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 
-OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "launcher", "allow_targets")
+OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "launcher", "logger", "allow_targets")
 COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and the values that only this file gives them
     "benchmark": (BenchmarkOptions, {}),
     "inspect": (InspectOptions, {"runs": "${paths.outputs}"}),

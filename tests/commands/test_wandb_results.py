@@ -8,8 +8,11 @@ import pytest
 from support.wandb_server import WandbServer, wandb_server
 from support.written_runs import Words, WrittenRuns
 
+from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
+from sliceformer_lab.commands.map import map_runs
+from sliceformer_lab.commands.map.map_options import MapOptions
 
 MEANS = {"csp": 0.9, "identity": 0.7}
 
@@ -59,3 +62,32 @@ def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
         audit(tmp_path / "audit")
     assert (tmp_path / "audit" / "report" / "audit.md").is_file() and not server.runs
     assert list((tmp_path / "audit" / ".wandb").glob("offline-run-*"))
+
+
+def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(tmp_path: Path) -> None:
+    chosen = {"attentions": ("csp", "identity"), "probes": ("recall",), "rates": (3e-3,), "seeds": 2}
+    with wandb_server() as server:
+        map_runs.run(MapOptions(folder=str(tmp_path / "map"), words=("logger=wandb",), **chosen), WrittenRuns(scores))
+    (run,) = server.runs_of("probe")
+    assert run.facts["displayName"] == "map of csp, identity" and run.facts["tags"] == ["probe", "recall"]
+    assert run.summary["verdict"].startswith("csp solves in part recall (.8") and run.exit_code == 0
+    assert run.summary["map/csp/recall/n"] == 2 and run.summary["map/csp/recall/mean"] == pytest.approx(0.89, abs=0.01)
+    assert run.table("map/scores")[0][""] == "csp" and len(run.table("map/runs")) == 2
+    assert "pictures/map" in run.logged and run.config["command"].startswith("python -m sliceformer_lab map ")
+
+
+def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path) -> None:
+    quick = ("suite=operators", "sizes=[6]", "rounds=2", "warmup=1", "batch=1", f"paths.outputs={tmp_path}")
+    with wandb_server() as server:
+        assert main(["benchmark", "logger=wandb", *quick]) == 0
+    (run,) = server.runs_of("bench")
+    assert run.facts["displayName"] == "benchmark of operators (cpu)" and run.config["rounds"] == 2
+    rows = run.table("benchmark/rows")
+    measured = next(row for row in rows if row["name"] == "copy")
+    key = f"benchmark/{measured['workload']}/copy/6/{measured['mode']}/seconds"
+    assert run.summary[key] == measured["seconds"] > 0 and "pictures/speed" in run.logged
+
+
+def test_a_benchmark_is_sent_to_wandb_or_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", "logger=mlflow", f"paths.outputs={tmp_path}"]) == 1
+    assert "logger: a benchmark is sent to W&B only" in capfd.readouterr().err

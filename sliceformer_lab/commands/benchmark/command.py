@@ -8,18 +8,29 @@ from hydra.core.utils import env_override
 from omegaconf import DictConfig
 
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.jobs import command_options
+from sliceformer_lab.cli.jobs import command_options, resolve_options
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
+from sliceformer_lab.config.schema import ConfigError, check_node
+from sliceformer_lab.training.results.wandb_names import is_wandb
 
 
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, run the suite and write its files into `folder`. Raises LabError."""
-    options = command_options(cfg, BenchmarkOptions, COMMAND.config_name)
+    options = command_options(cfg, BenchmarkOptions, COMMAND.config_name, except_node="logger")
+    logger = resolve_options(cfg)["logger"]
+    if logger and not is_wandb(logger):
+        raise ConfigError("logger: a benchmark is sent to W&B only; write logger=wandb, or leave it out")
     threads = str(options.threads)
     with env_override({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}):  # read when torch is imported
         from sliceformer_lab.commands.benchmark.run_suite import run
 
+        if logger:
+            check_node(logger, "logger")
         run(options, folder)
+    if logger:
+        from sliceformer_lab.commands.benchmark.wandb_benchmark import log_benchmark
+
+        log_benchmark(folder, logger)
 
 
 COMMAND = Command(
@@ -32,6 +43,7 @@ COMMAND = Command(
         "suite=layers attentions=[csp,sliceformer,linformer]": "other attentions of conf/attention",
         "suite=encoders batch=1 sizes=[1024,4096] rounds=3": "the text encoder of the Long Range Arena",
         "suite=layers device=cuda dtype=bfloat16 compile=true": "on a GPU, every attention compiled",
+        "suite=layers logger=wandb": "send the results to Weights & Biases too",
         "--cfg job": "print every option with its value",
     },
     sections=lambda: {"Suites (suite=)": {str(name): line for name, line in SUITES.items()}},

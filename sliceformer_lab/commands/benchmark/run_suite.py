@@ -22,6 +22,7 @@ from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
 
+RESULTS = "results.json"
 WIDTH = 150  # characters of printed tables in files and pipes
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
         "machine": facts,
         "rows": [asdict(row) for row in rows],
     }
-    write_json(folder / "results.json", content)
+    write_json(folder / RESULTS, content)
 
 
 def _title(comparison: SpeedComparison) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,11 @@ def log_to_wandb(found: Comparison, report: Path) -> None:
 
 
 def _log(found: Comparison, report: Path) -> None:
-    import wandb
+    from sliceformer_lab.training.results.wandb_charts import log_results
 
     sentence, options = verdict_sentence(found), found.options
+    tables = {"verdicts": verdict_table(found)}
+    tables |= {f"rows_at_{AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
     with results_run(
         found.folder.parent,
         f"{found.word} of {options.subject} ({found.task})",
@@ -40,16 +41,12 @@ def _log(found: Comparison, report: Path) -> None:
             "command": command_of(found),
         },
     ) as run:
-        tables = {"verdicts": verdict_table(found)}
-        tables |= {f"rows_at_{AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
-        pictures = [report / name for name in (PICTURE, RATES) if (report / name).is_file()]
-        run.log(
-            {
-                **{f"comparison/{name.replace(' ', '_')}": _table(rows) for name, rows in tables.items()},
-                **{f"pictures/{picture.stem}": [wandb.Image(str(picture))] for picture in pictures},
-            }
+        log_results(
+            run,
+            {f"comparison/{name.replace(' ', '_')}": rows for name, rows in tables.items()},
+            [report / name for name in (PICTURE, RATES) if (report / name).is_file()],
+            {"verdict": sentence, **numbers_of(found)},
         )
-        run.summary.update({"verdict": sentence, **numbers_of(found)})
 
 
 def numbers_of(found: Comparison) -> dict[str, Any]:
@@ -65,11 +62,3 @@ def numbers_of(found: Comparison) -> dict[str, Any]:
             numbers[f"{place}/ci_low"], numbers[f"{place}/ci_high"] = finding.interval.low, finding.interval.high
             numbers[f"{place}/p_holm"] = outcome.holm_p
     return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Any:
-    """A W&B table of a head and rows."""
-    import wandb
-
-    head, *body = rows
-    return wandb.Table(columns=list(head), data=[list(row) for row in body])

@@ -13,6 +13,7 @@ from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result, read_result
+from sliceformer_lab.commands.map.wandb_map import log_map
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import state_of
@@ -36,7 +37,9 @@ def run(options: MapOptions, launcher: Launcher) -> None:
             Rounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
-            write_map(Map(options, results), folder / REPORT)
+            found = Map(options, results)
+            write_map(found, folder / REPORT)
+        log_map(found, folder / REPORT, configs[0]["logger"])
 
 
 def _announce(options: MapOptions, cells: list[Cell], folder: Path) -> None:

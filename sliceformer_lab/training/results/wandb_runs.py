@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import netrc
 import os
 import shlex
@@ -21,6 +22,8 @@ from pytorch_lightning.loggers import WandbLogger
 
 from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.training.results.observers import Observer, warn_of
+
+log = logging.getLogger(__name__)
 
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 # Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
@@ -167,6 +170,8 @@ def results_run(
         yield run
     finally:
         run.finish()
+        if command := sync_command(folder):
+            log.info(f"upload these results to W&B with: {command}")
 
 
 def _is_uploaded(folder: Path) -> bool:
