@@ -153,7 +153,7 @@ def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> float | 
                 raise
             raise error from raised
         finally:
-            close_wandb(summary.content["status"])
+            close_wandb(summary.content["status"], summary.error)
             if command := sync_command(folder):
                 log.info(f"upload to W&B with: {command}")
 

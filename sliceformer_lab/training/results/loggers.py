@@ -126,11 +126,14 @@ def wandb_logger(
     entity: str | None = None,
     offline: bool | None = None,
     group: str | None = None,
+    alerts: bool = False,
 ) -> Logger:
     """The W&B run of a run folder, which continues if the run does.
 
-    `offline` None: offline without an API key or network. Keys come from the environment or netrc only.
+    `offline` None: offline without an API key or network. Keys come from the environment or netrc only. `close_wandb`
+    reads `alerts` from the run's configuration.
     """
+    del alerts
     names, folder = plan.names, context.folder
     run = open_run(
         folder,

@@ -107,6 +107,11 @@ class Summary:
         status = error.status if isinstance(error, LabError | Interrupted) else "failed"
         self.update(status=status, error=f"{type(error).__name__}: {error}")
 
+    @property
+    def error(self) -> str:
+        """The error that ended the run; empty if it has ended well."""
+        return str(self.content.get("error") or "")
+
     def pictures(self) -> list[Path]:
         """The pictures in the run folder."""
         return pictures_in(self._folder)

@@ -28,10 +28,13 @@ log = logging.getLogger(__name__)
 SERVER = "https://api.wandb.ai"  # unless WANDB_BASE_URL names another
 # Waiting for the server: whether it answers, for a run to start, for the rest to be sent at its end.
 ANSWER_SECONDS, START_SECONDS, UPLOAD_SECONDS = 5.0, 30.0, 120.0
+ALERT_CHARACTERS = 63  # of a title
 STEP, EPOCH = "trainer/global_step", "epoch"
 PRETRAINING = "pretrain"  # the folder of that stage in a run, and the prefix of its metrics
 ID_FILE = "wandb_id.txt"
 FOLDERS = ("wandb", ".wandb")  # W&B takes `.wandb` if it exists
+UNSENT = "unsent"  # a file beside the rows of an online run that the server has not received in full
+FATAL = "filestream: fatal error"  # in the log of W&B's service, once it has given up sending rows
 
 # The x axis of each metric on W&B. If two patterns matched one name, the server would pick either.
 X_AXES = {
@@ -126,7 +129,12 @@ def open_run(
             job_type=job_type,
             tags=list(dict.fromkeys(filter(None, tags))),
             config=dict(config),
-            settings=wandb.Settings(silent=True, init_timeout=START_SECONDS, finish_timeout=UPLOAD_SECONDS),
+            settings=wandb.Settings(
+                silent=True,
+                init_timeout=START_SECONDS,
+                finish_timeout=UPLOAD_SECONDS,
+                finish_timeout_raises=True,
+            ),
         )
 
     waiting = offline_runs(folder)
@@ -169,14 +177,27 @@ def results_run(
     try:
         yield run
     finally:
-        run.finish()
+        _finish(run, exit_code=0)
         if command := sync_command(folder):
             log.info(f"upload these results to W&B with: {command}")
 
 
+def _finish(run: Any, exit_code: int) -> None:
+    """Ends a run. What the server has not received in time, or refused, is a warning, and `sync_command` uploads it."""
+    folder, service_log = Path(run.settings.sync_dir), Path(run.settings.log_internal)
+    try:
+        run.finish(exit_code=exit_code)
+        unsent = FATAL in service_log.read_text(encoding="utf-8", errors="replace")
+    except TimeoutError:
+        unsent = not run.offline
+    if unsent:
+        log.warning("WARNING: W&B has not received the whole run; its rows wait in the run folder")
+        (folder / UNSENT).touch()
+
+
 def _is_uploaded(folder: Path) -> bool:
-    """Whether an earlier start has sent its rows to the server, or `wandb sync` did."""
-    patterns = ("run-*", "offline-run-*/*.synced")
+    """Whether an earlier start has sent rows to the server, or `wandb sync` did."""
+    patterns = ("run-*/*.syncstate", "offline-run-*/*.synced")
     return any(list((folder / name).glob(pattern)) for name in FOLDERS for pattern in patterns)
 
 
@@ -196,19 +217,23 @@ def offline_runs(folder: Path) -> list[Path]:
 
 def sync_command(folder: Path) -> str | None:
     """The command that uploads what waits in a run or sweep folder; None if nothing does."""
-    runs = [str(run) for run in offline_runs(folder)]
-    return f"wandb sync {shlex.join(runs)}" if runs else None
+    unsent = sorted(file.parent for name in FOLDERS for file in (folder / name).glob(f"run-*/{UNSENT}"))
+    online = [run for run in unsent if not any(run.glob("*.synced"))]
+    runs = [str(run) for run in [*online, *offline_runs(folder)]]
+    return f"wandb sync {'--include-online ' if online else ''}{shlex.join(runs)}" if runs else None
 
 
-def close_wandb(status: str) -> None:
-    """Ends the open W&B run, so that the next job of a sweep gets its own."""
+def close_wandb(status: str, error: str) -> None:
+    """Ends the open W&B run, so that the next job of a sweep gets its own; alerts of an error if that is asked for."""
     if "wandb" not in sys.modules:  # then no run is open; importing wandb is slow
         return
     wandb = sys.modules["wandb"]
     if (run := wandb.run) is not None:
         observer = Observer("W&B")
         observer.run(lambda: run.summary.update({"status": status}))
-        observer.run(lambda: wandb.finish(exit_code=int(status != "ok")))
+        if status in ("failed", "diverged") and run.config["logger"]["alerts"]:
+            observer.run(lambda: run.alert(f"{run.name} {status}"[:ALERT_CHARACTERS], error, level="ERROR"))
+        observer.run(lambda: _finish(run, exit_code=int(status != "ok")))
 
 
 def must_be_offline() -> bool:

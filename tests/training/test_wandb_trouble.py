@@ -1,0 +1,132 @@
+"""W&B in trouble: the run goes on and is recorded, and what the server lacks is uploaded later by one command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from support.runs import SMALL, last_of_each
+from support.wandb_server import StoredRun, WandbServer, wandb_server
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.results import wandb_runs
+from sliceformer_lab.training.results.metrics_file import MetricsFile
+
+ROWS = 40
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
+    """A server for which the client waits a short time."""
+    monkeypatch.setattr(wandb_runs, "START_SECONDS", 5.0)
+    monkeypatch.setattr(wandb_runs, "UPLOAD_SECONDS", 2.0)
+    with wandb_server() as one:
+        yield one
+
+
+def start(folder: Path) -> Any:
+    """The W&B run of a run folder."""
+    options: dict[str, Any] = {"job_type": "train", "project": "p", "entity": None, "offline": None, "group": "g"}
+    config = {"logger": {"alerts": False}}
+    return wandb_runs.open_run(folder, "one", **options, notes="", tags=[], config=config)
+
+
+def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok") -> None:
+    """Logs rows from where the folder's metrics.csv ends, as a run does, and calls `at_half` in the middle."""
+    file = MetricsFile(folder)
+    history = wandb_runs.ContinuedHistory(start(folder), folder)
+    for step in range(ROWS):
+        if step == ROWS // 2:
+            at_half()
+        for logger in (file, history):
+            logger.log_metrics({"train/loss": 1 / (step + 1)}, step)
+    file.save()
+    wandb_runs.close_wandb(status, "")
+
+
+def sync(folder: Path) -> None:
+    """Runs the command that uploads what waits in a folder."""
+    wandb.teardown()
+    command = wandb_runs.sync_command(folder)
+    assert command is not None
+    program, *words = shlex.split(command)
+    subprocess.run([sys.executable, "-m", program, *words, "--yes"], check=True, capture_output=True, cwd="/")
+    assert wandb_runs.sync_command(folder) is None
+
+
+def steps_of(run: StoredRun) -> list[int]:
+    return [row["_step"] for row in run.history]
+
+
+@pytest.mark.parametrize("status", [500, 401, 404, 0])
+def test_what_a_server_lost_in_the_middle_is_uploaded_by_the_command_that_is_printed(
+    status: int, server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_rows(tmp_path, lambda: setattr(server, "fails", lambda place: status))
+    assert "W&B has not received the whole run" in caplog.text
+    server.fails = lambda place: None
+    sync(tmp_path)
+    (one,) = server.runs.values()
+    assert steps_of(one) == list(range(ROWS)) and one.exit_code == 0
+
+
+def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_starts_lose_nothing(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fails = lambda place: 500
+    log_rows(tmp_path)
+    assert caplog.text.count("the run goes on without it") == 1 and not server.runs
+    wandb_runs.ContinuedHistory(start(tmp_path), tmp_path).log_metrics({"train/loss": 0.0}, ROWS)
+    wandb_runs.close_wandb("ok", "")
+    server.fails = lambda place: None
+    sync(tmp_path)
+    (one,) = server.runs.values()
+    assert steps_of(one) == list(range(ROWS + 1))
+
+
+def test_a_training_ends_as_usual_when_the_server_goes_away_in_the_middle(server: WandbServer, tmp_path: Path) -> None:
+    server.fails = lambda place: 500 if any("file_stream" in one for one in server.requests) else None
+    words = last_of_each([*SMALL, "logger=wandb", "trainer.log_every_n_steps=1", f"hydra.run.dir={tmp_path / 'run'}"])
+    assert main(words) == 0 and read_summary(tmp_path / "run")["status"] == "ok"
+    said = (tmp_path / "run" / "sliceformer_lab.log").read_text()
+    assert f"upload to W&B with: {wandb_runs.sync_command(tmp_path / 'run')}" in said
+    server.fails = lambda place: None
+    sync(tmp_path / "run")
+    (one,) = server.runs.values()
+    assert one.exit_code == 0 and one.summary["test/accuracy"] > 0
+    assert [row["trainer/global_step"] for row in one.history if "train/batch_loss" in row] == list(range(4))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_of_wandb_does_not_end_a_run(server: WandbServer, tmp_path: Path) -> None:
+    disk = tmp_path / "wandb"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        log_rows(tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+    assert len(wandb_runs.read_metrics(tmp_path)) == ROWS
+    assert wandb.run is None
+
+
+@pytest.mark.parametrize(("asked", "lr"), [(True, "1e30"), (False, "1e30"), (True, "0.002")])
+def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(
+    asked: bool, lr: str, server: WandbServer, tmp_path: Path
+) -> None:
+    options = [*SMALL, "logger=wandb", f"logger.alerts={str(asked).lower()}", f"optim.lr={lr}", "encoder.depth=1"]
+    main(last_of_each([*options, f"hydra.run.dir={tmp_path / 'run'}"]))
+    if not asked or lr != "1e30":
+        assert not server.alerts
+        return
+    (alert,) = server.alerts
+    assert alert["title"] == "mha, seed 0 (digits) diverged" and "loss became nan" in alert["text"]
