@@ -124,6 +124,12 @@ class WandbServer:
             case "NotifyScriptableRunAlert":
                 self.alerts.append(given)
                 return {"notifyScriptableRunAlert": {"success": True}}
+            case "ProjectInternalId":
+                return {"project": {**self._project(given["projectName"]), "internalId": given["projectName"]}}
+            case "GetProjects":
+                owned = {"entityName": ENTITY, "createdAt": "2026-01-01T00:00:00Z", "isBenchmark": False, "user": None}
+                edges = [{"node": self._project(run.project) | owned} for run in self.runs.values()]
+                return {"models": {"edges": edges, "pageInfo": {"hasNextPage": False, "endCursor": None}}}
             case "ServerFeaturesQuery":
                 return {"serverInfo": {"features": []}}
         if "upsertView" in query:

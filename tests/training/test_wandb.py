@@ -26,11 +26,15 @@ from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
+from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
+from sliceformer_lab.commands.report.lines import lines
+from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.wandb_comparison import job_records
-from sliceformer_lab.commands.wandb import save_workspace
+from sliceformer_lab.commands.wandb import save
 from sliceformer_lab.commands.wandb.command import COMMAND
-from sliceformer_lab.commands.wandb.workspace import definition
-from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
+from sliceformer_lab.commands.wandb.logged_runs import logged_runs
+from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
+from sliceformer_lab.commands.wandb.workspace import workspace
 from sliceformer_lab.config.checked import ChosenNames
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
@@ -41,7 +45,7 @@ from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.results import loggers, wandb_runs
+from sliceformer_lab.training.results import loggers, wandb_names, wandb_runs
 from sliceformer_lab.training.results.wandb_charts import spectrum_charts
 
 LOGGED = ("logger=wandb", "optim.epochs=2", "trainer.log_every_n_steps=1")
@@ -276,8 +280,12 @@ def read_by(panel: dict[str, Any]) -> set[str]:
             return {arg["value"] for query in sets["fields"] for arg in query.get("args") or []}
         case "Weave":
             return {config["panel2Config"]["exp"]["fromOp"]["inputs"]["key"]["val"]}
+        case "Parallel Coordinates Plot":
+            return {column["accessor"] for column in config["columns"]}
+        case "Parameter Importance":
+            return {f"summary:{config['targetKey']}"}
         case kind:
-            assert kind == "Markdown Panel"
+            assert kind in ("Markdown Panel", "Run Comparer")
             return set()
 
 
@@ -292,15 +300,26 @@ def panel_keys(content: dict[str, Any]) -> list[set[str]]:
     return [read_by(panel) for section in sections for panel in section["panels"]]
 
 
-def test_a_workspace_reads_only_what_runs_log(jobs: list[StoredRun], comparison: StoredRun) -> None:
-    content = specification(definition(WorkspaceOptions(group="one"), "me"))["section"]
+def panel_of_config(config: dict[str, Any], accessor: str) -> Any:
+    """The value at config:optim.value.lr in a run's configuration."""
+    value = config
+    for name in accessor.removeprefix("config:").replace(".value", "", 1).split("."):
+        value = value[name]
+    return value
+
+
+def test_a_workspace_reads_only_what_runs_log(folder: Path, jobs: list[StoredRun], comparison: StoredRun) -> None:
+    content = specification(workspace(logged_runs(WandbOptions(folder=str(folder))), "me"))["section"]
     sections = {section["name"]: section["panels"] for section in content["panelBankConfig"]["sections"]}
-    wanted = ["Metric by attention", "Accuracy against speed", "Spectra", "Residual and rank against depth"]
-    assert {*wanted, "Parameters and cost"} <= set(sections)
+    wanted = ["Metric by attention", "Metric against cost", "Learning curves", "Confusion and mistakes"]
+    assert list(sections) == [*wanted, "Spectra by layer", "Options"]
     summaries = set(jobs[0].summary) | set(comparison.summary)
     there = jobs[0].logged | comparison.logged | summaries
     for panel in (panel for panels in sections.values() for panel in panels):
         for key in read_by(panel):
+            if key.startswith("config:"):
+                assert panel_of_config(jobs[0].config, key) is not None
+                continue
             name = key.removeprefix("summary:").removeprefix("summary_metrics.")
             assert name in (summaries if name != key else there), f"{panel['viewType']} reads {key}"
         if grouped := panel["config"].get("groupBy"):
@@ -313,8 +332,53 @@ def test_a_workspace_reads_only_what_runs_log(jobs: list[StoredRun], comparison:
             assert panel["config"]["fieldSettings"] == chart["fieldSettings"]
             assert set(panel["config"]["stringSettings"]) == set(chart["stringSettings"])
     (runs,) = content["runSets"]
-    assert [(f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "one")]
-    assert not definition(WorkspaceOptions(), "me").runset_settings.filters
+    assert [(f["key"]["name"], f["value"]) for f in runs["filters"]["filters"]] == [("group", folder.name)]
+    assert not workspace(logged_runs(WandbOptions()), "me").runset_settings.filters
+
+
+def test_a_workspace_has_softmax_attention_as_baseline_and_the_colours_of_the_report(
+    folder: Path, jobs: list[StoredRun], tmp_path: Path
+) -> None:
+    runs = logged_runs(WandbOptions(folder=str(folder)))
+    assert runs.baseline == jobs[0].id and runs.varied == ("optim.lr",)
+    shown = workspace(runs, "me").runset_settings
+    assert shown.baseline_run == jobs[0].id and shown.groupby[0].name == "attention"
+    for number, attention in enumerate(("mha", "csp", "identity")):
+        place = write_run(tmp_path / f"{number}", attention)
+        (place / "wandb_id.txt").write_text(f"id{number}")
+        logger = {"_target_": wandb_names.LOGGER, "project": "p", "entity": None, "group": None}
+        OmegaConf.save(
+            OmegaConf.create({**OmegaConf.load(place / "config.yaml"), "logger": logger}), place / "config.yaml"
+        )
+    runs = logged_runs(WandbOptions(folder=str(tmp_path)))
+    found = collect(tmp_path)
+    (drawn,) = plot_tables([(table, lines(table, ReportOptions())) for table in tables(found, (), None)])
+    assert runs.colours == {row.line.row.attention: row.look.colour for row in drawn.rows}
+    assert len(set(runs.colours.values())) == 3 and runs.baseline == "id0"
+
+
+def test_a_report_is_our_page_with_a_set_of_runs_for_each_attention(
+    folder: Path, server: WandbServer, comparison: StoredRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = f"paths.outputs={tmp_path}"
+    code, err = dashboard(capfd, "report", str(folder), place)
+    assert (code, err.count("\n")) == (1, 1) and "holds no page yet; write it with: report " in err
+    assert main(["report", str(folder), "reference=mha"]) == 0
+    code, _ = dashboard(capfd, "report", str(folder), place)
+    assert code == 0 and json.loads((tmp_path / "dashboard" / "report.json").read_text())["metric"] == "test/accuracy"
+    sent = server.views[-1]
+    assert sent["displayName"] == f"Runs below {folder.name}" and sent["type"] == "runs"
+    blocks = json.loads(sent["spec"])["blocks"]
+    (text,) = [block["content"] for block in blocks if block["type"] == "markdown-block"]
+    assert text in (folder / "report" / "report.md").read_text() and "| mha |" in text
+    (command,) = [block for block in blocks if block["type"] == "code-block"]
+    assert "optim.lr=0.002,1e30" in json.dumps(command)
+    results, *grids = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
+    assert len(grids) == 6
+    for grid in grids:
+        assert [runset["name"] for runset in grid["runSets"]] == ["mha", "results"]
+        assert {*grid["customRunColors"].values()} >= {logged_runs(WandbOptions(folder=str(folder))).colours["mha"]}
+    assert "comparison" in json.dumps(results["runSets"]) and folder.name in json.dumps(results["runSets"])
 
 
 @pytest.mark.parametrize(("key", "answers", "offline"), [(True, True, False), (True, False, True), (False, True, True)])
@@ -356,10 +420,10 @@ def test_another_server_is_asked_where_one_is_named(tmp_path: Path, monkeypatch:
 
 def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path) -> None:
     with wandb_server() as server:
-        save_workspace.run(WorkspaceOptions(project="ranks", name="mine"), tmp_path)
+        save.run(WandbOptions(project="ranks", name="mine"), tmp_path)
     (sent,) = server.views
     assert (sent["entityName"], sent["projectName"], sent["displayName"]) == ("me", "ranks", "mine")
-    expected = definition(WorkspaceOptions(project="ranks", name="mine"), "me")
+    expected = workspace(logged_runs(WandbOptions(project="ranks", name="mine")), "me")
     assert panel_keys(json.loads(sent["spec"])) == panel_keys(specification(expected))
     assert json.loads((tmp_path / "workspace.json").read_text())["url"].startswith(f"{server.address}/me/ranks?nw=")
 
@@ -368,7 +432,7 @@ def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
     refused = r"in team/lost \(.*project not found\); the project must exist"
     with wandb_server() as server, pytest.raises(LabError, match=refused) as told:
         server.refusal = "project not found"
-        save_workspace.run(WorkspaceOptions(entity="team", project="lost"), tmp_path)
+        save.run(WandbOptions(entity="team", project="lost"), tmp_path)
     assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
 
 
@@ -473,24 +537,24 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     place = f"paths.outputs={tmp_path}"
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(save_workspace, "server_answers", lambda: False)
+    monkeypatch.setattr(save, "server_answers", lambda: False)
     code, err = dashboard(capfd, place)
     assert (code, err.count("\n")) == (1, 1) and "no key" in err and "WANDB_API_KEY" in err
     code, err = dashboard(capfd, place, "entty=me")
     assert (code, err.count("\n")) == (1, 1) and "did you mean entity" in err
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    with pytest.raises(LabError, match="does not answer: workspaces live on the server"):
-        save_workspace.run(WorkspaceOptions(), tmp_path)
-    monkeypatch.setattr(save_workspace, "find_spec", lambda name: None)
+    with pytest.raises(LabError, match="does not answer: a workspace lives on the server"):
+        save.run(WandbOptions(), tmp_path)
+    monkeypatch.setattr(save, "find_spec", lambda name: None)
     with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
-        save_workspace.run(WorkspaceOptions(), tmp_path)
+        save.run(WandbOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
 
 
 def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
     root = compose_root([], COMMAND.config_name)
     options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
-    assert options == {name: as_yaml(default) for name, (_, default) in schema(WorkspaceOptions).items()}
+    assert options == {name: as_yaml(default) for name, (_, default) in schema(WandbOptions).items()}
     written = (CONF_DIR / "wandb.yaml").read_text(encoding="utf-8")
     for option in options:
         assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(

@@ -1,11 +1,12 @@
-"""The panels of a saved workspace; they read keys that our runs log."""
+"""The panels of a saved workspace and of a report; they read keys that our runs log."""
 
 from __future__ import annotations
 
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
+from wandb_workspaces.reports.v2.interface import PanelTypes
 
-from sliceformer_lab.commands.wandb.workspace_options import WorkspaceOptions
+from sliceformer_lab.commands.wandb.logged_runs import LoggedRuns
 from sliceformer_lab.training.results.wandb_charts import (
     BY_ATTENTION,
     BY_DEPTH,
@@ -31,50 +32,71 @@ NOTE = (
 )
 
 
-def definition(options: WorkspaceOptions, entity: str) -> ws.Workspace:
-    """The workspace, defined without contact to the server."""
-    sections = {
+def workspace(runs: LoggedRuns, entity: str) -> ws.Workspace:
+    """The workspace, defined without contact to the server; runs have the colours of our figures."""
+    return ws.Workspace(
+        entity=entity,
+        project=runs.project,
+        name=runs.name,
+        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections(runs).items()],
+        settings=ws.WorkspaceSettings(max_runs=100),
+        runset_settings=ws.RunsetSettings(
+            filters="" if runs.group is None else f"Metric('Group') == '{runs.group}'",
+            groupby=[ws.Config(ATTENTION)],
+            group_colors=dict(runs.colours),
+            baseline_run=runs.baseline,
+        ),
+    )
+
+
+def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
+    """The panels of each section."""
+    metric = runs.metric
+    return {
         "Metric by attention": [
-            _bars(options.metric),
-            _bar_chart(options.metric),
+            _bars(metric),
+            _bar_chart(metric),
             wr.MarkdownPanel(markdown=NOTE),
             wr.WeavePanelSummaryTable(table_name=ROWS, layout=wr.Layout(w=24)),
             wr.WeavePanelSummaryTable(table_name=JOBS, layout=wr.Layout(w=24)),
         ],
-        "Accuracy against speed": [
-            _scatter("samples_per_second", "training, samples/s", options.metric),
-            _scatter("peak_memory_gb", "peak memory, GB", options.metric),
+        "Metric against cost": [
+            _scatter(key, label, metric)
+            for key, label in {
+                "samples_per_second": "training, samples/s",
+                "peak_memory_gb": "peak memory, GB",
+                "parameters": "parameters",
+                "multiply_adds": "multiply-adds a sample",
+            }.items()
         ],
         "Learning curves": [
-            _curve(options.curve, options.curve, "epoch"),
+            _curve(runs.curve, runs.curve, "epoch"),
             _curve("train/loss", "Training loss", "trainer/global_step"),
             wr.MediaBrowser(title="Curves of single runs", media_keys=["pictures/curves"]),
         ],
-        "Spectra": [
+        "Confusion and mistakes": [
+            wr.MediaBrowser(title=title, media_keys=[f"pictures/{name}"])
+            for name, title in {"confusion": "Confusion", "mistakes": "Mistakes"}.items()
+        ],
+        "Spectra by layer": [
             *(_curve(key, title, "epoch") for key, title in SCALARS.items()),
             _line_series(SPECTRUM_BY_LAYER, "log10 of s_i / s_1 by layer", "index i of the singular value"),
             _line_series(SPECTRUM_OVER_TRAINING, "log10 of s_i / s_1 over training", "index i of the singular value"),
             wr.MediaBrowser(title="Spectra of single runs", media_keys=["pictures/spectrum"]),
+            *(_line_series(key, title, "layer") for key, (_, _, title) in BY_DEPTH.items()),
         ],
-        "Residual and rank against depth": [
-            _line_series(key, title, "layer") for key, (_, _, title) in BY_DEPTH.items()
-        ],
-        "Parameters and cost": [
-            _bars("parameters"),
-            _bars("multiply_adds"),
-            _scatter("parameters", "parameters", options.metric),
-            _scatter("multiply_adds", "multiply-adds a sample", options.metric),
+        "Options": [
+            wr.ParallelCoordinatesPlot(
+                title=f"{metric} over the options that vary",
+                columns=[
+                    *(wr.ParallelCoordinatesPlotColumn(wr.Config(key)) for key in runs.varied or (ATTENTION, "seed")),
+                    wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(metric)),
+                ],
+            ),
+            wr.ParameterImportancePlot(with_respect_to=metric),
+            wr.RunComparer(diff_only="split", layout=wr.Layout(w=24)),
         ],
     }
-    filters = [] if options.group is None else [ws.Metric("Group") == options.group]
-    return ws.Workspace(
-        entity=entity,
-        project=options.project,
-        name=options.name,
-        sections=[ws.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()],
-        settings=ws.WorkspaceSettings(max_runs=100),
-        runset_settings=ws.RunsetSettings(filters=filters),
-    )
 
 
 def _bars(key: str) -> wr.BarPlot:

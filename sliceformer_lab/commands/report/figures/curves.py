@@ -5,10 +5,10 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
+from sliceformer_lab.commands.compare.row_looks import Look
 from sliceformer_lab.commands.report.figures.figure import (
     ROW,
     Figure,
-    Look,
     axis_bounds,
     axis_format,
     line_panel,

@@ -11,6 +11,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from sliceformer_lab.commands.compare.row_looks import Look
 from sliceformer_lab.measures.metric_scale import format_heading
 from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, student_half_width
 
@@ -39,15 +40,6 @@ class Figure:
     alt: str  # text alternative: the main numbers
     spec: dict[str, Any]
     table: str = ""  # the title of its table
-
-
-@dataclass(frozen=True)
-class Look:
-    """Colour, marker and dash of a row."""
-
-    colour: str
-    shape: str
-    dash: tuple[int, ...]  # (1, 0) is a solid line
 
 
 def seed_means(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
