@@ -116,6 +116,8 @@ class WandbServer:
             case "CommitArtifact":
                 self.artifacts[given["artifactID"]]["committed"] = True
                 return {"commitArtifact": {"artifact": {"id": given["artifactID"], "digest": "d"}}}
+            case "ArtifactByID":
+                return {"artifact": self._artifact(given["id"])}
             case "ClientIDMapping":
                 return {"clientIDMapping": {"serverID": self._server_id(given["clientID"])}}
             case "UseArtifact":
@@ -176,6 +178,20 @@ class WandbServer:
         self.artifacts[number] = {**given, "committed": False, "files": []}
         made = {"id": number, "state": "PENDING", "artifactSequence": {"latestArtifact": None}}
         return {"createArtifact": {"artifact": made}}
+
+    def _artifact(self, number: str) -> Values:
+        sent = self.artifacts[number]
+        project = self._project(sent["projectName"]) | {"internalId": sent["projectName"]}
+        unknown = dict.fromkeys(["versionIndex", "description", "historyStep", "commitHash", "updatedAt"])
+        return {
+            **unknown,
+            "id": number,
+            "artifactSequence": {"name": sent["artifactCollectionNames"][0], "project": project},
+            "artifactType": {"name": sent["artifactTypeName"]},
+            **{"metadata": sent["metadata"], "ttlDurationSeconds": -2, "ttlIsInherited": True, "tags": []},
+            **{"state": "COMMITTED", "size": 0, "digest": sent["digest"], "fileCount": len(sent["files"])},
+            **{"createdAt": "2026-01-01T00:00:00Z", "aliases": []},
+        }
 
     def _artifact_files(self, given: Values) -> list[Values]:
         edges = []

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger
@@ -127,6 +127,7 @@ def wandb_logger(
     offline: bool | None = None,
     group: str | None = None,
     alerts: bool = False,
+    artifacts: Literal["none", "best", "all"] = "none",
 ) -> Logger:
     """The W&B run of a run folder, which continues if the run does.
 
@@ -151,7 +152,7 @@ def wandb_logger(
         run.define_metric(names_of_metrics, step_metric=axis)
     if context.monitor is not None:
         run.define_metric(context.monitor, summary=context.monitor_mode, step_metric=EPOCH)
-    return ContinuedHistory(run, folder)
+    return ContinuedHistory(run, folder, artifacts)
 
 
 def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], values: Mapping[str, Any]) -> None:
@@ -164,6 +165,10 @@ def publish(loggers: Sequence[Logger], folder: Path, pictures: Sequence[Path], v
             logger.log_row(result_row(folder, pictures))
             logger.experiment.config.update({"params": values["parameters"]}, allow_val_change=True)
             logger.experiment.summary.update(dict(values))
+            if logger.artifacts != "none":
+                from sliceformer_lab.training.results.wandb_artifacts import log_artifacts
+
+                log_artifacts(logger.experiment, folder, logger.artifacts)
         else:
             _publish_results(logger, pictures, values)
 

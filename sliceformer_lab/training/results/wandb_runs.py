@@ -52,8 +52,9 @@ class ContinuedHistory(WandbLogger):
     rows that the server has.
     """
 
-    def __init__(self, run: Any, folder: Path) -> None:
+    def __init__(self, run: Any, folder: Path, artifacts: Literal["none", "best", "all"] = "none") -> None:
         super().__init__(experiment=run)
+        self.artifacts = artifacts  # which are logged at the end
         self._earlier = [*_rows(folder / PRETRAINING, f"{PRETRAINING}/"), *_rows(folder, "")]
         self._first_row = len(self._earlier) if _is_uploaded(folder) else 0  # that the server lacks
         if not run.offline:

@@ -1,0 +1,43 @@
+"""A run's model and predictions as W&B artifacts, which name the data that they are of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pandas as pd
+import wandb
+
+from sliceformer_lab.config.schema import allowed_too
+from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary
+from sliceformer_lab.training.results.prediction_table import PREPROCESSING, TABLE
+from sliceformer_lab.training.saved.exported_model import save_export
+from sliceformer_lab.training.saved.saved_run import load_run
+
+
+def log_artifacts(run: Any, folder: Path, which: Literal["best", "all"]) -> None:
+    """Logs the scored model as safetensors (alias `best`) and its predictions; `all`: the checkpoints too.
+
+    The run uses an artifact of the data, which holds nothing but the digests of its splits.
+    """
+    summary = read_summary(folder)
+    data, digests = summary["protocol"]["data"], summary["digests"]
+    metadata = {"data": data, "sha256": digests, "git_commit": summary["git_commit"], **summary["metrics"]}
+    card = f"{summary['attention']} on {summary['task']}, seed {summary['seed']}; sliceformer_lab.load_export opens it."
+    model = wandb.Artifact(f"model-{run.id}", type="model", description=card, metadata=metadata)
+    with TemporaryDirectory() as exported:
+        save_export(Path(exported), load_run(folder, allowed_too()))
+        model.add_dir(exported)
+        for name in (CONFIG, SUMMARY, PREPROCESSING):
+            model.add_file(str(folder / name))
+        run.log_artifact(model, aliases=["best"])
+    predictions = wandb.Artifact(f"predictions-{run.id}", type="predictions", metadata=metadata)
+    predictions.add(wandb.Table(dataframe=pd.read_csv(folder / TABLE)), "predictions")
+    run.log_artifact(predictions)
+    if which == "all":
+        checkpoints = wandb.Artifact(f"checkpoints-{run.id}", type="checkpoints", metadata=metadata)
+        checkpoints.add_dir(str(folder / "checkpoints"))
+        run.log_artifact(checkpoints)
+    if not run.offline:  # W&B's client has no lineage offline
+        run.use_artifact(wandb.Artifact(f"data-{data}", type="dataset", metadata={"sha256": digests}))
