@@ -1,7 +1,7 @@
 """Train and compare replacements of multi-head attention on one shared encoder.
 
-For use outside the command line: `build_attention`, `build_encoder`, `load_export`, `load_run`, `swap_attention`. They
-are imported on first use, so that `import sliceformer_lab` does not import torch.
+For use outside the command line: `build_attention`, `build_encoder`, `load_export`, `load_run`, `load_sweep`, `run`,
+`swap_attention`, `sweep`. They are imported on first use, so that `import sliceformer_lab` does not import torch.
 """
 
 from __future__ import annotations
@@ -10,20 +10,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sliceformer_lab.__main__ import run, sweep
     from sliceformer_lab.encoder.factory import build_encoder
     from sliceformer_lab.encoder.library import build_attention, swap_attention
+    from sliceformer_lab.runs.job_table import load_sweep
     from sliceformer_lab.training.saved.exported_model import load_export
     from sliceformer_lab.training.saved.saved_run import load_run
-
-__all__ = ["build_attention", "build_encoder", "load_export", "load_run", "swap_attention"]
 
 _MODULE_OF = {
     "build_attention": "sliceformer_lab.encoder.library",
     "build_encoder": "sliceformer_lab.encoder.factory",
     "load_export": "sliceformer_lab.training.saved.exported_model",
     "load_run": "sliceformer_lab.training.saved.saved_run",
+    "load_sweep": "sliceformer_lab.runs.job_table",
+    "run": "sliceformer_lab.__main__",
     "swap_attention": "sliceformer_lab.encoder.library",
+    "sweep": "sliceformer_lab.__main__",
 }
+
+__all__ = [
+    "build_attention",
+    "build_encoder",
+    "load_export",
+    "load_run",
+    "load_sweep",
+    "run",
+    "swap_attention",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> Any:

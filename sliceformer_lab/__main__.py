@@ -6,10 +6,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sliceformer_lab.cli.command import Command
+    from sliceformer_lab.training.saved.saved_run import Run
 
 COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py of each is the command of that name
     "sweep",
@@ -39,6 +43,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sliceformer-lab: stopped by SIGINT", file=sys.stderr)  # noqa: T201
         return 130
+
+
+def run(*words: str, folder: str | Path) -> Run:
+    """Trains with the words of a command line in `folder`, or continues there. Raises LabError.
+
+    For notebooks: `run("attention=csp", "optim.epochs=3", folder="outputs/mine").summary`.
+    """
+    from sliceformer_lab.cli.run_sweep import run_job
+    from sliceformer_lab.runs.sweep import quote_path
+    from sliceformer_lab.training.saved.saved_run import load_run
+
+    run_job([*words, f"hydra.run.dir={quote_path(Path(folder).resolve())}"])
+    return load_run(folder)
+
+
+def sweep(*words: str, folder: str | Path) -> pd.DataFrame:
+    """Runs the jobs of a sweep that `folder` lacks, and returns `load_sweep(folder)`: a row each, failed ones too.
+
+    Raises LabError for words that plan no sweep; the sentence is on the terminal.
+    """
+    from sliceformer_lab.runs.job_table import load_sweep
+    from sliceformer_lab.runs.sweep import quote_path, read_sweep
+
+    place = Path(folder).resolve()
+    main(["-m", *words, f"hydra.sweep.dir={quote_path(place)}"])
+    read_sweep(place)
+    return load_sweep(place)
 
 
 def load(word: str) -> Command:

@@ -29,7 +29,6 @@ from sliceformer_lab.commands.report.after_sweep import report_sweep
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
-from sliceformer_lab.commands.report.wandb_comparison import job_records
 from sliceformer_lab.commands.wandb import save
 from sliceformer_lab.commands.wandb.command import COMMAND
 from sliceformer_lab.commands.wandb.logged_runs import logged_runs
@@ -43,6 +42,7 @@ from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
+from sliceformer_lab.runs.job_table import job_records
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results import loggers, wandb_names, wandb_runs
@@ -235,7 +235,7 @@ def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
     config = {"hydra": {"job": {"config_name": "config"}, "overrides": {"task": ["attention=csp", "seed=0,1,2,3,4"]}}}
     OmegaConf.save(OmegaConf.create(config), tmp_path / "multirun.yaml")
     found = collect(tmp_path)
-    records = job_records(found, [(table, []) for table in tables(found, (), None)])
+    records = job_records(found, tables(found, (), None))
     assert [record["job"] for record in records] == ["0", "1", "2-csp", "3", "3-mha", "4", "10-csp"]
     assert [record["status"] for record in records].count("missing") == 4
     by_job = {record["job"]: record for record in records}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,12 @@ from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame
-from sliceformer_lab.runs.collect import Collection, RunRecord, collect
-from sliceformer_lab.runs.groups import format_option, tables
+from sliceformer_lab.runs.collect import Collection, collect
+from sliceformer_lab.runs.groups import tables
+from sliceformer_lab.runs.job_table import job_records
 from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS, results_table
 from sliceformer_lab.training.results.wandb_names import sentence_of_sweep, varied_options
 from sliceformer_lab.training.results.wandb_runs import results_run, sync_command
-
-COSTS = {  # column -> path in a summary
-    "parameters": ("parameters",),
-    "multiply_adds": ("cost_per_sample", "multiply_adds"),
-    "comparisons": ("cost_per_sample", "comparisons"),
-    "samples_per_second": ("samples_per_second",),
-    "peak_memory_gb": ("peak_memory_gb",),
-    "wall_seconds": ("wall_seconds",),
-}
 
 Record = dict[str, Any]
 
@@ -42,37 +33,6 @@ def log_comparison(sweep: Path, logger: Record) -> str:
     return f"upload the comparison of the sweep to W&B with: {command}" if command else "the comparison is on W&B"
 
 
-def job_records(found: Collection, sections: Iterable[Section]) -> list[Record]:
-    """A record for each job of a sweep, with failed and missing jobs; all records have the same keys.
-
-    The columns include each option in which the jobs differ, and each metric.
-    """
-    differing = sorted({name for table, _ in sections for row in table.rows for name in row.shown})
-    metrics = sorted({name for run in found.runs for name in run.summary.get("metrics") or {}})
-    empty = dict.fromkeys(
-        ["job", "task", "attention", *differing, "seed", "split_seed", "status", "error", *metrics, *COSTS]
-    )
-    records = [_job_record(run, differing, metrics) for run in found.runs]
-    records += [{"job": name, "status": "unreadable", "error": why} for name, why in found.unreadable.items()]
-    records += [{"job": str(job.job), "status": "missing", "error": " ".join(job.overrides)} for job in found.missing]
-    return sorted((empty | record for record in records), key=lambda record: _number_first(record["job"]))
-
-
-def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]) -> Record:
-    return {
-        "job": run.name,
-        "task": run.task,
-        "attention": run.attention,
-        **{name: format_option(run.options[name]) for name in differing if name in run.options},
-        "seed": run.summary.get("seed"),
-        "split_seed": run.summary.get("split_seed"),
-        "status": run.status,
-        "error": run.summary.get("error"),
-        **{name: run.number("metrics", name) for name in metrics},
-        **{name: run.number(*path) for name, path in COSTS.items()},
-    }
-
-
 def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: Sequence[Section]) -> None:
     import wandb
 
@@ -87,7 +47,7 @@ def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: S
         tags=tasks,
         config={"sweep": sweep.name, "tasks": tasks, "attentions": attentions},
     ) as run:
-        jobs = job_records(found, sections)
+        jobs = job_records(found, [table for table, _ in sections])
         run.log({JOBS: results_table(jobs), ROWS: results_table(_row_records(sections))})
         for number, (table, rows) in enumerate(sections, start=1):
             means = [{"attention": _label(line), table.metric: line.mean} for line in rows if line.mean is not None]
@@ -124,9 +84,3 @@ def _row_records(sections: Iterable[Section]) -> list[Record]:
 
 def _label(line: Line) -> str:
     return f"{line.row.label} ({len(line.values)} of {line.planned})"
-
-
-def _number_first(name: str) -> tuple[float, str]:
-    """A sort key for job folders, whose names begin with a number."""
-    number = name.partition("-")[0]
-    return (float(number) if number.isdigit() else math.inf, name)
