@@ -11,41 +11,48 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import env_override
 
-from sliceformer_lab.cli.arguments import SEARCH_PATH
+from sliceformer_lab.cli.arguments import SEARCH_PATH, parse_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import Job, recorded_in
 from sliceformer_lab.config.compose import CONF_DIR, conf_folders, search_path
 from sliceformer_lab.config.explain import explain
-from sliceformer_lab.config.hydra_node import checked_hydra_node
+from sliceformer_lab.config.hydra_node import check_hydra_nodes
+from sliceformer_lab.config.versions import HYDRA_DEFAULTS
 from sliceformer_lab.errors import LabError, machine_error
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.sweep import override_key
 
 
-def run_application(command: Command, words: Sequence[str], flags: Sequence[str]) -> list[Job]:
+def run_application(
+    command: Command, words: Sequence[str], flags: Sequence[str], *, jobs_known: bool = False
+) -> list[Job]:
     """Let Hydra compose the options and run each job, and return how the jobs ended.
 
-    Raises LabError for an error outside the jobs, Interrupted at a signal, and SystemExit where Hydra ends the program,
-    as after its own help.
+    With `jobs_known` the jobs of a multirun have been composed and checked. Raises LabError for an error outside the
+    jobs, Interrupted at a signal, and SystemExit where Hydra ends the program, as after its own help.
     """
     jobs: list[Job] = []
     folders = search_path(conf_folders()[1:])  # they replace the user's own search path, which they contain
-    overrides = [*folders, *(word for word in words if override_key(word) != SEARCH_PATH)]
+    given = parse_arguments(flags)
+    config_name, folder = given.config_name or command.config_name, Path(given.config_path or CONF_DIR)
     try:
         register_resolvers()
+        overrides = [*command.implied(words), *(word for word in words if override_key(word) != SEARCH_PATH)]
+        if not given.shell_completion:  # its words are no options, and it starts nothing
+            check_hydra_nodes(overrides, config_name, folder, multirun=given.multirun, jobs_known=jobs_known)
         with (
             _own_hydra(),
             _own_logging(),
-            checked_hydra_node(),
-            _hydra_arguments([*command.implied(words), *overrides, *flags]),
+            _hydra_arguments([*folders, *overrides, *flags]),
         ):
-            start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, version_base="1.3")
+            start = hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, **HYDRA_DEFAULTS)
             start(recorded_in(jobs, command.job))()
     except Exception as error:
         raise as_sentence(error, words, command) from error

@@ -128,7 +128,7 @@ def _run_by_hydra(plan: SweepPlan, command: Command, arguments: Arguments) -> in
     sweep = Sweep(plan.folder, plan.jobs, study=plan.study)
     code = 0
     try:
-        run_application(command, words, ["-m", *arguments.flags])
+        run_application(command, words, ["-m", *arguments.flags], jobs_known=True)
     except Interrupted:
         _print_ends(sweep, _states_of_hydra(plan.folder))
         raise

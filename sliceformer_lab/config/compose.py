@@ -23,6 +23,7 @@ from omegaconf.errors import MissingMandatoryValue
 from sliceformer_lab import conf
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError, nearest
+from sliceformer_lab.config.versions import HYDRA_DEFAULTS, register_resolver
 
 CONF_DIR = Path(conf.__file__).parent
 MAX_LISTED_OPTIONS = 50  # options of a group; more are too many to list in a message
@@ -137,13 +138,13 @@ def written_option(group: str, name: str) -> dict[str, Any]:
     return plain_values(OmegaConf.load(option_file(group, name)), resolve=False)
 
 
-def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
+def compose_root(overrides: Sequence[str], config_name: str = "config", folder: Path = CONF_DIR) -> dict[str, Any]:
     """The whole configuration of one job, Hydra's own node included, interpolations unresolved.
 
-    Raises Hydra's errors.
+    `folder` holds the root configuration. Raises Hydra's errors.
     """
     words = [*search_path(conf_folders()[1:]), *overrides]
-    with _own_hydra():
+    with _own_hydra(folder):
         return plain_values(compose(config_name, overrides=words, return_hydra_config=True), resolve=False)
 
 
@@ -170,8 +171,8 @@ def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
 
 def register_choices() -> None:
     """Teach OmegaConf `by_attention` and `by_task`, with which a YAML gives a value for each attention or task."""
-    OmegaConf.register_new_resolver("by_attention", by_attention, replace=True)
-    OmegaConf.register_new_resolver("by_task", by_task, replace=True)
+    register_resolver("by_attention", by_attention)
+    register_resolver("by_task", by_task)
 
 
 def by_attention(values: Mapping[str, Any], *default: Any, _root_: DictConfig, _node_: Node) -> Any:
@@ -218,13 +219,13 @@ def _options_in(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, A
 
 
 @contextmanager
-def _own_hydra() -> Iterator[None]:
-    """A Hydra on our configuration folder; the Hydra of a running application is restored afterwards."""
+def _own_hydra(folder: Path = CONF_DIR) -> Iterator[None]:
+    """A Hydra on a folder of options; the Hydra of a running application is restored afterwards."""
     instance = GlobalHydra.instance()
     running = instance.hydra
     instance.clear()
     try:
-        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        with initialize_config_dir(str(folder), **HYDRA_DEFAULTS):
             yield
     finally:
         GlobalHydra.instance().hydra = running

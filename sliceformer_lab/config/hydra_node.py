@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
 
-from sliceformer_lab.config.compose import no_such_option, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, no_such_option, option_names
+from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import ConfigError
 
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")  # installed; Hydra refuses all others too
@@ -21,31 +21,26 @@ LOG_VALUES = (  # of Hydra's own options for logs
 )
 
 
-@contextmanager
-def checked_hydra_node() -> Iterator[None]:
-    """While it is open, Hydra composes no configuration whose `hydra` node names code that is not ours.
+def check_hydra_nodes(
+    words: Sequence[str], config_name: str, folder: Path = CONF_DIR, *, multirun: bool, jobs_known: bool = False
+) -> None:
+    """Checks the node `hydra` of every configuration that Hydra's application would compose from these words.
 
-    Hydra calls what the node names before a job starts, so a file of options could run anything with it.
+    Hydra calls what the node names before a job starts, so a file of options could run anything with it. The check
+    composes the configurations itself, before the application starts. With `jobs_known` those of the jobs of a
+    multirun were checked when it was planned. Raises ConfigError and Hydra's errors.
     """
-    load = ConfigLoaderImpl.load_configuration
-
-    def load_checked(
-        self: ConfigLoaderImpl,
-        config_name: str | None,
-        overrides: list[str],
-        run_mode: RunMode,
-        from_shell: bool = True,
-        validate_sweep_overrides: bool = True,
-    ) -> DictConfig:
-        config = load(self, config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-        check_hydra_node(OmegaConf.to_container(config.hydra, resolve=False))
-        return config
-
-    ConfigLoaderImpl.load_configuration = load_checked  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        ConfigLoaderImpl.load_configuration = load  # type: ignore[method-assign]
+    parser = OverridesParser.create()
+    parsed = parser.parse_overrides(list(words))
+    common = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
+    hydra = compose_root(common, config_name, folder)["hydra"]
+    check_hydra_node(hydra)
+    if jobs_known or not (multirun or hydra["mode"] == RunMode.MULTIRUN):
+        return
+    given = {override.key_or_group for override in parsed}
+    swept = [f"{key}={value}" for key, value in (hydra["sweeper"].get("params") or {}).items() if key not in given]
+    for job in split_jobs([*parser.parse_overrides(swept), *parsed]):
+        check_hydra_node(compose_root(job, config_name, folder)["hydra"])
 
 
 def check_hydra_node(hydra: Any) -> None:

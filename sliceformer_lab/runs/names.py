@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from sliceformer_lab.config.compose import register_choices
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.versions import register_resolver
 from sliceformer_lab.runs.files import name_of
 from sliceformer_lab.runs.folder import CONFIG
 from sliceformer_lab.runs.sources import digests_of, sources_of_words
@@ -21,17 +22,17 @@ from sliceformer_lab.runs.sources import digests_of, sources_of_words
 
 def register_resolvers() -> None:
     """Registers the functions below, `by_attention` and `by_task`. Names with a time are cached, so that they stay."""
-    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("benchmark_folder", benchmark_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("report_folder", report_folder, replace=True)
-    OmegaConf.register_new_resolver("existing_folder", existing_folder, replace=True)
-    OmegaConf.register_new_resolver("analysis_folder", analysis_folder, replace=True)
-    OmegaConf.register_new_resolver("sweep_folder", sweep_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("tune_folder", tune_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("audit_folder", audit_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("map_folder", map_folder, replace=True)
-    OmegaConf.register_new_resolver("digest", digest, replace=True)
-    OmegaConf.register_new_resolver("task_folder", _task_folder, replace=True)
+    register_resolver("run_folder", run_folder, use_cache=True)
+    register_resolver("benchmark_folder", benchmark_folder, use_cache=True)
+    register_resolver("report_folder", report_folder)
+    register_resolver("existing_folder", existing_folder)
+    register_resolver("analysis_folder", analysis_folder)
+    register_resolver("sweep_folder", sweep_folder, use_cache=True)
+    register_resolver("tune_folder", tune_folder, use_cache=True)
+    register_resolver("audit_folder", audit_folder, use_cache=True)
+    register_resolver("map_folder", map_folder)
+    register_resolver("digest", digest)
+    register_resolver("task_folder", _task_folder)
     register_choices()
 
 

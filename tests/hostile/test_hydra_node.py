@@ -79,6 +79,14 @@ def test_a_node_that_only_one_job_of_a_sweep_has_is_refused(folder: Path, capfd:
     assert not (folder / "it-ran").exists()
 
 
+def test_a_file_that_starts_a_multirun_gives_its_jobs_no_code(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    params = {"+hydra.callbacks.evil._target_": "os.getcwd"}
+    write_recipe(folder, {"mode": "MULTIRUN", "sweeper": {"params": params}})
+    assert main(["--config-dir", "conf", "recipe=theirs"]) == 1
+    assert "hydra.callbacks.evil: a configuration gives Hydra no callbacks" in capfd.readouterr().err
+    assert not (folder / "multirun").exists() and not (folder / "outputs").exists()
+
+
 @pytest.mark.parametrize("words", ["+hydra.callbacks.plan._target_=os.getcwd", "task=../../theirs"])
 def test_the_command_line_gives_hydra_no_code_either(
     words: str, folder: Path, capfd: pytest.CaptureFixture[str]
