@@ -54,6 +54,7 @@ types: $(STAMP) ## mypy --strict
 
 docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/audit_page.py
+	$(BIN)/python studies/experiment_page.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
 	$(BIN)/python studies/causal_page.py

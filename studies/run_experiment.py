@@ -3,9 +3,10 @@
 usage: python studies/run_experiment.py studies/sets WORK data.root=CLOUDS    WORK: a folder for the runs
 
 FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results.jsonl gets a line a finished job, so
-the experiment goes on where it stopped, on another machine too. Tuning comes first; a row's reporting runs use the rate
-that its tuning chose. A line holds the commit, the digests of the data and, for a reporting run, which test examples
-were right.
+the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
+of comparisons and one file, FOLDER/SETTING.jsonl, for each. Tuning comes first; a row's reporting runs use the rate
+that its tuning chose. A line holds the commit, the digests of the data and, for a reporting run, the scores of the
+single test examples: `test_right`, packed bits, or `test_scores`, float16, as base64 in the order of the examples' ids.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-RESULTS = "results.jsonl"
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
 
 
@@ -44,24 +44,42 @@ class Job:
 class Experiment:
     """What experiment.yaml declares."""
 
+    results: Path  # file of its finished jobs
     command: tuple[str, ...]  # words of every run
     rows: Mapping[str, tuple[str, ...]]  # name of a row -> its words
     rates: tuple[float, ...]
     recipe_rate: float  # wins a tie
     tuning_seeds: tuple[int, ...]
     seeds: tuple[int, ...]
-    metric: str  # of validation, higher is better
+    metric: str  # of validation
+    better: str  # higher | lower
+    constant: float  # the metric of the best constant prediction, on validation
+    num_val: int  # validation examples
+    num_test: int
+    margin: float  # differences below it count as equal
+    subject: str  # the row that the others are compared with
+
+    @property
+    def sign(self) -> float:
+        """The factor that makes larger values better."""
+        return {"higher": 1.0, "lower": -1.0}[self.better]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The finished jobs."""
+        file = self.results
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def tuning_scores(self, row: str, lines: list[dict[str, Any]]) -> dict[float, list[float]]:
+        """The validation scores of each rate, by seed; fewer than tuning seeds while a run is missing."""
+        jobs = {rate: [Job("tune", row, rate, seed) for seed in self.tuning_seeds] for rate in self.rates}
+        return {rate: [line["val"] for job in jobs[rate] for line in lines if job.is_of(line)] for rate in jobs}
 
     def chosen_rate(self, row: str, lines: list[dict[str, Any]]) -> float | None:
         """The rate of the best mean validation score; None while a tuning run is missing."""
-        means = {}
-        for rate in self.rates:
-            jobs = [Job("tune", row, rate, seed) for seed in self.tuning_seeds]
-            scores = [line["val"] for job in jobs for line in lines if job.is_of(line)]
-            if len(scores) < len(jobs):
-                return None
-            means[rate] = float(np.mean(scores))
-        return max(self.rates, key=lambda rate: (means[rate], rate == self.recipe_rate))
+        scores = self.tuning_scores(row, lines)
+        if any(len(found) < len(self.tuning_seeds) for found in scores.values()):
+            return None
+        return max(self.rates, key=lambda rate: (self.sign * np.mean(scores[rate]), rate == self.recipe_rate))
 
     def jobs(self, lines: list[dict[str, Any]]) -> Iterator[Job]:
         """The jobs without a line, seed by seed, so that a stop leaves all rows at about the same number of seeds."""
@@ -74,22 +92,23 @@ class Experiment:
         yield from (job for job in wanted if not any(job.is_of(line) for line in lines))
 
 
-def read_experiment(folder: Path) -> Experiment:
-    """The experiment that FOLDER/experiment.yaml declares."""
+def read_experiments(folder: Path) -> list[Experiment]:
+    """What FOLDER/experiment.yaml declares: one experiment, or one for each of its settings."""
     plain = yaml.safe_load((folder / "experiment.yaml").read_text(encoding="utf-8"))
     rows = {name: tuple(words.split()) for name, words in plain.pop("rows").items()}
-    plain["command"] = plain["command"].split()
-    return Experiment(rows=rows, **{key: tuple(v) if isinstance(v, list) else v for key, v in plain.items()})
-
-
-def read_lines(folder: Path) -> list[dict[str, Any]]:
-    file = folder / RESULTS
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    command, settings = plain.pop("command"), plain.pop("settings", {"results": {}})
+    found = []
+    for name, own in settings.items():
+        facts = plain | own | {"command": f"{command} {own.get('command', '')}".split()}
+        kept = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+        found.append(Experiment(results=folder / f"{name}.jsonl", rows=rows, **kept))
+    return found
 
 
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
     """Trains one job and returns its line. Raises CalledProcessError if the run fails."""
-    folder = work / f"{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
+    setting = "" if experiment.results.stem == "results" else f"{experiment.results.stem}-"
+    folder = work / f"{setting}{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
     words = [*experiment.command, *experiment.rows[job.row], f"optim.lr={job.rate:g}", f"seed={job.seed}"]
     if job.stage == "tune":
         words += ["score_test=false", "reference=null"]
@@ -100,27 +119,53 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
     summary = json.loads(summary_file.read_text(encoding="utf-8"))
     line = {"stage": job.stage, "row": job.row, "rate": job.rate, "seed": job.seed, "words": words}
     line |= {"val": summary["metrics"][experiment.metric]} | {fact: summary.get(fact) for fact in FACTS}
+    name = experiment.metric.removeprefix("val/")
+    line["val_std"] = float(example_scores(folder / "predictions.npz", "val", name).std(ddof=1))
     if job.stage == "report":
-        line["test_right"] = pack_right(folder / "predictions.npz")
+        line |= packed(example_scores(folder / "predictions.npz", "test", name))
     return line
 
 
-def pack_right(file: Path) -> str:
-    """Which test examples were right, in the order of their ids, as base64 of packed bits."""
+def example_scores(file: Path, split: str, metric: str) -> np.ndarray:
+    """Whether each example was right, the share of its asked tokens that were, or its absolute error, by id: (E,)."""
     with np.load(file) as arrays:
-        order = np.argsort(arrays["test_ids"], kind="stable")
-        right = arrays["test_logits"].argmax(-1) == arrays["test_targets"]
-    return base64.b64encode(np.packbits(right[order])).decode()
+        order = np.argsort(arrays[f"{split}_ids"], kind="stable")
+        targets, outputs = (arrays[f"{split}_{part}"][order] for part in ("targets", "logits"))
+    if metric == "mae":
+        errors: np.ndarray = np.abs(outputs.astype(np.float64) - targets).reshape(len(targets), -1).mean(1)
+        return errors
+    if targets.ndim == 1:
+        return np.asarray(outputs.argmax(1) == targets)
+    are_ranks = targets.dtype.kind == "f"  # of a probe that asks for the i-th smallest at position i
+    right = outputs == (np.arange(targets.shape[1]) if are_ranks else targets)
+    asked = np.ones_like(right) if are_ranks else targets >= 0
+    shares: np.ndarray = (right & asked).sum(1) / asked.sum(1)
+    return shares
+
+
+def packed(scores: np.ndarray) -> dict[str, str]:
+    """Scores (E,) of single examples as text: packed bits if each is right or wrong, otherwise float16."""
+    if scores.dtype == bool:
+        return {"test_right": base64.b64encode(np.packbits(scores)).decode()}
+    return {"test_scores": base64.b64encode(scores.astype("<f2")).decode()}
+
+
+def unpacked(line: Mapping[str, Any], count: int) -> np.ndarray:
+    """The scores (E,) of the first `count` examples of a line, as numbers."""
+    if "test_right" in line:
+        bits = np.frombuffer(base64.b64decode(line["test_right"]), np.uint8)
+        return np.unpackbits(bits, count=count).astype(np.float64)
+    return np.frombuffer(base64.b64decode(line["test_scores"]), "<f2")[:count].astype(np.float64)
 
 
 def main(folder: Path, work: Path, machine_words: list[str]) -> None:
-    experiment = read_experiment(folder)
     work.mkdir(parents=True, exist_ok=True)
-    while job := next(experiment.jobs(lines := read_lines(folder)), None):
-        sys.stderr.write(f"{len(lines)} finished; now {job}\n")
-        line = run_job(experiment, job, work, machine_words)
-        with (folder / RESULTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    for experiment in read_experiments(folder):
+        while job := next(experiment.jobs(lines := experiment.lines()), None):
+            sys.stderr.write(f"{experiment.results.stem}: {len(lines)} finished; now {job}\n")
+            line = run_job(experiment, job, work, machine_words)
+            with experiment.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,234 @@
+"""The verdicts of declared experiments: tables and sentences between the markers of their README, from committed lines.
+
+usage: python studies/experiment_page.py    write the pages of all experiments (`make docs`)
+
+An experiment with missing runs gets its count and its tuning, and no verdict. The decisions are those of `audit`: rows
+that have not learned are not compared, p and interval are from the crossed table of seeds and test examples, and Holm's
+correction counts the compared rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from marked_sections import with_section
+from run_experiment import Experiment, read_experiments, unpacked
+
+from sliceformer_lab.commands.compare.sentences import (
+    VERBS,
+    amount,
+    difference,
+    half_width,
+    list_names,
+    number,
+    p_value,
+)
+from sliceformer_lab.commands.compare.verdicts import Finding, Outcome, Pairs, outcomes
+from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
+
+STUDIES = Path(__file__).resolve().parent
+FOLDERS = ("sets",)
+AXIS = "test"  # rows are compared as they stand, on one axis
+
+
+@dataclass(frozen=True)
+class Results:
+    """The lines of an experiment and what follows from them."""
+
+    experiment: Experiment
+    lines: list[dict[str, Any]]
+    references: Sequence[Mapping[str, Any]]  # models without a network: name, test, test_right
+
+    @cached_property
+    def missing(self) -> tuple[int, int]:
+        """Tuning and reporting runs without a line."""
+        one = self.experiment
+        tuning = len(one.rows) * len(one.rates) * len(one.tuning_seeds)
+        reporting = len(one.rows) * len(one.seeds)
+        found = [line["stage"] for line in self.lines]
+        return tuning - found.count("tune"), reporting - found.count("report")
+
+    def has_learned(self, row: str) -> bool:
+        """Whether some rate is above the constant on validation, by a one-sided interval corrected for the rates.
+
+        The variances over seeds and over examples are added, which is never less than the crossed one.
+        """
+        one = self.experiment
+        for rate, scores in one.tuning_scores(row, self.lines).items():
+            spreads = [_spread(line) for line in self.lines if (line["row"], line["rate"]) == (row, rate)]
+            over_seeds, over_examples = np.var(scores, ddof=1) / len(scores), np.mean(spreads) ** 2 / one.num_val
+            variance = float(over_seeds + over_examples)
+            parts = over_seeds**2 / (len(scores) - 1) + over_examples**2 / (one.num_val - 1)
+            df = variance**2 / float(parts) if parts else 1.0
+            above = Estimate(one.sign * (float(np.mean(scores)) - one.constant), variance, df, "seeds and examples")
+            if above.lower_limit(LEVEL / len(one.rates)) > 0:
+                return True
+        return False
+
+    def scores(self, row: str) -> dict[int, np.ndarray]:
+        """The scores (E,) of the test examples by seed, at the chosen rate."""
+        one = self.experiment
+        rate = one.chosen_rate(row, self.lines)
+        kept = [line for line in self.lines if (line["stage"], line["row"], line["rate"]) == ("report", row, rate)]
+        return {line["seed"]: unpacked(line, one.num_test) for line in kept}
+
+    def pairs(self, row: str) -> Pairs:
+        """The differences of the subject and a row; positive in favour of the subject."""
+        one = self.experiment
+        ours, theirs = self.scores(one.subject), self.scores(row)
+        table = one.sign * np.stack([ours[seed] - theirs[seed] for seed in one.seeds])
+        means = dict(zip(one.seeds, table.mean(axis=1).tolist(), strict=True))
+        return Pairs(means, estimate_crossed(table), one.margin)
+
+    @cached_property
+    def learned(self) -> dict[str, bool]:
+        """Whether each row has learned."""
+        return {row: self.has_learned(row) for row in self.experiment.rows}
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcome of each row that is compared with the subject."""
+        one = self.experiment
+        rates = {row: one.chosen_rate(row, self.lines) for row in one.rows}
+        at_edge = [row for row, rate in rates.items() if rate in (min(one.rates), max(one.rates))]
+        compared = [row for row in one.rows if row != one.subject and self.learned[row] and self.learned[one.subject]]
+        family = {row: {AXIS: self.pairs(row)} for row in compared}
+        return {found.against: found for found in outcomes(family, one.subject in at_edge, at_edge)}
+
+
+def read_results(folder: Path) -> list[Results]:
+    """The experiments of a folder with their lines and references."""
+    references = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*_reference.json"))]
+    return [Results(one, one.lines(), references) for one in read_experiments(folder)]
+
+
+def section(results: Results) -> str:
+    """What the README says of an experiment: its count and tuning, or its table and verdict."""
+    tuning, reporting = results.missing
+    if tuning or reporting:
+        one = results.experiment
+        total = len(one.rows) * len(one.rates) * len(one.tuning_seeds), len(one.rows) * len(one.seeds)
+        count = f"{tuning} of {total[0]} tuning runs and {reporting} of {total[1]} reporting runs are missing"
+        return f"**No verdict yet: {count}.**\n\n{tuning_table(results)}"
+    return f"> {sentence(results)}\n\n{table(results)}\n\n{tuning_table(results)}"
+
+
+def tuning_table(results: Results) -> str:
+    """The validation scores of each rate, a score a tuning seed."""
+    one = results.experiment
+    rows = []
+    for row in one.rows:
+        scores = one.tuning_scores(row, results.lines)
+        cells = [", ".join(number(score, one.metric) for score in scores[rate]) or "–" for rate in one.rates]
+        chosen = one.chosen_rate(row, results.lines)
+        rows.append([f"`{row}`", *cells, "–" if chosen is None else f"{chosen:g}"])
+    return markdown_table(["on validation, rate", *(f"{rate:g}" for rate in one.rates), "chosen"], *rows)
+
+
+def table(results: Results) -> str:
+    """Test scores of all rows, the subject less each, p and verdict, and the references."""
+    one = results.experiment
+    metric, rows = one.metric, []
+    for row in one.rows:
+        own = estimate_crossed(np.stack([*results.scores(row).values()]))
+        half = number(own.interval().high - own.mean, metric)
+        cells = ["", "", "did not learn" if not results.learned[row] else ""]
+        if row in results.outcomes:
+            outcome = results.outcomes[row]
+            cells = [difference(outcome.findings[AXIS], metric), p_value(outcome.holm_p), str(outcome.verdict)]
+        parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
+        rows.append([f"`{row}`", f"{number(own.mean, metric)} ± {half}", *cells, f"{parameters:,}"])
+    for name, score in reference_scores(results).items():
+        rows.append([f"{name}, without a network", number(score, metric), "", "", "", ""])
+    less = f"`{one.subject}` less this row"
+    return markdown_table(["", metric.replace("val/", "test "), less, "Holm p", "verdict", "parameters"], *rows)
+
+
+def reference_scores(results: Results) -> dict[str, float]:
+    """Test scores of models without a network: the experiment's own, and those that its runs fitted."""
+    name = results.experiment.metric.replace("val/", "test/")
+    found = {one["name"]: one["test"] for one in results.references}
+    fitted = next(line["references"] for line in results.lines if line["stage"] == "report") or []
+    return found | {row["name"]: row["metrics"][name] for row in fitted if name in (row.get("metrics") or {})}
+
+
+def sentence(results: Results) -> str:
+    """The verdict: what is decided, what is not, and what no row reaches."""
+    one = results.experiment
+    if not results.learned[one.subject]:
+        return f"{one.subject} did not learn at any of {len(one.rates)} rates: no comparison of operators."
+    parts = [*_verdicts(results)]
+    if unlearned := [row for row in one.rows if not results.learned[row]]:
+        parts.append(f"{list_names(unlearned)} did not learn at any of {len(one.rates)} rates: not compared")
+    parts += _of_references(results)
+    return "; ".join(parts) + "."
+
+
+def _verdicts(results: Results) -> Iterator[str]:
+    one = results.experiment
+    for verdict, verb in VERBS.items():
+        decided = [found for found in results.outcomes.values() if found.verdict == verdict]
+        if decided:
+            yield f"{one.subject} {verb} {list_names([_decided(found, one.metric) for found in decided])}"
+    if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
+        listed = list_names([_undecided(found, one.metric) for found in undecided])
+        yield f"{one.subject} is not distinguishable from {listed}"
+
+
+def _decided(found: Outcome, metric: str) -> str:
+    finding = found.findings[AXIS]
+    if found.verdict == "equivalent":
+        return f"{found.against} within {amount(finding.margin, metric)} ({difference(finding, metric)})"
+    return f"{found.against} by {_size(finding, metric)} (Holm p = {p_value(found.holm_p)})"
+
+
+def _undecided(found: Outcome, metric: str) -> str:
+    finding = found.findings[AXIS]
+    why = f"a difference of {number(finding.smallest, metric)} could have been found"
+    if found.withheld:
+        why = "a verdict is withheld, because the losing row's rate is at the edge of those tried"
+    return f"{found.against} ({difference(finding, metric)}; {why})"
+
+
+def _size(finding: Finding, metric: str) -> str:
+    return f"{amount(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)}"
+
+
+def _of_references(results: Results) -> Iterator[str]:
+    """The best row less each reference whose single scores are known; a mean alone supports no interval."""
+    one = results.experiment
+    means = {row: float(np.mean([*results.scores(row).values()])) for row in one.rows}
+    best = max(means, key=lambda row: one.sign * means[row])
+    for reference in results.references:
+        scores = np.stack([*results.scores(best).values()]) - unpacked(reference, one.num_test)
+        less = estimate_crossed(one.sign * scores)
+        half = number(less.interval().high - less.mean, one.metric)
+        sign = "+" if less.mean >= 0 else "-"
+        yield f"the best row, {best}, less {reference['name']}: {sign}{number(abs(less.mean), one.metric)} ± {half}"
+
+
+def _spread(line: Mapping[str, Any]) -> float:
+    """The standard deviation of the scores of single validation examples; early lines have only their accuracy."""
+    spread: float = line["val_std"] if "val_std" in line else (line["val"] * (1 - line["val"])) ** 0.5
+    return spread
+
+
+def page(folder: Path) -> str:
+    """The README of an experiment with its sections between their markers."""
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    for results in read_results(folder):
+        text = with_section(text, results.experiment.results.stem, section(results))
+    return text
+
+
+if __name__ == "__main__":
+    for name in FOLDERS:
+        write_text(STUDIES / name / "README.md", page(STUDIES / name))

@@ -1,0 +1,125 @@
+"""The page of an experiment is computed from committed lines, and a reader can compute its numbers again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import experiment_page
+import numpy as np
+import pytest
+import yaml
+from experiment_page import FOLDERS, STUDIES, Results, read_results
+from run_experiment import packed
+from scipy import stats
+
+DECLARED = {
+    "command": "task=digits",
+    "rows": {name: f"attention={name}" for name in ("csp", "mha", "mean", "identity")},
+    "rates": [0.001, 0.003, 0.01],
+    "recipe_rate": 0.001,
+    "tuning_seeds": [100, 101],
+    "seeds": [0, 1, 2, 3, 4],
+    "metric": "val/accuracy",
+    "better": "higher",
+    "constant": 0.1,
+    "num_val": 400,
+    "num_test": 300,
+    "margin": 0.005,
+    "subject": "csp",
+}
+CHANCES = {"csp": 0.8, "mha": 0.95, "mean": 0.8, "identity": 0.1}  # of a right answer
+COMPLETE = [results for name in FOLDERS for results in read_results(STUDIES / name) if results.missing == (0, 0)]
+
+
+def made_up_lines() -> list[dict[str, Any]]:
+    """Lines of all runs: rows with easy and hard examples, of which `identity` has learned nothing."""
+    rng, lines = np.random.default_rng(0), []
+    ease = rng.normal(0, 0.1, 300)
+    for row, chance in CHANCES.items():
+        facts = {"row": row, "parameters": 100, "references": []}
+        for rate in (0.001, 0.003, 0.01):
+            best = chance - (0.0 if rate == 0.003 or row == "identity" else 0.05)
+            lines += [{"stage": "tune", "rate": rate, "seed": seed, "val": best, **facts} for seed in (100, 101)]
+        rate = 0.001 if row == "identity" else 0.003
+        for seed in range(5):
+            right = rng.random(300) < chance + ease
+            lines.append({"stage": "report", "rate": rate, "seed": seed, "val": chance, **facts} | packed(right))
+    return lines
+
+
+def write(folder: Path, lines: list[dict[str, Any]]) -> Results:
+    (folder / "experiment.yaml").write_text(yaml.safe_dump(DECLARED))
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_results(folder)[0]
+
+
+@pytest.mark.parametrize("place", ["made up", *range(len(COMPLETE))])
+def test_means_intervals_and_p_follow_from_the_lines(place: str | int, tmp_path: Path) -> None:
+    results = write(tmp_path, made_up_lines()) if isinstance(place, str) else COMPLETE[place]
+    count, sign, scores = results.experiment.num_test, results.experiment.sign, {}
+    # What a reader writes: unpack, subtract, and the mean squares of a table of seeds and examples.
+    for line in map(json.loads, results.experiment.results.read_text().splitlines()):
+        if line["stage"] == "report" and "test_right" in line:
+            packed_bits = np.frombuffer(base64.b64decode(line["test_right"]), np.uint8)
+            scores.setdefault(line["row"], {})[line["seed"]] = np.unpackbits(packed_bits, count=count).astype(float)
+        elif line["stage"] == "report":
+            floats = np.frombuffer(base64.b64decode(line["test_scores"]), "<f2")
+            scores.setdefault(line["row"], {})[line["seed"]] = floats[:count].astype(float)
+    found = {}
+    for row, by_seed in scores.items():
+        ours = scores[results.experiment.subject]
+        d = sign * np.array([ours[seed] - by_seed[seed] for seed in by_seed])
+        (s, e), m = d.shape, d.mean()
+        seeds, examples = e * d.mean(1).var(ddof=1), s * d.mean(0).var(ddof=1)
+        rest = ((d - d.mean(1)[:, None] - d.mean(0) + m) ** 2).sum() / ((s - 1) * (e - 1))
+        v = max(seeds + examples - rest, seeds, examples) / (s * e)
+        parts = seeds**2 / (s - 1) + examples**2 / (e - 1) + rest**2 / ((s - 1) * (e - 1))
+        df = v**2 * (s * e) ** 2 / max(parts, 1e-300)
+        found[row] = m, stats.t.ppf(0.975, df) * v**0.5, 2 * stats.t.sf(abs(m) / max(v, 1e-300) ** 0.5, df)
+    ranked = sorted((found[row][2], row) for row in results.outcomes)
+    adjusted = np.maximum.accumulate([(len(ranked) - i) * p for i, (p, _) in enumerate(ranked)])
+    assert results.outcomes
+    for (_, row), holm_p in zip(ranked, adjusted, strict=True):
+        outcome = results.outcomes[row]
+        finding = outcome.findings[experiment_page.AXIS]
+        mean, half, p = found[row]
+        assert finding.estimate.mean == pytest.approx(mean)
+        assert finding.interval.high - mean == pytest.approx(half)
+        assert finding.p == pytest.approx(p)
+        assert outcome.holm_p == pytest.approx(min(1.0, holm_p))
+
+
+def test_a_complete_experiment_has_a_verdict_and_leaves_out_a_row_that_has_not_learned(tmp_path: Path) -> None:
+    text = experiment_page.section(write(tmp_path, made_up_lines()))
+    assert "csp is worse than mha by 1" in text and "not distinguishable from mean" in text
+    assert "identity did not learn at any of 3 rates: not compared" in text
+    assert "| `identity` |" in text and "| did not learn |" in text
+
+
+@pytest.mark.parametrize("kept", [0, 5, 43])
+def test_a_partial_experiment_counts_what_is_missing_and_claims_nothing(kept: int, tmp_path: Path) -> None:
+    lines = made_up_lines()
+    assert len(lines) == 44
+    tuning = [line for line in lines if line["stage"] == "tune"]
+    rest = [line for line in lines if line["stage"] == "report"]
+    text = experiment_page.section(write(tmp_path, [*tuning, *rest][:kept]))
+    missing = max(0, 24 - kept), 20 - max(0, kept - 24)
+    count = f"{missing[0]} of 24 tuning runs and {missing[1]} of 20 reporting runs are missing"
+    assert text.startswith(f"**No verdict yet: {count}.**")
+    assert not any(word in text for word in ("better", "worse", "±", "distinguishable"))
+
+
+def test_a_reference_is_compared_example_by_example(tmp_path: Path) -> None:
+    results = write(tmp_path, made_up_lines())
+    best = np.stack([*results.scores("mha").values()])
+    always = {"name": "oracle", "test": 1.0} | packed(np.ones(300, dtype=bool))
+    text = experiment_page.sentence(Results(results.experiment, results.lines, [always]))
+    assert f"the best row, mha, less oracle: -{100 * (1 - best.mean()):.2f} ± " in text
+
+
+def test_page_of_a_complete_experiment_is_current() -> None:
+    for folder in {results.experiment.results.parent for results in COMPLETE}:
+        assert (folder / "README.md").read_text(encoding="utf-8") == experiment_page.page(folder), "run `make docs`"
