@@ -32,7 +32,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
     cells, configs = checked_cells(options)
     with lock_folder(folder):
         record_plan(folder / PLAN, _facts(options), {})
-        _announce(options, cells, folder)
+        _announce(cells, folder)
         try:
             Rounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
         finally:  # a map that is stopped shows what it has
@@ -42,7 +42,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         log_map(found, folder / REPORT, configs[0]["logger"])
 
 
-def _announce(options: MapOptions, cells: list[Cell], folder: Path) -> None:
+def _announce(cells: list[Cell], folder: Path) -> None:
     for cell in cells:
         if cell.refused:
             log.warning(f"{cell.attention} on {cell.probe} stays empty: {cell.refused}")
