@@ -92,13 +92,18 @@ class Rounds:
         trials = [cell.job(options.rates[0], options.seed) for cell in left]
         measure = measure_job if self._launcher.measures and self._number == 1 else None
         costs = find_costs(trials, self._runs, measure, self._modules)
-        numbers, times = {}, {}  # dictionaries keep one of two equal ends
+        numbers, times = [], []
         for ends in zip(*left.values(), strict=True):
-            numbers[str(sum(ends))] = None
+            numbers.append(str(sum(ends)))
             if costs is not None:
                 seconds = sum(n * costs.total([job])[0] for n, job in zip(ends, trials, strict=True))
-                times[format_duration(seconds / min(self._launcher.places, sum(ends)))] = None
-        return f"{' to '.join(numbers)} runs" + (f", about {' to '.join(times)}," if times else "")
+                times.append(format_duration(seconds / min(self._launcher.places, sum(ends))))
+        return f"{_range(numbers)} runs" + (f", about {_range(times)}," if times else "")
+
+
+def _range(ends: Sequence[str]) -> str:
+    """`fewest to most`, or one of them if they are equal."""
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _facts(options: MapOptions) -> dict[str, object]:
