@@ -41,8 +41,8 @@ def logged_runs(options: WandbOptions) -> LoggedRuns:
     """The runs that the options name. Raises LabError for a folder without a run that was logged on W&B."""
     if options.folder is None:
         project = options.project or PROJECT
-        names = {"project": project, "name": options.name or project, "metric": options.metric or METRIC}
-        return LoggedRuns(entity=options.entity, **names)
+        name, metric = options.name or project, options.metric or METRIC
+        return LoggedRuns(entity=options.entity, project=project, name=name, metric=metric)
     folder = Path(options.folder).expanduser().resolve()
     found = collect(folder)
     runs = [run for run in found.runs if (run.folder / ID_FILE).is_file()]
