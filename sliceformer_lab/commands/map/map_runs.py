@@ -97,7 +97,7 @@ class Rounds:
             numbers.append(str(sum(ends)))
             if costs is not None:
                 seconds = sum(n * costs.total([job])[0] for n, job in zip(ends, trials, strict=True))
-                times.append(format_duration(seconds / min(self._launcher.places, sum(ends))))
+                times.append(format_duration(seconds / max(1, min(self._launcher.places, sum(ends)))))
         return f"{_range(numbers)} runs" + (f", about {_range(times)}," if times else "")
 
 
