@@ -1,10 +1,11 @@
-"""Claims of the papers that small runs can test: the tables of studies/claims.md, and how fast each attention learns.
+"""Claims of the papers that small runs can test: tables of studies/claims.md and study.md, and how fast each learns.
 
 usage: python studies/claims.py                              write the tables and figures/convergence.png (`make docs`)
        python studies/claims.py collect STUDY RUN_FOLDER...  write results/STUDY.jsonl first, from finished runs
 
 STUDY is claims_digits, claims_imdb or claims_samsa. Runs of a study have the same seeds, so that differences are
-paired. Each claim is a family of tests of its own, adjusted by Holm.
+paired. Scores of single examples were not kept, so ± and p are over seeds. Each claim is a family of tests of its own,
+adjusted by Holm.
 """
 
 from __future__ import annotations
@@ -21,21 +22,26 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from results import RESULTS, interval, read
 
+from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.measures.statistics import (
+    Estimate,
     estimate_over_seeds,
     holm,
-    sign_flip_test,
     smallest_difference,
     student_half_width,
 )
 from sliceformer_lab.runs.files import whole_file, write_text
 from sliceformer_lab.runs.folder import read_metrics, read_summary
+from sliceformer_lab.runs.plain_text import markdown_table
 
 METRIC = "test/accuracy"
-PAGE = RESULTS.parent / "claims.md"
-FEWEST_PAIRS = 6  # an exact two-sided sign-flip test needs as many to reach p < .05
+PAGE, STUDY_PAGE = (RESULTS.parent / name for name in ("claims.md", "study.md"))
 PICTURE = RESULTS.parent / "figures" / "convergence.png"
 Pairs = list[tuple[str, str]]
+DIGITS_ROWS = (
+    *("csp", "mha", "sliceformer", "sliceformer_interleave_published", "csp_random_order", "csp_shift_only"),
+    *("csp_sort_only", "random_permutation", "mean", "identity"),
+)
 CLAIMS: dict[str, dict[str, Pairs]] = {  # study -> claim -> its comparisons: an attention, and what it is compared with
     "claims_digits": {
         "CSP, Table 1: 8 shifted heads < 8 softmax heads < 64 shifted channels": [
@@ -52,6 +58,19 @@ CLAIMS: dict[str, dict[str, Pairs]] = {  # study -> claim -> its comparisons: an
         "Controls": [
             ("csp", "random_permutation"),
             ("csp_unit_shift", "random_permutation"),
+            ("sliceformer", "identity"),
+        ],
+    },
+    "controls_digits": {
+        "CSP against the nine other rows": [("csp", name) for name in DIGITS_ROWS if name != "csp"],
+        "Softmax attention against the nine other rows": [("mha", name) for name in DIGITS_ROWS if name != "mha"],
+    },
+    "controls_cifar10": {
+        "CSP and a sort against controls": [
+            ("csp", "random_permutation"),
+            ("csp", "identity"),
+            ("csp", "mha"),
+            ("sliceformer", "mha"),
             ("sliceformer", "identity"),
         ],
     },
@@ -94,30 +113,53 @@ def scores(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
     """The test score of each attention and seed."""
     found: dict[str, dict[int, float]] = {}
     for run in runs:
-        found.setdefault(run["attention"], {})[run["seed"]] = run[METRIC]
+        metrics = run.get("metrics", run)  # the lines of `collect` have no more than one score
+        found.setdefault(run["attention"], {})[run["seed"]] = metrics[METRIC]
     return found
 
 
 def table(study: str) -> str:
-    """A Markdown table: the comparisons of a study's claims with intervals and adjusted p values."""
+    """A Markdown table: the comparisons of a study's claims, with intervals over seeds and adjusted p values.
+
+    The last column is the true difference that Student's test finds with power .8 at the first step of Holm's
+    correction over the claim.
+    """
     found = scores(read(study))
-    lines = ["| test accuracy, % | compared with | difference | p | could see |", "|---|---|---|---|---|"]
+    header = ["test accuracy, %", "compared with", "difference, ± over seeds", "Holm p", "could see"]
+    rows = []
     for claim, pairs in CLAIMS[study].items():
-        differences = [
-            [100 * (found[a][seed] - found[b][seed]) for seed in sorted(set(found[a]) & set(found[b]))]
-            for a, b in pairs
-        ]
-        lines.append(f"| **{claim}** | | | | |")
-        tested = [place for place, values in enumerate(differences) if len(values) >= FEWEST_PAIRS]
-        adjusted = dict(zip(tested, holm([sign_flip_test(differences[place]) for place in tested]), strict=True))
-        for place, ((a, b), values) in enumerate(zip(pairs, differences, strict=True)):
-            half = float(student_half_width(np.std(values, ddof=1), len(values)))
+        estimates = [_difference(found[a], found[b]) for a, b in pairs]
+        rows.append([f"**{claim}**", "", "", "", ""])
+        adjusted = holm([one.p() for one in estimates])
+        for (a, b), one, p in zip(pairs, estimates, adjusted, strict=True):
+            half = one.interval().high - one.mean
             both = [f"`{name}` {interval(as_percent(found[name]))}" for name in (a, b)]
-            p = f"{adjusted[place]:.3f}" if place in adjusted else ""
-            estimate = estimate_over_seeds(values)
-            sees = "" if estimate is None else f"{smallest_difference(estimate):.2g}"
-            lines.append(f"| {both[0]} | {both[1]} | {np.mean(values):+.2f} ± {half:.2f} | {p} | {sees} |")
-    return "\n".join(lines)
+            sees = f"{smallest_difference(one, len(pairs)):.2g}"
+            rows.append([*both, f"{one.mean:+.2f} ± {half:.2f}", p_value(p), sees])
+    return markdown_table(header, *rows)
+
+
+def _difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
+    """The mean paired difference in points over the seeds that both have. Raises ValueError for fewer than two."""
+    values = [100 * (first[seed] - second[seed]) for seed in sorted(set(first) & set(second))]
+    estimate = estimate_over_seeds(values)
+    if estimate is None:
+        raise ValueError("a difference needs at least two seeds")
+    return estimate
+
+
+def runs_table(task: str, metric: str) -> str:
+    """A Markdown table of results/modalities.jsonl: validation and test scores of one task, with ± over seeds."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in read("modalities"):
+        if run["task"] == task:
+            found.setdefault((run["attention"], run["setting"]), []).append(run)
+    rows = []
+    for (name, setting), runs in found.items():
+        scores = [interval(np.array([run["metrics"][f"{part}/{metric}"] for run in runs])) for part in ("val", "test")]
+        size = f"{runs[0]['protocol']['num_train']:,}"
+        rows.append([f"`{name}`{f', `{setting}`' if setting else ''}", f"{len(runs)}", size, *scores])
+    return markdown_table(["", "seeds", "training examples", f"validation {metric}", f"test {metric}"], *rows)
 
 
 def samsa_table() -> str:
@@ -140,12 +182,22 @@ def samsa_table() -> str:
     return "\n".join(lines)
 
 
-def write_page() -> None:
-    """Replace the tables between the markers of studies/claims.md."""
-    page = PAGE.read_text(encoding="utf-8")
-    for study in (*CLAIMS, "claims_samsa"):
-        page = with_section(page, study, samsa_table() if study == "claims_samsa" else table(study))
-    write_text(PAGE, page)
+def page() -> str:
+    """studies/claims.md with the tables between its markers."""
+    text = PAGE.read_text(encoding="utf-8")
+    for study in ("claims_digits", "claims_imdb"):
+        text = with_section(text, study, table(study))
+    for task, metric in (("imdb", "accuracy"), ("lra_listops", "accuracy"), ("qm9_gap", "mae")):
+        text = with_section(text, f"runs of {task}", runs_table(task, metric))
+    return with_section(text, "claims_samsa", samsa_table())
+
+
+def study_page() -> str:
+    """studies/study.md with the tables of its differences between its markers."""
+    text = STUDY_PAGE.read_text(encoding="utf-8")
+    for study in ("controls_digits", "controls_cifar10"):
+        text = with_section(text, study, table(study))
+    return text
 
 
 def as_percent(by_seed: Mapping[int, float]) -> NDArray[np.float64]:
@@ -181,5 +233,6 @@ if __name__ == "__main__":
             pass
         case _:
             sys.exit(__doc__)
-    write_page()
+    write_text(PAGE, page())
+    write_text(STUDY_PAGE, study_page())
     draw(read("claims_digits"))

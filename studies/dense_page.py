@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.measures.plots import COLOURS, save_figure
+from sliceformer_lab.measures.statistics import estimate_over_seeds
 from sliceformer_lab.runs.files import write_json, write_text
+from sliceformer_lab.runs.plain_text import markdown_table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "dense.md"
@@ -88,7 +90,24 @@ def table(found: dict[str, Any]) -> str:
 def page(found: dict[str, Any]) -> str:
     """The page with verdict and table between their markers."""
     text = with_section(PAGE.read_text(encoding="utf-8"), "verdict", f"> {found['verdict']}")
-    return with_section(text, "camvid", table(found))
+    return with_section(with_section(text, "splits", splits(found["runs"])), "camvid", table(found))
+
+
+def splits(runs: list[Run]) -> str:
+    """CSP less each other row on validation and on test, in points with ± over seeds, of the reporting seeds."""
+    scores = {
+        (name, split): {run["seed"]: 100 * run["metrics"][f"{split}/mean_iou"] for run in reported(runs, name)}
+        for name in ORDER
+        for split in ("val", "test")
+    }
+    rows = []
+    for name in ORDER:
+        if name != "csp":
+            pairs = [(scores["csp", split], scores[name, split]) for split in ("val", "test")]
+            found = [estimate_over_seeds([ours[seed] - theirs[seed] for seed in ours]) for ours, theirs in pairs]
+            cells = [f"{one.mean:+.2f} ± {one.interval().high - one.mean:.2f}" for one in found if one is not None]
+            rows.append([f"`{name}`", *cells])
+    return markdown_table(["`csp` less", "on validation, points", "on test, points"], *rows)
 
 
 def draw(found: dict[str, Any]) -> None:

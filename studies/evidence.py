@@ -207,8 +207,17 @@ def number(value: float) -> str:
 
 
 def page_text(results: Sequence[Result]) -> str:
-    """The table and the commands of studies/evidence.md."""
-    return f"{full_table(results)}\n\n{commands(results)}"
+    """The table, how often the simple model is ahead, and the commands of studies/evidence.md."""
+    return f"{full_table(results)}\n\n{ahead(results)}\n\n{commands(results)}"
+
+
+def ahead(results: Sequence[Result]) -> str:
+    """How many runs are below the model without a network, and which."""
+    both = [run for run in results if run["attention"] == ROWS[run["setting"]].attention and run["baseline"]]
+    signs = {run["setting"]: -1 if run["metric"].endswith("mae") else 1 for run in both}
+    below = [run for run in both if signs[run["setting"]] * (run["baseline"]["score"] - run["score"]) > 0]
+    names = ", ".join(f"`{run['setting']}`" for run in below)
+    return f"**{len(below)} of {len(both)} runs are below the model without a network**: {names}."
 
 
 def write_tables() -> None:

@@ -1,8 +1,8 @@
-"""A constant and a model without a network where the package has none, or a slow one: graphs, pairs of texts, parts."""
+"""A constant and a model without a network where the package has none, or a weak or slow one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.points.shapenet import NUM_PARTS
+from sliceformer_lab.data.sequences.expressions import ids_of, value_of
 from sliceformer_lab.training.saved.saved_run import Run
 
 Array = np.ndarray
@@ -67,6 +68,40 @@ def lra_retrieval(run: Run, split: str) -> tuple[Named, Named]:
     )
 
 
+def lra_listops(run: Run, split: str) -> tuple[Named, Named]:
+    """The commonest class, and the rule of `shallow_values`."""
+    expressions = {}
+    for stage in ("train", split):
+        examples = run.data.examples(stage, list(range(len(_split(run, stage)))))  # type: ignore[arg-type]
+        expressions[stage] = [str(example.content) for example in examples]
+    labels, targets = _targets(run, "train"), _targets(run, split)
+    found = shallow_values(expressions["train"], labels.tolist(), expressions[split])
+    return (
+        _named("commonest class", float((targets == np.bincount(labels).argmax()).mean())),
+        _named("outermost operator on its own digits", float((targets == np.array(found)).mean())),
+    )
+
+
+def shallow_values(train: Sequence[str], labels: Sequence[int], others: Sequence[str]) -> list[int]:
+    """The value of each expression's outermost operator on its own digits, without the lists inside.
+
+    Without digits of its own an expression gets the operator's commonest value in the training set.
+    """
+    by_operator: dict[str, list[int]] = {}
+    for expression, label in zip(train, labels, strict=True):
+        by_operator.setdefault(expression.split()[0], []).append(label)
+    commonest = {operator: int(np.bincount(values).argmax()) for operator, values in by_operator.items()}
+    found = []
+    for expression in others:
+        symbols, depth, digits = expression.split(), 0, []
+        for symbol in symbols:
+            depth += symbol.startswith("[") - (symbol == "]")
+            digits += [symbol] if depth == 1 and symbol.isdigit() else []
+        alone = " ".join([symbols[0], *digits, "]"])
+        found.append(value_of(ids_of(alone)) if digits else commonest[symbols[0]])
+    return found
+
+
 def shapenet_part(run: Run, split: str) -> tuple[Named, Named]:
     """The commonest part of each category, and a forest on the coordinates and the category of single points."""
     (points, kinds, parts), (others, other_kinds, targets) = (
@@ -84,6 +119,7 @@ def shapenet_part(run: Run, split: str) -> tuple[Named, Named]:
 
 OWN_BASELINES: Mapping[str, Callable[[Run, str], tuple[Named, Named]]] = {
     **dict.fromkeys(GRAPHS, graphs),  # the package's forests take minutes
+    "lra_listops": lra_listops,
     "lra_retrieval": lra_retrieval,
     "shapenet_part": shapenet_part,
 }

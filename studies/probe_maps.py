@@ -14,14 +14,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from marked_sections import with_section
 from PIL import Image
 from results import RESULTS
+from results import read as read_runs
+from scipy import stats
 
 from sliceformer_lab.commands.map.cells import Cell, Floors
 from sliceformer_lab.commands.map.draw_map import draw_map, format_score
 from sliceformer_lab.commands.map.map_options import MapOptions, ProbeName
 from sliceformer_lab.commands.map.map_results import Map, ProbeRun, Result
+from sliceformer_lab.measures.statistics import holm
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -81,10 +85,7 @@ HYBRID_ROWS = {
     "hybrid, [depthwise_conv, mha]": "control: a convolution",
 }
 HYBRID_COLUMNS = {"key and value in two tokens": ("recall", ", two tokens")}
-SPATIAL_ROWS = (
-    *("mha", "linear", "samsa", "mlp_mixer", "csp", "csp_shift_only", "sliceformer", "sliceformer_reference"),
-    *("depthwise_conv", "mean", "random_permutation", "identity"),
-)
+ORDERS = 10_000  # random orders of a permutation test
 SPREAD = 0.05  # differences that the calibration calls meaningless
 OF_CALIBRATION = ("recall", "back", "rank", "hist", "words")  # its `select` was shorter
 CALIBRATED: Mapping[str, tuple[tuple[float, ...], ...]] = {  # the specification's table 1.5: scores of two seeds
@@ -164,6 +165,42 @@ def calibration() -> str:
     return f"{text}\n\n{markdown_table(['', 'probe', 'here, mean of three seeds', 'calibration, two seeds'], *lines)}"
 
 
+def task_accuracies() -> dict[str, dict[str, float]]:
+    """The mean test accuracy of each attention on digits, AG News and CIFAR-10, by the name of the task's column."""
+    found: dict[str, dict[str, list[float]]] = {}
+    side_by_side = json.loads((RESULTS / "all_attentions.json").read_text(encoding="utf-8"))["runs"]
+    runs = [(run["task"], run["attention"], run["accuracy"]) for run in side_by_side]
+    runs += [("cifar10", run["attention"], run["metrics"]["test/accuracy"]) for run in read_runs("controls_cifar10")]
+    for task, attention, accuracy in runs:
+        found.setdefault(task, {}).setdefault(attention, []).append(accuracy)
+    return {task: {name: fmean(values) for name, values in by_name.items()} for task, by_name in found.items()}
+
+
+def correlations() -> str:
+    """Spearman's correlation of each probe with each task over attentions, with p and Holm's adjusted p."""
+    scores = {(cell["row"], cell["probe"]): cell["score"] for cell in read()}
+    tests, random = {}, np.random.default_rng(0)
+    for task, accuracies in task_accuracies().items():
+        for probe in PROBES:
+            names = [name for name in accuracies if scores.get((name, probe)) is not None]
+            ranks = [
+                stats.rankdata([values[key] for key in keys])
+                for values, keys in ((scores, [(name, probe) for name in names]), (accuracies, names))
+            ]
+            rho = float(np.corrcoef(*ranks)[0, 1])
+            orders = np.stack([random.permutation(ranks[1]) for _ in range(ORDERS)])
+            centred = ranks[0] - ranks[0].mean()
+            drawn = orders @ centred / (len(names) * ranks[0].std() * ranks[1].std())
+            p = (1 + np.count_nonzero(np.abs(drawn) >= abs(rho) - 1e-9)) / (1 + ORDERS)
+            tests[task, probe] = len(names), rho, float(p)
+    adjusted = dict(zip(tests, holm([p for _, _, p in tests.values()]), strict=True))
+    rows = []
+    for task in task_accuracies():
+        cells = [f"{tests[task, p][1]:+.2f} ({tests[task, p][2]:.3f}, {adjusted[task, p]:.2f})" for p in PROBES]
+        rows.append([task, f"{max(tests[task, p][0] for p in PROBES)}", *cells])
+    return markdown_table(["task", "attentions", *PROBES], *rows)
+
+
 def draw() -> None:
     """Write studies/figures/capability_map.png, with MAIN_ROWS in groups, and probes.png, with SHORT_ROWS."""
     draw_map(_map(MAIN_ROWS), PICTURE, GROUPS)
@@ -200,8 +237,8 @@ def page() -> str:
         "equal sizes": table(dict.fromkeys(SIZE_ROWS, ""), on(("back_far", "words"))),
         "pairs": table(dict.fromkeys(PAIR_ROWS, ""), PAIR_COLUMNS),
         "two tokens": table(HYBRID_ROWS, HYBRID_COLUMNS),
-        "spatial": table(dict.fromkeys(SPATIAL_ROWS, ""), on(("recall", "spatial_recall"))),
         "sort": table(SORT_ROWS, on(SORT_PROBES)),
+        "tasks": correlations(),
     }
     text = PAGE.read_text(encoding="utf-8")
     for name, content in sections.items():

@@ -1,4 +1,4 @@
-"""Does a shift schedule that reaches every token help? The tables of studies/reach.md.
+"""Does a shift schedule that reaches every token help? The tables of studies/permutations.md.
 
 usage: python studies/reach_page.py                          write the tables (`make docs`)
        python studies/reach_page.py collect SWEEP_FOLDER...  add finished runs to results/reach.json first
@@ -16,11 +16,12 @@ from command_line import collect_or_write
 from marked_sections import with_section
 from results import MACHINE_OPTIONS, RESULTS, interval
 
+from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import markdown_table
 
-FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "reach.md"
+FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "permutations.md"
 DISTANCES = {128: 37, 256: 101, 512: 201, 1024: 397}  # tokens -> distance of the symbol that is asked for
 Key = tuple[str, str | None, int | None]  # attention, schedule of its shifts, group size
 ROWS: dict[Key, str] = {
@@ -84,11 +85,33 @@ def picture_table(runs: Iterable[Run]) -> str:
     return markdown_table(["", "seeds", "test accuracy, %", "parameters"], *rows)
 
 
+def difference_table(runs: Iterable[Run]) -> str:
+    """The complete less the published schedule on pictures, with and without pairs; Holm's family is the two rows."""
+    runs, found = list(runs), {}
+    for size, label in ((1, "shift alone"), (2, "with sorted pairs")):
+        ours, theirs = (
+            {run["seed"]: 100 * run["test/accuracy"] for run in runs if _is(run, "mnist", ("csp", shift, size))}
+            for shift in ("linear_coprime", "linear_paper")
+        )
+        found[label] = [ours[seed] - theirs[seed] for seed in ours]
+    estimates = {label: estimate_over_seeds(values) for label, values in found.items()}
+    known = {label: one for label, one in estimates.items() if one is not None}
+    exact = holm([sign_flip_test(values) for values in found.values()])
+    student = holm([one.p() for one in known.values()])
+    rows = [
+        [label, f"{one.mean:+.2f} ± {one.interval().high - one.mean:.2f}", f"{p:.4f}", f"{flip:.4f}"]
+        for (label, one), p, flip in zip(known.items(), student, exact, strict=True)
+    ]
+    header = ["`linear_coprime` less `linear_paper`", "points, ± over seeds", "Holm p, Student's", "Holm p, sign flips"]
+    return markdown_table(header, *rows)
+
+
 def page() -> str:
     """The page with both tables between their markers."""
     text, runs = PAGE.read_text(encoding="utf-8"), read()
     text = with_section(text, "reach, probe_back", back_table(runs))
-    return with_section(text, "reach, mnist", picture_table(runs))
+    text = with_section(text, "reach, mnist", picture_table(runs))
+    return with_section(text, "reach, differences", difference_table(runs))
 
 
 def _is(run: Run, task: str, row: Key, tokens: int | None = None) -> bool:

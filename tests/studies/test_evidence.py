@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -9,11 +10,13 @@ from typing import cast
 import evidence
 import numpy as np
 import pytest
+from evidence_baselines import shallow_values
 from evidence_runs import REASONS, ROWS, named
 from marked_sections import section
 from stand_ins import STAND_INS
 
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
+from sliceformer_lab.data.sequences.expressions import distinct, source_of
 from sliceformer_lab.training.saved.saved_run import Run
 
 RESULTS = evidence.read(evidence.STUDY)
@@ -37,6 +40,16 @@ def test_committed_runs_are_those_of_the_rows() -> None:
     assert waiting <= set(REASONS)
     for result in RESULTS:
         assert result["command"] == ROWS[result["setting"]].command(result["attention"])
+
+
+def test_the_rule_for_listops_has_its_committed_score_and_ignores_nested_lists() -> None:
+    examples = list(islice(distinct(0, 10, 100, 1), 11_000))  # 2,000 for testing come first, 8,000 for training last
+    texts, labels = [source_of(ids) for ids, _ in examples], [label for _, label in examples]
+    found = shallow_values(texts[3_000:], labels[3_000:], [*texts[:2_000], "[SM 7 8 [MAX 1 9 ] ]"])
+    assert found[-1] == 5
+    score = float(np.mean(np.array(found[:-1]) == labels[:2_000]))
+    committed = {run["baseline"]["score"] for run in RESULTS if run["task"] == "lra_listops"}
+    assert committed == {score}
 
 
 def test_stand_ins_are_never_official() -> None:

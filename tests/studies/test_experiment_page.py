@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
+from marked_sections import section
 from run_experiment import packed
 from scipy import stats
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.runs.names import register_resolvers
 
 DECLARED = {
     "command": "task=digits",
@@ -118,6 +122,19 @@ def test_a_reference_is_compared_example_by_example(tmp_path: Path) -> None:
     always = {"name": "oracle", "test": 1.0} | packed(np.ones(300, dtype=bool))
     text = experiment_page.sentence(Results(results.experiment, results.lines, [always]))
     assert f"the best row, mha, less oracle: -{100 * (1 - best.mean()):.2f} ± " in text
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_declared_experiment_composes_and_has_its_sections(name: str) -> None:
+    register_resolvers()
+    declared = read_results(STUDIES / name)
+    for results in declared:
+        one = results.experiment
+        assert one.subject in one.rows and one.recipe_rate in one.rates and one.sign in (1, -1)
+        assert section((STUDIES / name / "README.md").read_text(encoding="utf-8"), one.results.stem)
+        assert compose_root([*one.command, *one.rows[one.subject]])
+    for words in declared[0].experiment.rows.values():
+        compose_root([*declared[0].experiment.command, *words])
 
 
 def test_page_of_a_complete_experiment_is_current() -> None:

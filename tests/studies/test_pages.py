@@ -9,6 +9,7 @@ import dense_page
 import pytest
 
 SCRIPTS = (
+    "claims",
     "causal_page",
     "linear_rank",
     "pretraining_page",

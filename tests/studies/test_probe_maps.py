@@ -27,13 +27,11 @@ def cell(attention: str, probe: str, values: list[float | None], steps: float | 
 def test_every_row_of_the_tables_was_run() -> None:
     found = {(cell["row"], cell["probe"]) for cell in probe_maps.read()}
     main, pairs = (dict.fromkeys(names) for names in (probe_maps.MAIN_ROWS, probe_maps.PAIR_ROWS))
-    spatial = dict.fromkeys(probe_maps.SPATIAL_ROWS)
     assert of_table(main, probe_maps.on(probe_maps.PROBES)) - found == probe_maps.TOO_SLOW
     assert of_table(probe_maps.SORT_ROWS, probe_maps.on(probe_maps.SORT_PROBES)) <= found
     assert of_table(probe_maps.HYBRID_ROWS, probe_maps.HYBRID_COLUMNS) <= found
     assert of_table(pairs, probe_maps.PAIR_COLUMNS) <= found
     assert {row for row, probe in found if probe in ("back_far", "words")} >= set(probe_maps.SIZE_ROWS)
-    assert of_table(spatial, probe_maps.on(["spatial_recall"])) <= found
 
 
 def of_table(rows: Mapping[str, Any], columns: probe_maps.Columns) -> set[tuple[str, str]]:
