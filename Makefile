@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run report test test-all test-arm64 test-slurm lint types docs clean
+.PHONY: help install backends run report test test-all test-arm64 test-slurm test-versions lint types docs schemas site notebooks clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,12 @@ test-arm64: $(STAMP) ## the C++ kernel for 64-bit ARM under qemu (apt-get instal
 test-slurm: $(STAMP) ## an array of jobs on a real Slurm of this machine (root on Debian or Ubuntu; 10 minutes)
 	SLURM_CONF=$$(tests/slurm/start.sh) LAB_SLURM=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm $(ARGS)
 
+test-versions: $(STAMP) ## the tests with other libraries: make test-versions VERSIONS=next|oldest ARGS=tests/cli
+	tests/versions.sh $(or $(VERSIONS),next) $(ARGS)
+
+notebooks: $(STAMP) ## execute every notebook on digits (1 minute)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m slow tests/docs/test_notebooks.py $(ARGS)
+
 # The backends of shift_sort on this machine; fails if there is a C++ compiler but no CPU kernel.
 backends: $(STAMP) ## list the backends of the operator library on this machine
 	@$(BIN)/python -c 'from sliceformer_lab import permute; print("backends:", *permute.available_backends()); \
@@ -47,10 +53,13 @@ lint: $(STAMP) ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP) ## mypy --strict
+types: $(STAMP) build/types ## mypy --strict
+	$(BIN)/mypy
+
+.PHONY: build/types
+build/types: # the package as it is installed: links, because mypy and mkdocstrings do not read package_dir
 	rm -rf build/types && mkdir -p build/types/sliceformer_lab
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
-	$(BIN)/mypy
 
 docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/audit_page.py
@@ -69,6 +78,13 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/gpu_kernels.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
+
+schemas: $(STAMP) ## write build/schemas, with which an editor completes and checks YAML files
+	$(BIN)/python studies/option_schemas.py
+
+site: $(STAMP) build/types ## write the site into build/site, without a network; fails at a warning
+	$(BIN)/python website/pages.py build/pages
+	$(BIN)/mkdocs build --strict --quiet --config-file build/mkdocs.yml
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
