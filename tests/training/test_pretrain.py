@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import LightningModule, Trainer
-from support.plans import build_data, build_task, run
+from support.plans import build_data, build_task, plan_of, run
 from support.runs import assert_equal_runs, small_config
 from support.task_modules import SMALL, ready
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.config.compose import option_names
+from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.errors import ConfigError, Interrupted, RunFolderError
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, read_summary
@@ -162,6 +162,15 @@ def test_a_saved_encoder_that_does_not_fit_is_refused(pretrained: Path) -> None:
         found.check_fits(check_config(small_config(*RANDOM, "data.split_seed=3")))
     with pytest.raises(RunFolderError, match="belongs to another model: it has"):
         new_task(pretrained, "encoder.dim=48")
+
+
+def test_a_pretraining_that_held_out_another_share_of_ones_own_data_is_refused(tmp_path: Path) -> None:
+    of_texts = ("task=text_csv", "data.file=texts.csv")
+    before, now = (plan_of(compose_root([*of_texts, f"data.test_fraction={share}"])) for share in (0.2, 0.3))
+    found = Pretrained(tmp_path, {"model": before.model.plain, "data": before.plain["data"]})
+    found.check_fits(before)
+    with pytest.raises(RunFolderError, match=r"data.test_fraction=0.2, so it may have seen test examples"):
+        found.check_fits(now)
 
 
 def test_a_folder_without_a_finished_pretraining_is_refused(tmp_path: Path) -> None:

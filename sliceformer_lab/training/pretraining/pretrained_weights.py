@@ -16,7 +16,7 @@ from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.interfaces import TaskModule
 
 FOLDER, RECORD = "pretrain", "pretrain.json"  # in a run folder, and in that folder
-HELD_OUT = ("split_seed", "val_fraction", "test_share")  # options of data that decide which examples are held out
+HELD_OUT = ("split_seed", "val_fraction", "test_fraction")  # options of data that decide which examples are held out
 
 
 @dataclass(frozen=True)
