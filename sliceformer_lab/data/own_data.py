@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import Stage
@@ -27,12 +28,22 @@ class OwnData(DataModule):
     A subclass names this as its last base: a dataclass takes defaults from its first bases.
     """
 
+    note: ClassVar[str]  # of the fingerprint: what its sha256 is of
+
     name: Name | None = None
+    test_fraction: Fraction = 0.1
 
     @property
     @abstractmethod
     def origin(self) -> Path:
         """The file or folder of the data."""
+
+    @property
+    def test_share(self) -> float:
+        return self.test_fraction
+
+    def is_official(self) -> tuple[None, str]:
+        return None, self.note
 
     @property
     def own_name(self) -> str:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Processes, Share
-from sliceformer_lab.data.base import CachedData
+from sliceformer_lab.config.option_types import Count, Processes
+from sliceformer_lab.data.base import BucketedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.graphs.smiles import (
     ATOM_FEATURES,
@@ -59,7 +59,7 @@ Result = tuple[GraphEntry, Graph | str]  # a graph, or the reason why there is n
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GraphData(CachedData):
+class GraphData(BucketedData):
     """Graphs with numbers or labels to predict, which a subclass makes.
 
     Graphs with more than `max_nodes` nodes are left out and counted. So are graphs that cannot be read, unless
@@ -69,11 +69,6 @@ class GraphData(CachedData):
     max_nodes: Count = 128
     invalid: Literal["skip", "error"] = "skip"
     bucket: bool = False
-    bucket_share: Share = 0.15
-
-    @property
-    def pool_share(self) -> float | None:  # type: ignore[override]
-        return self.bucket_share if self.bucket else None
 
     @abstractmethod
     def target_names(self) -> tuple[str, ...]:

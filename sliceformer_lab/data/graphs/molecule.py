@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from sliceformer_lab.config.option_types import Fraction, Natural
+from sliceformer_lab.config.option_types import Natural
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
@@ -63,13 +63,13 @@ class MoleculeTable(MoleculeData, OwnData):
     """
 
     title = "molecule_csv"
+    note = "your own table; sha256 is of its graphs and numbers"
 
     file: str
     smiles_column: str = "smiles"
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
     kind: Kind | None = None
     split_column: str | None = None
-    test_fraction: Fraction = 0.1
 
     @property
     def content_column(self) -> str:
@@ -114,10 +114,6 @@ class MoleculeTable(MoleculeData, OwnData):
     def table(self) -> Path:
         return Path(self.file).expanduser()
 
-    @property
-    def test_share(self) -> float:
-        return self.test_fraction
-
     def target_names(self) -> tuple[str, ...]:
         return tuple(self.targets)
 
@@ -134,9 +130,6 @@ class MoleculeTable(MoleculeData, OwnData):
         targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
         stage = split_of(place, row, self.split_column) if self.split_column else None
         return GraphEntry(place, smiles, targets, stage)
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own table; sha256 is of its graphs and numbers"
 
 
 def compare_counts(source: Path, found: int, published: int) -> tuple[bool, str]:

@@ -79,6 +79,14 @@ def picture_places(stage: Stage) -> Numbered:
     return Numbered(f"{NAMES[stage]} picture")
 
 
+def checked_picture(content: Content) -> np.ndarray:
+    """A new picture (H, W, 3) or (H, W) uint8. Raises DataError for anything else."""
+    if isinstance(content, np.ndarray) and content.dtype == np.uint8 and content.shape[2:] in ((), (3,)):
+        return content
+    found = f"{content.dtype} {content.shape}" if isinstance(content, np.ndarray) else type(content).__name__
+    raise DataError(f"it is {found}, not a picture (H, W, 3) or (H, W) of uint8")
+
+
 @dataclass(eq=False)
 class ImageSplit(Split):
     """Some images of a source and the transform applied to them."""
@@ -139,10 +147,7 @@ class ImageData(DataModule, ABC):
 
     def encode_one(self, content: Content) -> Tensor:
         """A picture as the model takes it, (c, H, W)."""
-        if not isinstance(content, np.ndarray) or content.dtype != np.uint8 or content.shape[2:] not in ((), (3,)):
-            found = f"{content.dtype} {content.shape}" if isinstance(content, np.ndarray) else type(content).__name__
-            raise DataError(f"it is {found}, not a picture (H, W, 3) or (H, W) of uint8")
-        return self.transforms()[1](self.source_of(content))[0]
+        return self.transforms()[1](self.source_of(checked_picture(content)))[0]
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
         return Batch.unlabelled(torch.stack(list(encoded)))

@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
+from sliceformer_lab.data.base import FolderData
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
@@ -123,12 +124,11 @@ def list_images(root: Path, folder: str, classes: Sequence[str], inner: str = ""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FileImageData(ImageData):
+class FileImageData(ImageData, FolderData):
     """Images decoded when they are needed. A set counts as the published one if its sizes agree."""
 
     published_sizes: ClassVar[dict[Stage, int]]
 
-    root: str
     batch_size: Count | None = 256
     num_workers: Workers = 4
     image_size: Count = 224
@@ -136,10 +136,6 @@ class FileImageData(ImageData):
     @property
     def spec(self) -> DataSpec:
         return self._spec(size=self.image_size, channels=3)
-
-    @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
 
     def source_of(self, picture: np.ndarray) -> list[Image.Image]:
         return [Image.fromarray(picture).convert("RGB")]
@@ -175,7 +171,7 @@ class ImageNetLike(FileImageData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageFolder(ImageData, OwnData):
+class ImageFolder(ImageData, FolderData, OwnData):
     """Your own images: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
     For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out. Up to
@@ -184,14 +180,13 @@ class ImageFolder(ImageData, OwnData):
     """
 
     title = "image_folder"
+    note = "your own images; sha256 is of files and labels"
     num_classes = 0  # as many as there are folders
     batch_sizes = (16, 32)
 
-    root: str
     image_size: Count | None = None
     batch_size: Count | None = None
     memory: NonNegative = 1.0
-    test_fraction: Fraction = 0.1
     augment: ImageAugment = "crop"
     smallest_crop: CropPercent = 0.5
     mirror: bool | None = None
@@ -204,10 +199,6 @@ class ImageFolder(ImageData, OwnData):
         check_policy(self.auto_augment)
 
     @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
-
-    @property
     def spec(self) -> DataSpec:
         """Lists the class folders, and looks at some images if `image_size` is null. Raises DataError."""
         sizes = self._spec(size=self._side, channels=3)
@@ -216,10 +207,6 @@ class ImageFolder(ImageData, OwnData):
     @property
     def origin(self) -> Path:
         return self.path
-
-    @property
-    def test_share(self) -> float:
-        return self.test_fraction
 
     def prepare_data(self) -> None:
         self._classes()
@@ -326,9 +313,6 @@ class ImageFolder(ImageData, OwnData):
             )
         log.info(f"{self.own_name}: {note}")
         return used
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own images; sha256 is of files and labels"
 
     def _train_folder(self) -> str:
         return "train" if (self.path / "train").is_dir() else ""

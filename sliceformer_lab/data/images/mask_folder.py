@@ -15,9 +15,10 @@ from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Fraction, Natural, Processes
+from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import LARGEST_SIDE
 from sliceformer_lab.data.images.image_pairs import (
@@ -92,6 +93,7 @@ class MaskFolder(CachedData, OwnData):
     """
 
     title = "mask_folder"
+    note = "your own images and masks; sha256 is of their resized pixels and classes"
     content_kind = "picture"
     takes_new = True
     batch_sizes = (8, 32)
@@ -107,7 +109,6 @@ class MaskFolder(CachedData, OwnData):
     processes: Processes | None = None
     batch_size: Count | None = None
     eval_batch_size: Count = 64
-    test_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,10 +133,6 @@ class MaskFolder(CachedData, OwnData):
     @property
     def origin(self) -> Path:
         return self.path
-
-    @property
-    def test_share(self) -> float:
-        return self.test_fraction
 
     def class_names(self) -> tuple[str, ...]:
         """The lines of classes.txt, or numbers up to the largest in the masks."""
@@ -258,13 +255,8 @@ class MaskFolder(CachedData, OwnData):
 
     def encode_one(self, content: Content) -> Tensor:
         """A picture as the model takes it, (3, H, W)."""
-        if not isinstance(content, np.ndarray) or content.dtype != np.uint8 or content.shape[2:] not in ((), (3,)):
-            raise DataError("it is no picture: an array (H, W, 3) or (H, W) of uint8")
-        resized = resize_image(Image.fromarray(content).convert("RGB"), self._sizes)
+        resized = resize_image(Image.fromarray(checked_picture(content)).convert("RGB"), self._sizes)
         return NORMALISE(torch.from_numpy(resized)[None])[0]
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
         return Batch.unlabelled(torch.stack(list(encoded)))
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own images and masks; sha256 is of their resized pixels and classes"

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.data.base import FolderData
 from sliceformer_lab.data.download import md5_of, verify
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, Images, Transform
 from sliceformer_lab.data.images.crop_flip import ArrayTransform
@@ -95,16 +96,11 @@ class Digits(SmallImages):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OfficialImages(SmallImages):
+class OfficialImages(SmallImages, FolderData):
     """A published set that is downloaded into `root` and identified by the md5 sums of its files."""
 
-    root: str
     download: bool = True
     verify: bool = True
-
-    @property
-    def path(self) -> Path:
-        return Path(self.root).expanduser()
 
     @abstractmethod
     def obtain(self) -> None:

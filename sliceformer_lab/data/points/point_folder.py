@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Count, Fraction, Natural
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.images.folders import class_names
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
@@ -28,6 +28,7 @@ class PointFolder(PointData, OwnData):
     """
 
     title = "point_folder"
+    note = "your own clouds; sha256 is of their points and classes"
 
     cache: str
     batch_size: Count | None = None
@@ -35,7 +36,6 @@ class PointFolder(PointData, OwnData):
     frequencies: Natural = 4
     augment: Augment = "scale_shift"
     order: Order = "hilbert"
-    test_fraction: Fraction = 0.1
 
     @property
     def spec(self) -> DataSpec:
@@ -53,15 +53,8 @@ class PointFolder(PointData, OwnData):
     def cache_folder(self) -> Path:
         return Path(self.cache).expanduser()
 
-    @property
-    def test_share(self) -> float:
-        return self.test_fraction
-
     def classes(self) -> list[str]:
         return class_names(self.path / "train" if (self.path / "train").is_dir() else self.path)
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own clouds; sha256 is of their points and classes"
 
     @cached_property
     def _files(self) -> dict[Stage, list[tuple[Path, int]]]:

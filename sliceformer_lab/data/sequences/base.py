@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.config.option_types import Count, Share
-from sliceformer_lab.data.base import CachedData
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.base import BucketedData
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.data.splits import Stage, hold_out
@@ -148,17 +148,12 @@ class SequenceSplit(StoredSplit):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceData(CachedData):
+class SequenceData(BucketedData):
     """Labelled sequences. The cache folder has a SequenceStore for every split."""
 
     max_len: Count
     bucket: bool = True
-    bucket_share: Share = 0.15
     pad_to_max_len: bool = False
-
-    @property
-    def pool_share(self) -> float | None:  # type: ignore[override]
-        return self.bucket_share if self.bucket else None
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
         """A split with some rows of a store."""

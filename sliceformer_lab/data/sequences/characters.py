@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Fraction
+from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import DataSpec
@@ -74,11 +74,11 @@ class CharacterText(OwnData):
     """
 
     title = "text_lm"
+    note = "your own text; sha256 is of its characters"
     batch_sizes: ClassVar[tuple[int, int]] = (16, 64)
 
     file: str
     max_len: Count = 128
-    test_fraction: Fraction = 0.1
 
     @property
     def origin(self) -> Path:
@@ -141,9 +141,6 @@ class CharacterText(OwnData):
         for _, points in self.pieces.values():
             found.update(points.tobytes())
         return found.hexdigest()
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own text; sha256 is of its characters"
 
     def class_names(self) -> tuple[str, ...]:
         return ("unknown", *map(chr, self.vocabulary))

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sliceformer_lab.config.option_types import Count, Fraction, Share
+from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
@@ -37,6 +37,7 @@ class TextCSV(TextData, OwnData):
     """
 
     title = "text_csv"
+    note = "your own texts; sha256 is of their tokens and labels"
     batch_sizes: ClassVar[tuple[int, int]] = (16, 32)
 
     file: str
@@ -47,7 +48,6 @@ class TextCSV(TextData, OwnData):
     quotes: bool = True
     val_file: str | None = None
     test_file: str | None = None
-    test_fraction: Fraction = 0.1
     batch_size: Count | None = None
     bucket_share: Share = 0.05
     tokens: TokenKind = "bpe"
@@ -119,9 +119,6 @@ class TextCSV(TextData, OwnData):
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
         check_classes(self.file, self.label_column, [text.label for text in parts["train"]])
         return parts
-
-    def is_official(self) -> tuple[None, str]:
-        return None, "your own texts; sha256 is of their tokens and labels"
 
     def _field(self, place: str, row: Mapping[str, Any], column: Column, option: str) -> Any:
         advice = "; if the first line of this CSV or TSV is a text, set data.header=false" if self.header else ""
