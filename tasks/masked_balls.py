@@ -13,6 +13,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.tasks.masked_metrics import is_masked
+from sliceformer_lab.tasks.metrics import MeanOfValues
 from sliceformer_lab.tasks.pretraining import Pretrainable, Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
@@ -93,29 +94,18 @@ class MaskedBalls(Pretraining):
         return float(metric.compute())
 
 
-class MeanChamfer(Metric):
+class MeanChamfer(MeanOfValues):
     """Mean Chamfer distance over hidden balls; with `of_centre` that of one point in the centre of each."""
-
-    full_state_update = False
-    total: Tensor
-    count: Tensor
 
     def __init__(self, *, of_centre: bool = False) -> None:
         super().__init__()
         self.of_centre = of_centre
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Scores the hidden balls of a batch."""
         if len(predicted):
             found = torch.zeros_like(predicted[:, :1]) if self.of_centre else predicted
-            self.total += chamfer(found, target).double().sum()
-            self.count += len(predicted)
-
-    def compute(self) -> Tensor:
-        """The mean."""
-        return (self.total / self.count).float()
+            self.add(chamfer(found, target))
 
 
 def divide(points: Tensor, count: int) -> tuple[Tensor, Tensor]:

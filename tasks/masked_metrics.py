@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from sliceformer_lab.tasks.metrics import MeanOfValues
+
 NOT_MASKED = -100  # the target of a unit that is not masked; NaN where targets are numbers
 
 
@@ -14,26 +16,14 @@ def is_masked(target: Tensor) -> Tensor:
     return ~target[..., 0].isnan() if target.is_floating_point() else target != NOT_MASKED
 
 
-class MaskedAccuracy(Metric):
+class MaskedAccuracy(MeanOfValues):
     """Share of the masked units whose class is right."""
 
-    full_state_update = False
-    right: Tensor
-    count: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("right", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+    summed_as = torch.long
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Scores some units."""
-        self.right += (predicted == target[is_masked(target)]).sum()
-        self.count += predicted.numel()
-
-    def compute(self) -> Tensor:
-        """The share."""
-        return self.right / self.count
+        self.add(predicted == target[is_masked(target)])
 
 
 class MostFrequent(Metric):

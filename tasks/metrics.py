@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,33 +62,44 @@ class MeanOverTargets(Metric):
         return torch.stack(scores).nanmean()
 
 
-class BatchPrecision(Metric):
+class MeanOfValues(Metric):
+    """Mean of all values that `add` receives. A subclass says what an update adds."""
+
+    full_state_update = False
+    summed_as: ClassVar[torch.dtype] = torch.float64
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros((), dtype=self.summed_as), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def add(self, values: Tensor) -> None:
+        """Adds values of any shape."""
+        self.total += values.sum(dtype=self.summed_as)
+        self.count += values.numel()
+
+    def compute(self) -> Tensor:
+        """The mean; NaN without values."""
+        return (self.total / self.count).float()
+
+
+class BatchPrecision(MeanOfValues):
     """Average precision of all labels together at five thresholds, averaged over batches. (B, T), (B, T) -> scalar.
 
     The metric of SAMSA's published code on Peptides-func. It depends on the batches, and is not the benchmark's, the
     mean over labels of the exact average precision. Batches without a true label are left out; NaN if none remains.
     """
 
-    full_state_update = False
-    total: Tensor
-    batches: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("batches", torch.zeros(()), dist_reduce_fx="sum")
+    summed_as = torch.float32
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Scores the logits of a batch."""
         known = ~target.isnan()
         labels = target[known].long()
         if labels.any():
-            self.total += binary_average_precision(preds[known].sigmoid(), labels, thresholds=5)
-            self.batches += 1
-
-    def compute(self) -> Tensor:
-        """The mean over batches."""
-        return self.total / self.batches
+            self.add(binary_average_precision(preds[known].sigmoid(), labels, thresholds=5))
 
 
 class OneVsRestAUC(MeanOverTargets):
@@ -101,28 +113,21 @@ class OneVsRestAUC(MeanOverTargets):
         super().update(preds.softmax(dim=1), torch.nn.functional.one_hot(target, preds.shape[1]).float())
 
 
-class MeanBits(Metric):
+class MeanBits(MeanOfValues):
     """Mean bits of the targets, -log2 of their probabilities, or with `power` 2 to that mean. (B, N), any -> scalar."""
-
-    full_state_update = False
-    total: Tensor
-    count: Tensor
 
     def __init__(self, *, power: bool = False) -> None:
         super().__init__()
         self.power = power
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Adds the bits of some targets, which `preds` holds."""
         del target
-        self.total += preds.double().sum()
-        self.count += preds.numel()
+        self.add(preds)
 
     def compute(self) -> Tensor:
         """The mean over targets."""
-        mean = (self.total / self.count).float()
+        mean = super().compute()
         return mean.exp2() if self.power else mean
 
 

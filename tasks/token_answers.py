@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
@@ -22,29 +22,17 @@ from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.tasks.metrics import MeanOfValues
 
 
-class AnswerAccuracy(Metric):
+class AnswerAccuracy(MeanOfValues):
     """Share of right answers at the asked tokens. Predicted (B, N) int64, targets (B, N) -> scalar."""
 
-    full_state_update = False
-    right: Tensor
-    asked: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("right", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("asked", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+    summed_as = torch.long
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Scores some sequences."""
-        asked = target != NOT_ASKED
-        self.right += (is_right(predicted, target) & asked).sum()
-        self.asked += asked.sum()
-
-    def compute(self) -> Tensor:
-        """The share."""
-        return self.right / self.asked
+        self.add(is_right(predicted, target)[target != NOT_ASKED])
 
 
 class TokenAnswers(Task):
