@@ -24,6 +24,7 @@ PUBLISHED = [  # size, difficulty, paddles of a contour, distractors, paddles of
     (128, "hard", 14, 8, 4),
 ]
 SIZES = [(size, difficulty) for size, difficulty, *_ in PUBLISHED]
+TRACED: list[tuple[int, Difficulty]] = [(32, "easy"), (32, "hard"), (128, "intermediate")]  # each size, all lengths
 
 
 @cache
@@ -72,7 +73,7 @@ def test_counts_are_the_published_ones(size: Any, difficulty: Any, contour: int,
     assert np.bincount(options.snake_ids()).tolist() == [contour, contour, *[length] * number]
 
 
-@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+@pytest.mark.parametrize(("size", "difficulty"), TRACED)
 def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles(size: Any, difficulty: Any) -> None:
     options = SnakeOptions.published(size, difficulty)
     random = np.random.default_rng(0)
@@ -86,7 +87,7 @@ def test_a_tracer_finds_label_and_chains_in_the_shuffled_paddles(size: Any, diff
         assert {len(set(snakes[list(chain)])) for chain in traced.chains} == {1}
 
 
-@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+@pytest.mark.parametrize(("size", "difficulty"), TRACED)
 def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
     """Markers are found in the picture, and every paddle of the list is drawn where the list says."""
     options = SnakeOptions.published(size, difficulty)
@@ -103,7 +104,7 @@ def test_the_label_is_in_the_pixels(size: Any, difficulty: Any) -> None:
         assert np.median(drawing.pixels[tuple(joints.clip(0, size - 1).T)]) < min(around)
 
 
-@pytest.mark.parametrize(("size", "difficulty"), SIZES)
+@pytest.mark.parametrize(("size", "difficulty"), TRACED)
 def test_snakes_keep_their_distance(size: Any, difficulty: Any) -> None:
     options = SnakeOptions.published(size, difficulty)
     for drawing in drawings(size, difficulty)[:20]:
