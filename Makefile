@@ -84,7 +84,7 @@ schemas: $(STAMP) ## write build/schemas, with which an editor completes and che
 
 site: $(STAMP) build/types ## write the site into build/site, without a network; fails at a warning
 	$(BIN)/python website/pages.py build/pages
-	$(BIN)/mkdocs build --strict --quiet --config-file build/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file build/mkdocs.yml
 
 clean: ## remove caches, not .venv and not outputs
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
