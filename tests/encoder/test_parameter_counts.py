@@ -128,6 +128,5 @@ def test_parameters_on_imdb_are_those_of_the_paper(attention: str, published: in
 
 
 def test_vit_s_has_the_parameters_of_timm() -> None:
-    with torch.device("meta"):
-        theirs = timm.create_model("vit_small_patch16_224")
+    theirs = timm.create_model("vit_small_patch16_224")  # not on the meta device, for which timm 1.0.20 is too old
     assert sum(p.numel() for p in theirs.parameters()) == CELLS["imagenet1k, ViT with CLS"].published
