@@ -145,13 +145,6 @@ def test_an_audit_in_a_named_folder_does_not_go_on_with_another_table(tmp_path: 
         audit(tmp_path, WrittenRuns(scores), words=words)
 
 
-def test_an_audit_of_an_earlier_protocol_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "audit").mkdir()
-    (tmp_path / "audit" / "audit.json").write_text(json.dumps({"digest": "1", "time": "2026-01-01"}))
-    with pytest.raises(ConfigError, match="holds results of audit by an earlier protocol, which cannot go on"):
-        audit(tmp_path, WrittenRuns(scores))
-
-
 def test_a_failed_run_is_no_result_and_waits_for_retry(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"runs of this audit failed, and a failed run is no result.*retry=true"):
         audit(tmp_path, WrittenRuns(lost("mha", -1)), against=("mha", "identity"))

@@ -168,12 +168,6 @@ def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_o
     assert csp["score"] is not None
 
 
-def test_a_map_of_an_earlier_protocol_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text(json.dumps({"rates": [1e-3], "edge_rate": None, "seed": 0, "words": []}))
-    with pytest.raises(ConfigError, match="holds results of map by an earlier protocol, which cannot go on"):
-        draw(tmp_path, WrittenRuns(rising))
-
-
 def test_a_cell_whose_configuration_cannot_run_is_empty_and_the_others_are_filled(tmp_path: Path) -> None:
     csp, identity = draw(tmp_path, WrittenRuns(rising), words=("attention.group_size=4",))
     assert csp["reason"] is None and csp["score"] is not None

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.recorded_plan import read_same_plan
+from sliceformer_lab.runs.recorded_plan import record_plan
 
-FACTS = {"rates": [0.1], "seed": 0}
+FACTS = {"protocol": 2, "rates": [0.1], "seed": 0}
 
 
 def written(folder: Path, text: str) -> Path:
@@ -19,16 +19,25 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_plan_with_the_same_facts_is_read_with_what_else_it_records(tmp_path: Path) -> None:
-    plan = read_same_plan(written(tmp_path, '{"rates": [0.1], "seed": 0, "time": "now"}'), FACTS, "a map")
+    plan = record_plan(written(tmp_path, '{"protocol": 2, "rates": [0.1], "seed": 0, "time": "now"}'), FACTS, {})
     assert plan == FACTS | {"time": "now"}
 
 
 def test_a_plan_with_other_facts_names_them(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds a map that differs in rates, seed; choose another folder="):
-        read_same_plan(written(tmp_path, '{"rates": [0.2], "seed": 1}'), FACTS, "a map")
+    with pytest.raises(ConfigError, match=r"holds results of map that differs in rates, seed; choose another folder="):
+        record_plan(written(tmp_path, '{"protocol": 2, "rates": [0.2], "seed": 1}'), FACTS, {})
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", '{"rates": [0.1]}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"protocol": 2, "rates": [0.1]}', "[" * 100_000])
 def test_a_damaged_plan_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"map\.json cannot be read as the plan of a map"):
-        read_same_plan(written(tmp_path, text), FACTS, "a map")
+    with pytest.raises(ConfigError, match=r"map\.json cannot be read as the plan of map"):
+        record_plan(written(tmp_path, text), FACTS, {})
+
+
+def test_a_new_plan_is_written_with_what_belongs_to_this_start_and_an_earlier_protocol_is_refused(
+    tmp_path: Path,
+) -> None:
+    assert record_plan(tmp_path / "map.json", FACTS, {"time": "now"}) == FACTS | {"time": "now"}
+    assert record_plan(tmp_path / "map.json", FACTS, {"time": "later"})["time"] == "now"
+    with pytest.raises(ConfigError, match="holds results of map by an earlier protocol, which cannot go on"):
+        record_plan(tmp_path / "map.json", FACTS | {"protocol": 3}, {})

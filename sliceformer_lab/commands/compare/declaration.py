@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
-from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.measures.metric_scale import factor_of, less_is_better
 from sliceformer_lab.measures.statistics import Estimate, seeds_needed, smallest_difference
 from sliceformer_lab.runs.commit import git_commit
-from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.recorded_plan import read_same_plan
+from sliceformer_lab.runs.recorded_plan import record_plan
 
 PROTOCOL = 2  # of declarations; folders of another protocol are refused
 WANTED_SPREADS = 2.0  # a true difference of so many spreads over seeds should be found
@@ -92,30 +90,6 @@ def declare(
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
     return Declaration(record_plan(folder / f"{word}.json", facts, of_this_start))
-
-
-def record_plan(file: Path, facts: Mapping[str, Any], of_this_start: Mapping[str, Any]) -> dict[str, Any]:
-    """Write WORD.json before the first run, or find that it declares the same facts; returns its content.
-
-    Raises ConfigError for other facts, and for an earlier protocol.
-    """
-    if not file.exists():
-        write_json(file, {**of_this_start, **facts})
-    _check_protocol(file)
-    return read_same_plan(file, facts, f"the results of {file.stem}")
-
-
-def _check_protocol(file: Path) -> None:
-    """Raises ConfigError for a plan of an earlier protocol; one that cannot be read is left to the next step."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return
-    if isinstance(content, dict) and content.get("protocol") != PROTOCOL:
-        raise ConfigError(
-            f"{file.parent} holds results of {file.stem} by an earlier protocol, which cannot go on; choose another "
-            "folder="
-        )
 
 
 def seeds_warning(options: CompareOptions) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.cli.run_sweep import measure_job
-from sliceformer_lab.commands.compare.declaration import PROTOCOL, record_plan
+from sliceformer_lab.commands.compare.declaration import PROTOCOL
 from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
@@ -17,6 +17,7 @@ from sliceformer_lab.commands.map.wandb_map import log_map
 from sliceformer_lab.commands.map.write_map import write_map
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import state_of
+from sliceformer_lab.runs.recorded_plan import record_plan
 from sliceformer_lab.runs.sweep import PlannedJob
 from sliceformer_lab.sweeps.estimate import find_costs, format_duration
 from sliceformer_lab.sweeps.queue import Launcher
