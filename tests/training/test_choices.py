@@ -65,7 +65,7 @@ def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "epochs", "reason"), [(8, 32, "4 times as many for short texts"), (30, 8, "steps")]
+    ("letters", "epochs", "reason"), [(8, 20, "4 times as many for short texts"), (30, 5, "steps")]
 )
 def test_short_texts_train_four_times_as_many_steps_in_word_pieces(
     letters: int, epochs: int, reason: str, tmp_path: Path
@@ -74,9 +74,9 @@ def test_short_texts_train_four_times_as_many_steps_in_word_pieces(
     rows = [f"{number:0{letters}},{'odd' if number % 2 else 'even'}" for number in range(1000, 1500)]
     table.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     words = ("task=text_csv", f"data.file={table}", f"data.root={tmp_path}", "data.batch_size=16", "optim=auto")
-    plan, choices = choices_of(*words, "optim.epochs=null", "optim.target_steps=200", "optim.least_epochs=1")
+    plan, choices = choices_of(*words, "optim.epochs=null", "optim.target_steps=40", "optim.least_epochs=1")
     chosen = {choice.option: choice for choice in choices}
-    assert chosen["optim.epochs"].value == epochs and reason in chosen["optim.epochs"].reason  # 25 batches an epoch
+    assert chosen["optim.epochs"].value == epochs and reason in chosen["optim.epochs"].reason  # 8 batches an epoch
     assert plan.plain["data"]["tokens"] == "bpe"
 
 
