@@ -105,7 +105,8 @@ def test_goal_is_met_or_missed_by_how_much() -> None:
     assert (lost.met, lost.measured, lost.note) == (False, None, "mha was not measured")
 
 
-@pytest.mark.parametrize("tokens", [64, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [64, 1024])
 def test_operators_are_measured_and_judged_with_all_rows_that_the_goals_of_a_gpu_compare(tokens: int) -> None:
     on_gpu = BenchmarkOptions(
         suite="operators", device="cuda", dtype="bfloat16", sizes=(tokens,), batch=1, rounds=2, warmup=1
