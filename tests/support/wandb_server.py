@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
+import yaml
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 ENTITY = "me"
@@ -80,6 +81,7 @@ class WandbServer:
 
     address: str = ""
     runs: dict[str, StoredRun] = field(default_factory=dict)
+    sweeps: list[Values] = field(default_factory=list)  # their configurations
     views: list[Values] = field(default_factory=list)  # workspaces and reports
     artifacts: dict[str, Values] = field(default_factory=dict)
     used_artifacts: list[str] = field(default_factory=list)
@@ -132,6 +134,12 @@ class WandbServer:
                 owned = {"entityName": ENTITY, "createdAt": "2026-01-01T00:00:00Z", "isBenchmark": False, "user": None}
                 edges = [{"node": self._project(run.project) | owned} for run in self.runs.values()]
                 return {"models": {"edges": edges, "pageInfo": {"hasNextPage": False, "endCursor": None}}}
+            case "UpsertSweep":
+                self.sweeps.append(
+                    json.loads(given["config"]) if given["config"][0] == "{" else yaml.safe_load(given["config"])
+                )
+                sweep = {"name": f"sweep{len(self.sweeps)}", "project": self._project(given["projectName"])}
+                return {"upsertSweep": {"sweep": sweep, "configValidationWarnings": []}}
             case "ServerFeaturesQuery":
                 return {"serverInfo": {"features": []}}
         if "upsertView" in query:

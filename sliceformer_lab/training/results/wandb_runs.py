@@ -203,10 +203,11 @@ def _is_uploaded(folder: Path) -> bool:
 
 
 def _run_id(folder: Path) -> str:
-    """The id of a folder's run, written at its first start."""
+    """The id of a folder's run, written at its first start; an agent of a W&B sweep chooses it itself."""
     file = folder / ID_FILE
     if not file.is_file():
-        file.write_text(token_hex(8), encoding="utf-8")
+        of_agent = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
+        file.write_text(of_agent or token_hex(8), encoding="utf-8")
     return file.read_text(encoding="utf-8").strip()
 
 
