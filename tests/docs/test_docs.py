@@ -49,9 +49,8 @@ def composed(command: str) -> dict[str, Any] | None:
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
     if name in COMMANDS:
         options = load(name).own_words(load(name).overrides(options))
-    elif "-m" in words:
-        plan = plan_sweep(options, multirun=True)
-        options = list(plan.jobs[0].words) if plan else []
+    elif plan := plan_sweep(options, multirun="-m" in words):
+        options = list(plan.jobs[0].words)
     return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
 
 
