@@ -1,6 +1,6 @@
 """What logger=wandb costs offline: seconds of a step and of a run on digits, as ratios in one process.
 
-    python studies/wandb_overhead.py > studies/results/wandb_overhead.jsonl
+    python studies/wandb_overhead.py > studies/results/wandb_overhead.json
 
 Runs with and without W&B take turns. A step's cost is in processor seconds and in seconds of all steps but the first;
 that of a run is what W&B adds before the first and after the last step. The medians are over pairs of neighbours.
