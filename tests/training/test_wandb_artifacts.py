@@ -42,7 +42,10 @@ def test_the_best_model_opens_from_its_artifact_and_names_its_data(tmp_path: Pat
     assert b"probability_0" in logged["predictions"]["contents"][table]
 
 
-@pytest.mark.parametrize(("which", "kinds"), [("none", set()), ("all", {"model", "predictions", "checkpoints"})])
+@pytest.mark.parametrize(
+    ("which", "kinds"),
+    [("none", set()), pytest.param("all", {"model", "predictions", "checkpoints"}, marks=pytest.mark.slow)],
+)
 def test_nothing_is_uploaded_unless_it_is_asked_for(which: str, kinds: set[str], tmp_path: Path) -> None:
     server = train(tmp_path / "run", f"logger.artifacts={which}")
     found = {artifact["artifactTypeName"] for artifact in server.artifacts.values()}
