@@ -163,9 +163,7 @@ def test_a_job_whose_time_is_up_is_queued_again_and_ends(tmp_path: Path, monkeyp
 
 
 @pytest.mark.timeout(1200)
-def test_a_drained_node_and_a_preemption_change_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drained_node_and_a_preemption_change_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["-m", *SMALL, "optim.epochs=200", "callbacks.checkpoints.every_minutes=0.01", "attention=csp", "seed=0,1"]
     array = ["launcher=slurm", "launcher.time=3", "launcher.max_parallel=1", "hydra.sweep.dir=array"]
