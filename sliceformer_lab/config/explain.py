@@ -96,7 +96,16 @@ def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> s
     if not missing or override.is_force_add():
         return None
     where = f" in {parent}" if parent else ""
+    if elsewhere := _keys_named(missing, root):
+        return f"{key}: there is no such key{where}; did you mean {' or '.join(elsewhere)}?"
     return f"{key}: there is no such key{where}{nearest(missing, siblings)}"
+
+
+def _keys_named(name: str, root: dict[str, Any]) -> list[str]:
+    """The dotted keys of the option `name` in any group; max_epochs and train_epochs find `epochs` too."""
+    keys = [f"{group}.{key}" for group, node in root.items() if isinstance(node, dict) for key in node]
+    own = [key for key in keys if key.endswith(f".{name}")]
+    return own or [key for key in keys if f"_{name}".endswith(f"_{key.partition('.')[2]}")]
 
 
 def _search(key: str, root: dict[str, Any], groups: list[str]) -> tuple[str, str, list[str]]:

@@ -92,6 +92,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "--config-name=nope": "--config-name=nope: there is no such file",
         "mode=eval": "mode=eval scores a finished run again: name it with resume=FOLDER",
         "hydra.foo=3": "hydra.foo: there is no such key in hydra",
+        "trainer.max_epochs=3 lr=1": "in trainer; did you mean optim.epochs?; lr: there is no such key; did you "
+        "mean optim.lr?",
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
         "attention.order=": "attention.order: given '', should be 'ascend', 'descend' or 'random'",
         "attention.group_size=${foo}": "Interpolation key 'foo' not found",
