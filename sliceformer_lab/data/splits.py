@@ -1,4 +1,8 @@
-"""Which examples train, validate and test. A split seed decides it alone, so that a run's seed leaves it unchanged."""
+"""Which examples train, validate and test. A split seed decides it alone, so that a run's seed leaves it unchanged.
+
+Consecutive split seeds hold out consecutive parts of one permutation: with a share of 0.2, the seeds 0 to 4 are the
+folds of a cross-validation, which tests every example once, and 5 to 9 are those of the next.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +22,16 @@ STAGES: tuple[Stage, ...] = ("train", "val", "test")
 def hold_out(targets: Tensor, share: float, seed: int, title: str, stage: Stage) -> tuple[Tensor, Tensor]:
     """Positions that stay in training and positions held out for `stage`, both shuffled: (n,) int64 -> (k,), (n - k,).
 
-    `share` of every class is held out. Raises DataError if that takes no example, or all.
+    `share` of every class is held out, `seed` says which part. Raises DataError if that takes no example, or all.
     """
-    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))
+    permutation, part = _part_of_seed(seed, share)
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(permutation))
     by_class = order[targets[order].argsort(stable=True)]
     counts = targets.bincount()
     rank_in_class = torch.arange(len(targets)) - (counts.cumsum(0) - counts)[targets[by_class]]
     is_held = torch.zeros(len(targets), dtype=torch.bool)
-    is_held[by_class] = rank_in_class < (counts * share).round()[targets[by_class]]
+    first, end = ((counts * share * number).round()[targets[by_class]] for number in (part, part + 1))
+    is_held[by_class] = (first <= rank_in_class) & (rank_in_class < end)
     kept, held = order[~is_held[order]], order[is_held[order]]
     _check_share(share, len(held), len(targets), title, stage)
     return kept, held
@@ -53,20 +59,33 @@ def split_rows(stages: np.ndarray, shares: Mapping[Stage, float], seed: int, tit
     the set has no validation examples, `shares` of the training examples become them. Raises DataError if a share takes
     no example, or nothing is left to train on.
     """
-    order = torch.randperm(len(stages), generator=torch.Generator().manual_seed(seed)).numpy()
+    free_stage: Stage = "test" if -1 in stages else "val"
+    permutation, part = _part_of_seed(seed, shares[free_stage])
+    order = torch.randperm(len(stages), generator=torch.Generator().manual_seed(permutation)).numpy()
     shuffled = stages[order]
     rows = {stage: order[shuffled == number] for number, stage in enumerate(STAGES)}
-    free = order[shuffled == -1]
-    test, free = np.split(free, [round(shares["test"] * len(free))])
+    test, free = _take_part(order[shuffled == -1], shares["test"], part)
     rows["test"] = np.concatenate([rows["test"], test])
     rows["train"] = np.concatenate([rows["train"], free])
     if not len(rows["val"]):
-        rows["val"], rows["train"] = np.split(rows["train"], [round(shares["val"] * len(rows["train"]))])
+        rows["val"], rows["train"] = _take_part(rows["train"], shares["val"], part if free_stage == "val" else 0)
     for stage, share in shares.items():
         _check_share(share, len(rows[stage]), len(stages), title, stage)
     if not len(rows["train"]):
         raise DataError(f"{title}: no example is left to train on; hold out fewer")
     return rows
+
+
+def _part_of_seed(seed: int, share: float) -> tuple[int, int]:
+    """The permutation that a split seed names, and which part of it, of this share, is held out."""
+    parts = int(1 / share + 1e-9) if share > 0 else 1
+    return divmod(seed, parts)
+
+
+def _take_part(rows: np.ndarray, share: float, part: int) -> tuple[np.ndarray, np.ndarray]:
+    """The part of this number among parts of `share` of the rows, and the other rows in their order."""
+    first, end = (round(share * len(rows) * number) for number in (part, part + 1))
+    return rows[first:end], np.concatenate([rows[:first], rows[end:]])
 
 
 def _check_share(share: float, held: int, total: int, title: str, stage: Stage) -> None:

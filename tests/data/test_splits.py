@@ -11,30 +11,55 @@ from sliceformer_lab.errors import DataError
 
 THREE_CLASSES = torch.tensor([0, 1, 2] * 10)
 BY_CLASS = {
-    "test": [7, 9, 12, 14, 19, 29],
-    "val": [5, 6, 10, 17, 21, 28],
-    "train": [22, 23, 0, 4, 16, 11, 1, 20, 13, 2, 24, 15, 25, 8, 27, 18, 3, 26],
+    "test": [1, 8, 20, 21, 22, 24],
+    "val": [2, 18, 19, 25, 27, 29],
+    "train": [0, 4, 6, 12, 17, 9, 3, 10, 11, 15, 7, 14, 28, 26, 23, 5, 13, 16],
 }
-ROWS = {"train": [12, 14, 3, 8, 4, 6, 1, 9, 7, 5], "val": [10, 11, 15, 13], "test": [17, 16, 2, 0]}
+ROWS = {"train": [14, 10, 7, 3, 5, 9, 2, 1, 0, 6], "val": [13, 15, 11, 12], "test": [17, 16, 8, 4]}
 
 
 def test_a_seed_always_holds_out_these_examples() -> None:
-    kept, held = hold_out(THREE_CLASSES, 0.2, 5, "set", "val")
-    assert held.tolist() == [11, 28, 25, 15, 6, 2]
+    kept, held = hold_out(THREE_CLASSES, 0.2, 0, "set", "val")
+    assert held.tolist() == [14, 13, 23, 27, 9, 25]
     assert kept.tolist() == [
-        *(22, 18, 20, 13, 29, 12, 10, 24, 1, 7, 27, 17, 0, 23, 3, 16, 4, 21, 26, 19, 8, 5, 9, 14),
+        *(29, 4, 6, 21, 11, 12, 18, 22, 20, 26, 0, 10, 16, 7, 15, 2, 19, 8, 17, 24, 3, 1, 5, 28),
     ]
 
 
 def test_a_seed_always_splits_by_class_like_this() -> None:
-    rows = split_by_class(THREE_CLASSES, {"test": 0.2, "val": 0.25}, 5, "set")
+    rows = split_by_class(THREE_CLASSES, {"test": 0.2, "val": 0.25}, 0, "set")
     assert {stage: part.tolist() for stage, part in rows.items()} == BY_CLASS
 
 
 def test_a_seed_always_splits_rows_like_this() -> None:
     stages = np.array([-1] * 10 + [0] * 6 + [2] * 2)
-    rows = split_rows(stages, {"test": 0.2, "val": 0.25}, 5, "set")
+    rows = split_rows(stages, {"test": 0.2, "val": 0.25}, 0, "set")
     assert {stage: part.tolist() for stage, part in rows.items()} == ROWS
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.07])
+def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: float) -> None:
+    targets = torch.tensor([0, 1, 2, 1] * 23)
+    parts = int(1 / share)
+    folds = [
+        [hold_out(targets, share, seed, "set", "test")[1] for seed in range(first, first + parts)]
+        for first in (0, parts)
+    ]
+    for held in folds:
+        assert len(set(torch.cat(held).tolist())) == len(torch.cat(held))  # no example is tested twice
+    if share == 0.2:
+        assert torch.cat(folds[0]).sort().values.tolist() == list(range(92))
+        for fold in folds[0]:
+            torch.testing.assert_close(targets[fold].bincount(), torch.tensor([5, 9, 5]), rtol=0, atol=1)
+    assert folds[0][0].tolist() != folds[1][0].tolist()  # the next seeds are folds of another permutation
+
+
+def test_consecutive_split_seeds_test_every_row_once_and_keep_what_is_published() -> None:
+    stages = np.array([-1] * 20 + [0] * 6 + [2] * 2)
+    folds = [split_rows(stages, {"test": 0.25, "val": 0.25}, seed, "set") for seed in range(4)]
+    assert sorted(row for rows in folds for row in rows["test"] if row < 20) == list(range(20))
+    assert all({26, 27} < set(rows["test"].tolist()) for rows in folds)
+    assert all(sorted(np.concatenate(list(rows.values()))) == list(range(28)) for rows in folds)
 
 
 def test_published_validation_rows_are_not_added_to() -> None:

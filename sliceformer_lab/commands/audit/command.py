@@ -44,7 +44,7 @@ COMMAND = Command(
         "attention=csp task=digits": "against all compulsory rows, 10 seeds",
         "attention=csp against=random_permutation task=digits seeds=6 axes=params": "one comparison, equal parameters",
         "attention=csp against=identity,mha task=cifar10 trials=12": "12 random trials for each row",
-        "attention=csp task=digits splits=10": "each reporting run on a random split of its own",
+        "attention=csp task=text_csv data.file=T.csv splits=5 data.test_fraction=.2": "five folds",
     },
     sections=lambda: {"When to use which": WHEN, "Written to FOLDER": FILES},
     job=job,

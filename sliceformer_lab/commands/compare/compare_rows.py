@@ -68,7 +68,7 @@ class Row:
 
     def reporting(self, axis: Axis, point: Point | None, seed: int) -> PlannedJob:
         """A run that scores the chosen point with a reporting seed; None: the recipe's own values."""
-        split = (f"data.split_seed={seed - FIRST_SEED + 1}",) if self.options.splits else ()
+        split = (f"data.split_seed={seed - FIRST_SEED}",) if self.options.splits else ()
         tuned = () if point is None else point.words(self.config["optim"])
         return self._job("report", (*self.words, *self._sizes(axis), *split, f"seed={seed}", *tuned), seed)
 

@@ -106,7 +106,7 @@ def paired_estimate(
 
 
 def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Estimate | None:
-    """The mean of differences by random split, corrected for training sets that overlap (Nadeau and Bengio 2003)."""
+    """The mean of differences by split, corrected for training sets that overlap (Nadeau and Bengio 2003)."""
     found = estimate_over_seeds(list(differences.values()))
     if found is None:
         return None
