@@ -113,7 +113,8 @@ def _over_depth(axes: Axes, values: NDArray[np.float64], **style: Any) -> None:
 
 def _from_zero(axes: Axes) -> None:
     """Start the axis at 0 or below. Call it after all lines are drawn, because it ends automatic scaling."""
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+    bottom, top = min(0.0, axes.get_ylim()[0]), axes.get_ylim()[1]
+    axes.set_ylim(bottom, top + 0.04 * (top - bottom))  # so that the uppermost markers are whole
 
 
 def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:

@@ -266,6 +266,10 @@ function runList() {
   }));
   rows.sort((a, b) => collator.compare(a.cells[0], b.cells[0]));
   const sheet = new Sheet(byId("runs"), { columns: content.run_columns, rows, kind: "runs", largestFirst: content.runs_largest_first });
+  for (const [i, head] of sheet.heads.entries()) {
+    const longest = Math.max(content.run_columns[i].length + 4, ...rows.map((row) => (i ? row.cells[i] : row.label[0]).length));
+    head.style.width = `${Math.min(40, longest) * 0.55 + (i ? 1.3 : 2.6)}rem`;
+  }
   sheets.push(sheet);
 }
 
