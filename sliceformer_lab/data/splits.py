@@ -1,11 +1,12 @@
 """Which examples train, validate and test. A split seed decides it alone, so that a run's seed leaves it unchanged.
 
-Consecutive split seeds hold out consecutive parts of one permutation: with a share of 0.2, the seeds 0 to 4 are the
-folds of a cross-validation, which tests every example once, and 5 to 9 are those of the next.
+Consecutive split seeds are the folds of a cross-validation: with a share of 0.2, the seeds 0 to 4 hold out every example
+once, and so do 5 to 9, in another order. The first fold has the share that was asked for, the others divide the rest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -22,16 +23,16 @@ STAGES: tuple[Stage, ...] = ("train", "val", "test")
 def hold_out(targets: Tensor, share: float, seed: int, title: str, stage: Stage) -> tuple[Tensor, Tensor]:
     """Positions that stay in training and positions held out for `stage`, both shuffled: (n,) int64 -> (k,), (n - k,).
 
-    `share` of every class is held out, `seed` says which part. Raises DataError if that takes no example, or all.
+    About `share` of every class is held out; `seed` names the fold. Raises DataError if that takes no example, or all.
     """
-    permutation, part = _part_of_seed(seed, share)
+    permutation, fold = _fold_of_seed(seed, share)
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(permutation))
     by_class = order[targets[order].argsort(stable=True)]
     counts = targets.bincount()
     rank_in_class = torch.arange(len(targets)) - (counts.cumsum(0) - counts)[targets[by_class]]
+    is_first = rank_in_class < (counts * share).round()[targets[by_class]]
     is_held = torch.zeros(len(targets), dtype=torch.bool)
-    first, end = ((counts * share * number).round()[targets[by_class]] for number in (part, part + 1))
-    is_held[by_class] = (first <= rank_in_class) & (rank_in_class < end)
+    is_held[_choose_fold(by_class[is_first], by_class[~is_first], share, fold)] = True
     kept, held = order[~is_held[order]], order[is_held[order]]
     _check_share(share, len(held), len(targets), title, stage)
     return kept, held
@@ -60,15 +61,16 @@ def split_rows(stages: np.ndarray, shares: Mapping[Stage, float], seed: int, tit
     no example, or nothing is left to train on.
     """
     free_stage: Stage = "test" if -1 in stages else "val"
-    permutation, part = _part_of_seed(seed, shares[free_stage])
+    permutation, fold = _fold_of_seed(seed, shares[free_stage])
     order = torch.randperm(len(stages), generator=torch.Generator().manual_seed(permutation)).numpy()
     shuffled = stages[order]
     rows = {stage: order[shuffled == number] for number, stage in enumerate(STAGES)}
-    test, free = _take_part(order[shuffled == -1], shares["test"], part)
+    folds = {"test": 0, "val": 0} | {free_stage: fold}
+    test, free = _take_fold(order[shuffled == -1], shares["test"], folds["test"])
     rows["test"] = np.concatenate([rows["test"], test])
     rows["train"] = np.concatenate([rows["train"], free])
     if not len(rows["val"]):
-        rows["val"], rows["train"] = _take_part(rows["train"], shares["val"], part if free_stage == "val" else 0)
+        rows["val"], rows["train"] = _take_fold(rows["train"], shares["val"], folds["val"])
     for stage, share in shares.items():
         _check_share(share, len(rows[stage]), len(stages), title, stage)
     if not len(rows["train"]):
@@ -76,16 +78,25 @@ def split_rows(stages: np.ndarray, shares: Mapping[Stage, float], seed: int, tit
     return rows
 
 
-def _part_of_seed(seed: int, share: float) -> tuple[int, int]:
-    """The permutation that a split seed names, and which part of it, of this share, is held out."""
-    parts = int(1 / share + 1e-9) if share > 0 else 1
-    return divmod(seed, parts)
+def _fold_of_seed(seed: int, share: float) -> tuple[int, int]:
+    """The permutation that a split seed names, and the number of its fold."""
+    return divmod(seed, _num_folds(share))
 
 
-def _take_part(rows: np.ndarray, share: float, part: int) -> tuple[np.ndarray, np.ndarray]:
-    """The part of this number among parts of `share` of the rows, and the other rows in their order."""
-    first, end = (round(share * len(rows) * number) for number in (part, part + 1))
-    return rows[first:end], np.concatenate([rows[:first], rows[end:]])
+def _num_folds(share: float) -> int:
+    return math.ceil(1 / share - 1e-9) if share > 0 else 1
+
+
+def _choose_fold(first: Tensor, rest: Tensor, share: float, fold: int) -> Tensor:
+    """Fold 0 is `first`; the others deal out the rest like cards, so that each has its part of every class."""
+    return first if fold == 0 else rest[fold - 1 :: _num_folds(share) - 1]
+
+
+def _take_fold(rows: np.ndarray, share: float, fold: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a fold, and the others in their order."""
+    shuffled, size = torch.from_numpy(rows), round(share * len(rows))
+    held = _choose_fold(shuffled[:size], shuffled[size:], share, fold).numpy()
+    return held, rows[~np.isin(rows, held)]
 
 
 def _check_share(share: float, held: int, total: int, title: str, stage: Stage) -> None:

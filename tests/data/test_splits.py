@@ -37,21 +37,21 @@ def test_a_seed_always_splits_rows_like_this() -> None:
     assert {stage: part.tolist() for stage, part in rows.items()} == ROWS
 
 
-@pytest.mark.parametrize("share", [0.2, 0.3, 0.07])
-def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: float) -> None:
+@pytest.mark.parametrize(("share", "num_folds"), [(0.2, 5), (0.3, 4), (0.07, 15), (0.6, 2)])
+def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: float, num_folds: int) -> None:
     targets = torch.tensor([0, 1, 2, 1] * 23)
-    parts = int(1 / share)
-    folds = [
-        [hold_out(targets, share, seed, "set", "test")[1] for seed in range(first, first + parts)]
-        for first in (0, parts)
-    ]
-    for held in folds:
-        assert len(set(torch.cat(held).tolist())) == len(torch.cat(held))  # no example is tested twice
-    if share == 0.2:
-        assert torch.cat(folds[0]).sort().values.tolist() == list(range(92))
-        for fold in folds[0]:
-            torch.testing.assert_close(targets[fold].bincount(), torch.tensor([5, 9, 5]), rtol=0, atol=1)
-    assert folds[0][0].tolist() != folds[1][0].tolist()  # the next seeds are folds of another permutation
+    folds = [hold_out(targets, share, seed, "set", "test")[1] for seed in range(2 * num_folds)]
+    for first in (0, num_folds):  # every example is tested once
+        assert torch.cat(folds[first : first + num_folds]).sort().values.tolist() == list(range(92))
+    for fold in folds[1:num_folds]:
+        shares = (targets.bincount() - targets[folds[0]].bincount()) / (num_folds - 1)
+        torch.testing.assert_close(targets[fold].bincount().float(), shares, rtol=0, atol=1.0)
+    assert folds[0].tolist() != folds[num_folds].tolist()  # the next seeds are folds of another permutation
+
+
+def test_every_fold_of_a_few_examples_a_class_holds_some_out() -> None:
+    targets = torch.arange(10).repeat(6)
+    assert [len(hold_out(targets, 0.1, seed, "set", "val")[1]) for seed in range(10)] == [10, *[6] * 5, *[5] * 4]
 
 
 def test_consecutive_split_seeds_test_every_row_once_and_keep_what_is_published() -> None:
