@@ -1,6 +1,6 @@
 """Which examples train, validate and test. A split seed decides it alone, so that a run's seed leaves it unchanged.
 
-Consecutive split seeds are the folds of a cross-validation: with a share of 0.2, the seeds 0 to 4 hold out every example
+Consecutive split seeds are the folds of a cross-validation: with a share of 0.2, the seeds 0 to 4 hold out each example
 once, and so do 5 to 9, in another order. The first fold has the share that was asked for, the others divide the rest.
 """
 

@@ -1,0 +1,140 @@
+"""The strongest simple model we can write for an experiment: chosen on validation, then scored on the test data once.
+
+usage: python studies/experiment_reference.py studies/qm9_gap data.root=QM9    or: studies/fashion_mnist, FASHION
+
+It sees the rows of the experiment's runs, which `experiment.yaml` names. It writes `FOLDER/NAME_reference.json`: every
+trial, the digests of the data and the scores of single test examples, packed as in results.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rdkit import Chem
+from rdkit.Chem import Descriptors, rdFingerprintGenerator
+from run_experiment import packed, read_experiments
+from skimage.feature import hog
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.svm import SVC
+
+from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.explain import job_config
+from sliceformer_lab.data.splits import STAGES
+from sliceformer_lab.training.build import build_data
+
+Array = np.ndarray
+MAX_DESCRIPTOR = 1e6  # some descriptors of RDKit overflow
+TUNING_PICTURES = 10_000  # of the training pictures, which choose C and gamma; the chosen one sees all of them
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting of the model and its score on validation."""
+
+    options: Mapping[str, float]
+    val: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A simple model of an experiment: how it is called and how it learns.
+
+    `fit` maps the features (n, F) and targets (n,) of each split to its trials, best last, and the scores (m,) of the
+    test examples.
+    """
+
+    name: str
+    features: Callable[[object], Array]
+    fit: Callable[[Mapping[str, Array], Mapping[str, Array]], tuple[list[Trial], Array]]
+
+
+def describe_molecule(smiles: object) -> Array:
+    """Counts of Morgan's circles, atom pairs and torsions, and RDKit's descriptors: (F,) float32."""
+    molecule = Chem.MolFromSmiles(str(smiles))
+    generators = (
+        rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=1024),
+        rdFingerprintGenerator.GetAtomPairGenerator(fpSize=512),
+        rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=512),
+    )
+    counts = [one.GetCountFingerprintAsNumPy(molecule) for one in generators]
+    numbers = np.array([function(molecule) for _, function in Descriptors.descList], dtype=np.float64)
+    numbers = np.clip(np.nan_to_num(numbers), -MAX_DESCRIPTOR, MAX_DESCRIPTOR)
+    return np.concatenate([*counts, numbers]).astype(np.float32)
+
+
+def fit_boosting(features: Mapping[str, Array], targets: Mapping[str, Array]) -> tuple[list[Trial], Array]:
+    """Absolute errors (m,) of gradient boosting; its leaves and rate are chosen on validation."""
+    found: list[tuple[Trial, HistGradientBoostingRegressor]] = []
+    for leaves, rate in ((63, 0.1), (255, 0.1), (255, 0.05)):
+        model = HistGradientBoostingRegressor(
+            loss="absolute_error", max_iter=1000, learning_rate=rate, max_leaf_nodes=leaves, random_state=0,
+            early_stopping=True, validation_fraction=0.05, n_iter_no_change=20,
+        )  # fmt: skip
+        model.fit(features["train"], targets["train"])
+        error = float(np.abs(model.predict(features["val"]) - targets["val"]).mean())
+        found.append((Trial({"leaves": leaves, "rate": rate, "trees": model.n_iter_}, error), model))
+    found.sort(key=lambda one: -one[0].val)
+    return [trial for trial, _ in found], np.abs(found[-1][1].predict(features["test"]) - targets["test"])
+
+
+def describe_picture(picture: object) -> Array:
+    """Histograms of oriented gradients in cells of 4 and 7 pixels, and the pixels: (F,) float32."""
+    grey = np.asarray(picture, dtype=np.float32) / 255
+    fine = hog(grey, orientations=9, pixels_per_cell=(4, 4), cells_per_block=(2, 2))
+    coarse = hog(grey, orientations=9, pixels_per_cell=(7, 7), cells_per_block=(2, 2))
+    return np.concatenate([fine, coarse, grey.ravel()]).astype(np.float32)
+
+
+def fit_svm(features: Mapping[str, Array], targets: Mapping[str, Array]) -> tuple[list[Trial], Array]:
+    """Which test pictures (m,) an SVM names rightly; C and gamma are chosen on validation with some of the pictures."""
+    mean, width = features["train"].mean(axis=0), features["train"].std(axis=0) + 1e-3
+    scaled = {stage: (values - mean) / width for stage, values in features.items()}
+    trials = []
+    for cost in (3.0, 10.0):
+        for gamma in (0.25, 0.5, 1.0):
+            model = SVC(C=cost, gamma=gamma / len(mean), cache_size=1000)
+            model.fit(scaled["train"][:TUNING_PICTURES], targets["train"][:TUNING_PICTURES])
+            trials.append(Trial({"C": cost, "gamma": gamma}, float(model.score(scaled["val"], targets["val"]))))
+    trials.sort(key=lambda trial: trial.val)
+    chosen = trials[-1].options
+    model = SVC(C=chosen["C"], gamma=chosen["gamma"] / len(mean), cache_size=2000)
+    model.fit(scaled["train"], targets["train"])
+    return trials, model.predict(scaled["test"]) == targets["test"]
+
+
+REFERENCES = {
+    "qm9_gap": Reference("fingerprints, descriptors + boosting", describe_molecule, fit_boosting),
+    "fashion_mnist": Reference("HOG, pixels + SVM", describe_picture, fit_svm),
+}
+
+
+def main(folder: Path, words: list[str]) -> None:
+    experiment, reference = read_experiments(folder)[0], REFERENCES[folder.name]
+    data = build_data(check_config(job_config([*experiment.command, *words])))
+    data.prepare_data()
+    data.setup()
+    features, targets = {}, {}
+    for stage in STAGES:
+        rows = list(range(len(data.splits[stage])))  # an example's id is its row
+        features[stage] = np.stack([reference.features(one.content) for one in data.examples(stage, rows)])
+        targets[stage] = data.splits[stage].targets_at(rows).numpy().squeeze()
+    trials, scores = reference.fit(features, targets)
+    chosen = {"chosen": dict(trials[-1].options), "val": trials[-1].val, "test": float(scores.mean())}
+    found = {
+        "name": reference.name, **chosen, "digests": data.digests(), **packed(scores),
+        "trials": [{**trial.options, "val": trial.val} for trial in trials],
+    }  # fmt: skip
+    file = folder / f"{reference.name.rpartition(' ')[2].lower()}_reference.json"
+    file.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    print(f"{file}: {chosen}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), sys.argv[2:])
