@@ -12,7 +12,7 @@ RUN if [ "$DEVICE" = cpu ]; then \
     pip install --no-cache-dir torch torchvision --index-url https://download.pytorch.org/whl/cpu; fi
 
 COPY pyproject.toml setup.py README.md LICENSE /source/
-COPY csrc /source/csrc
+COPY packages /source/packages
 COPY conf /source/conf
 COPY tasks /source/tasks
 COPY callbacks /source/callbacks

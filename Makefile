@@ -11,7 +11,7 @@ help: ## this list
 
 install: $(STAMP) ## set up .venv (once; 6 GB with torch's CUDA libraries, 2 to 4 minutes)
 
-$(STAMP): pyproject.toml setup.py $(wildcard csrc/*)
+$(STAMP): pyproject.toml setup.py $(wildcard packages/shift-sort/*.py packages/shift-sort/csrc/*)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sliceformer_lab needs Python 3.11 or newer; run make PYTHON=python3.12")'
 	@echo "setting up .venv: about 3 GB to download, 6 GB on disk, 2 to 4 minutes"
 	$(PYTHON) -m venv .venv
@@ -60,6 +60,7 @@ types: $(STAMP) build/types ## mypy --strict
 build/types: # the package as it is installed: links, because mypy and mkdocstrings do not read package_dir
 	rm -rf build/types && mkdir -p build/types/sliceformer_lab
 	ln -s $(abspath $(wildcard sliceformer_lab/*) tasks callbacks conf) build/types/sliceformer_lab
+	ln -s $(abspath packages/shift-sort/shift_sort) build/types/sliceformer_lab/permute
 
 docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/audit_page.py

@@ -3,7 +3,7 @@
 usage: python studies/compare_kernels.py OLD_SHIFT_SORT.so NEW_SHIFT_SORT.so
 
 Each commit builds its own library: `git worktree add OLD COMMIT`, then `python setup.py build_ext --inplace` there
-leaves `OLD/sliceformer_lab/permute/_shift_sort.so`. Their results are compared first and must be equal.
+leaves `OLD/packages/shift-sort/shift_sort/_shift_sort.so`. Their results are compared first and must be equal.
 """
 
 from __future__ import annotations

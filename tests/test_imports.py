@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("tasks", "callbacks", "conf")  # folders at the top of the repository, rooms of the package once installed
+OUTSIDE = {  # rooms of the package once installed, and their folders
+    **{name: name for name in ("tasks", "callbacks", "conf")},
+    "permute": "packages/shift-sort/shift_sort",  # a package of its own too
+}
 # Leaves that every room may import.
 BASIS = ("batch", "order", "errors", "config.option_types", "runs.files", "runs.plain_text", "runs.processes")
 
@@ -74,10 +78,10 @@ SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may 
 def modules() -> dict[str, Path]:
     """Every module of the package by its name, with its file."""
     found = {}
-    for folder in ("sliceformer_lab", *OUTSIDE):
+    for place, folder in {"": "sliceformer_lab", **OUTSIDE}.items():
         for file in (ROOT / folder).rglob("*.py"):
-            parts = file.relative_to(ROOT).with_suffix("").parts
-            name = ".".join(parts if folder == "sliceformer_lab" else ("sliceformer_lab", *parts))
+            parts = file.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join(part for part in ("sliceformer_lab", place, *parts) if part)
             found[name.removesuffix(".__init__")] = file
     return found
 
@@ -86,14 +90,15 @@ MODULES = modules()
 
 
 def imports(source: str) -> set[str]:
-    """Every module or name that a source imports, wherever in it, by its dotted name."""
+    """Every module or name that a source imports, wherever in it, by its dotted name. `permute` has relative ones."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            assert node.level <= 1, "import from above"
+            parts = ("sliceformer_lab.permute" if node.level else "", node.module or "")
+            found |= {".".join(part for part in (*parts, alias.name) if part) for alias in node.names}
     return found
 
 
@@ -110,7 +115,8 @@ def faults(name: str, source: str) -> list[str]:
     own = room(name)
     if own in ("sliceformer_lab", "__main__"):  # the door opens every room
         return []
-    allowed = (own, *BASIS, *(COMMAND if own.startswith("commands") else ROOMS.get(own, ())))
+    basis = () if own == "permute" else BASIS  # which is installed alone too
+    allowed = (own, *basis, *(COMMAND if own.startswith("commands") else ROOMS.get(own, ())))
     outside = {imported for imported in imports(source) if imported.split(".")[0] not in sys.stdlib_module_names}
     return [f"{name} imports {imported}" for imported in sorted(outside) if not within(imported, allowed)]
 
@@ -119,6 +125,13 @@ def within(imported: str, allowed: tuple[str, ...]) -> bool:
     """Whether a dotted name belongs to one of the allowed rooms, modules or packages."""
     name = imported.removeprefix("sliceformer_lab.")
     return any(name == place or name.startswith(f"{place}.") for place in allowed)
+
+
+def test_only_the_operator_has_relative_imports_and_it_has_no_others() -> None:
+    relative, own = re.compile(r"^\s*from \.", re.MULTILINE), re.compile(r"^\s*(?:from|import) sliceformer_lab", re.M)
+    for name, file in MODULES.items():
+        wrong = own if room(name) == "permute" else relative
+        assert not wrong.search(file.read_text()), name
 
 
 def test_every_import_is_in_the_table() -> None:
@@ -171,6 +184,7 @@ def test_the_root_holds_at_most_five_files() -> None:
         ("sliceformer_lab.attention.csp", "from sliceformer_lab import data"),
         ("sliceformer_lab.attention.csp", "import pytorch_lightning as pl"),
         ("sliceformer_lab.permute.plain", "from sliceformer_lab.attention.base import Attention"),
+        ("sliceformer_lab.permute.plain", "from sliceformer_lab.errors import LabError"),
         ("sliceformer_lab.measures.plots", "import seaborn"),
         ("sliceformer_lab.cli.main", "from sliceformer_lab.commands.report import write"),
         ("sliceformer_lab.commands.wandb.save", "from sliceformer_lab.commands.report import lines"),

@@ -132,7 +132,7 @@ def test_tour_names_files_that_exist() -> None:
     text = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     files = re.findall(r"^\| \d+ \| `([^`]+)`", text, re.MULTILINE)
     assert len(files) == 14
-    named = {*files, *re.findall(r"`((?:sliceformer_lab|tasks|tests|csrc|conf|studies)/[^`]*)`", text)}
+    named = {*files, *re.findall(r"`((?:sliceformer_lab|tasks|tests|packages|conf|studies)/[^`]*)`", text)}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 

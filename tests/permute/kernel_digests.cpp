@@ -2,7 +2,7 @@
 // the result, of what is saved for the backward pass, and of the gradient. Builds for two machines must print the same.
 // The argument is the instruction set, numbered as in csrc/dispatch.cpp.
 
-#include "../../csrc/shift_sort.h"
+#include "../../packages/shift-sort/csrc/shift_sort.h"
 
 #include <cinttypes>
 #include <cstdio>

@@ -16,7 +16,7 @@ if "cpu" in backend.missing_backends():
 
 from sliceformer_lab.permute import cpu
 
-ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parents[2] / "packages" / "shift-sort" / "csrc"
 DIGESTS = Path(__file__).with_name("kernel_digests.cpp")
 FLAGS = ("-std=c++17", "-O3", "-Wno-psabi", "-pthread")
 CROSS = "aarch64-linux-gnu"
@@ -35,7 +35,7 @@ def output_of(*command: str | Path) -> str:
 @pytest.fixture(scope="module")
 def arm_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("arm64") / "digests"
-    sources = (ROOT / "csrc" / "kernel.cpp", ROOT / "csrc" / "dispatch.cpp", DIGESTS)
+    sources = (SOURCES / "kernel.cpp", SOURCES / "dispatch.cpp", DIGESTS)
     output_of(f"{CROSS}-g++", *FLAGS, "-static", "-DKERNEL=kernel_portable", "-o", program, *sources)
     return program
 

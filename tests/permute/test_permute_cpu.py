@@ -222,10 +222,10 @@ def test_without_the_extension_the_plain_path_runs_and_one_warning_says_so(
 @pytest.mark.parametrize("isa", cpu.BACKEND.isas)
 def test_environment_picks_the_instruction_set(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLICEFORMER_ISA", isa)
-    assert runpy.run_path(cpu.__file__)["BACKEND"].isa == isa
+    assert runpy.run_module(cpu.__name__)["BACKEND"].isa == isa
 
 
 def test_unknown_instruction_set_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLICEFORMER_ISA", "avx9")
     with pytest.raises(ValueError, match="SLICEFORMER_ISA is 'avx9', but this machine has portable"):
-        runpy.run_path(cpu.__file__)
+        runpy.run_module(cpu.__name__)

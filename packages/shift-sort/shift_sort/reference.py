@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sliceformer_lab.permute.backend import Case, nothing_saved
+from .backend import Case, nothing_saved
 
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of a float -> integer of its bits
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sliceformer_lab.permute.backend import Case, nothing_saved
+from .backend import Case, nothing_saved
 
 try:
     import triton
 
-    from sliceformer_lab.permute import triton_kernels as kernels
+    from . import triton_kernels as kernels
 except ImportError as error:
     raise ImportError("the package triton is not installed") from error
 

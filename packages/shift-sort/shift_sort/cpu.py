@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sliceformer_lab.permute.backend import Case, nothing_saved
+from .backend import Case, nothing_saved
 
 ISAS = ("portable", "avx2", "avx512")  # instruction sets, slowest first, in the numbering of csrc/dispatch.cpp
 _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sliceformer_lab.permute.backend import Case, nothing_saved
-from sliceformer_lab.permute.reference import INTEGERS, padded_slots, sort_keys
+from .backend import Case, nothing_saved
+from .reference import INTEGERS, padded_slots, sort_keys
 
 _VALUES_PER_STEP = 1 << 17  # values per step on a CPU; they fit into the second-level cache with their keys and slots
 _CACHED_BYTES = 64 << 20  # for the sources of shifts

@@ -1,10 +1,10 @@
-// The C interface of the CPU kernel of sliceformer_lab.permute, and the declarations that its files share.
+// The C interface of the CPU kernel of shift_sort, and the declarations that its files share.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// One call. All arrays are dense; (B, N, C) has C last. sliceformer_lab/permute/cpu.py holds the same struct.
+// One call. All arrays are dense; (B, N, C) has C last. shift_sort/cpu.py holds the same struct.
 struct ShiftSort {
     const void* in;             // (B, N, C): values forward, gradient of the result backward
     void* out;                  // (B, N, C): result forward, gradient of the values backward

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sliceformer_lab.permute.backend import Case, choose, forced_backend, load_backend
-from sliceformer_lab.permute.reference import padded_slots, source_index
+from .backend import Case, choose, forced_backend, load_backend
+from .reference import padded_slots, source_index
 
+_NAMESPACE = __name__.partition(".")[0]  # shift_sort, or sliceformer_lab, which contains this package as `permute`
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -125,7 +126,7 @@ def _case(
     )
 
 
-@torch.library.custom_op("sliceformer_lab::shift_sort", mutates_args=())
+@torch.library.custom_op(f"{_NAMESPACE}::shift_sort", mutates_args=())
 def _forward(
     v: Tensor,
     steps: Tensor | None,
@@ -141,7 +142,7 @@ def _forward(
     return choose(v, case, backend).forward(v.contiguous(), case, save)
 
 
-@torch.library.custom_op("sliceformer_lab::shift_sort_backward", mutates_args=())
+@torch.library.custom_op(f"{_NAMESPACE}::shift_sort_backward", mutates_args=())
 def _backward(
     grad: Tensor,
     saved: Tensor,

@@ -1,0 +1,47 @@
+"""The layers of the operator's own package: CSP and Sliceformer as a program without the lab uses them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from sliceformer_lab import build_attention
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.permute import nn
+
+LENGTHS = torch.tensor([9, 1, 6])
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "options"),
+    [
+        (lambda: nn.CSP(8, 12), "csp", {}),
+        (
+            lambda: nn.CSP(8, 12, group_size=3, shift="unit"),
+            "csp",
+            {"group_size": 3, "shift": "unit"},
+        ),
+        (lambda: nn.CSP(8, 12, group_size=1), "csp_shift_only", {}),
+        (lambda: nn.Sliceformer(8), "sliceformer", {}),
+    ],
+)
+def test_a_layer_is_the_attention_of_the_lab_also_under_padding(layer: Any, name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    ours = layer()
+    theirs = build_attention(name, dim=8, num_heads=2, max_len=12, **options)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(3, 9, 8)
+    padding = Padding.from_lengths(LENGTHS, 9)
+    assert padding is not None
+    expected = theirs(x, padding)
+    assert_close(ours(x, LENGTHS)[padding.mask], expected[padding.mask])
+    assert_close(ours(x), theirs(x))
+    assert_close(ours(x[1:2, :1]), ours(x, LENGTHS)[1:2, :1])
+
+
+def test_a_window_below_one_token_is_refused() -> None:
+    with pytest.raises(ValueError, match="group_size must be at least 1"):
+        nn.CSP(8, 12, group_size=0)
