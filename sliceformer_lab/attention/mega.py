@@ -6,11 +6,11 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import real_tokens, to_blocks, to_tokens
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
@@ -90,7 +90,7 @@ def _laplace(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor 
     weights = torch.special.ndtr((scores - _LAPLACE_MEAN) / _LAPLACE_STD)
     if seen is not None:
         weights = weights.masked_fill(~seen, 0)
-    return F.dropout(weights, dropout) @ v
+    return drop(weights, dropout) @ v
 
 
 def _toeplitz(distances: Tensor, size: int) -> Tensor:

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sliceformer_lab.attention.dropout import Kept, keep, new_seed
+
 BLOCK_BYTES = 2**21  # of a block's weights: about what the caches of a core hold
 MAX_PLAIN_KEYS = 256  # up to here the weights take little memory in bfloat16
-LEVELS = 2**16  # random numbers of 16 bits decide which weights are kept
-_INTEGERS = {torch.bfloat16: torch.int16, torch.float16: torch.int16}  # numpy has no bfloat16
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Block = tuple[slice, slice, slice]  # samples, heads, queries or keys
 
 
@@ -36,9 +34,8 @@ def attend(
         if torch.is_autocast_enabled("cpu"):
             q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         if dropout > 0:
-            seed = int(torch.randint(2**62, ()))
             mask = None if mask is None else mask.expand(*q.shape[:3], k.shape[2])
-            mixed: Tensor = _BlockedSoftmax.apply(q, k, v, mask, dropout, causal, seed)  # type: ignore[no-untyped-call]
+            mixed: Tensor = _BlockedSoftmax.apply(q, k, v, mask, dropout, causal, new_seed())
             return mixed
         if q.dtype == torch.bfloat16 and k.shape[2] <= MAX_PLAIN_KEYS:
             return torch.matmul(_weights(q * q.shape[-1] ** -0.5, k, mask, 0 if causal else None), v)
@@ -54,11 +51,11 @@ class _BlockedSoftmax(torch.autograd.Function):
     ) -> Tensor:
         """The mixed values (B, H, N, E)."""
         q, k, v = q.contiguous() * q.shape[-1] ** -0.5, k.contiguous(), v.contiguous()
-        kept = _Kept(dropout, seed)
+        kept = Kept(dropout, seed)
         mixed = v.new_empty(*q.shape[:3], v.shape[-1])
         for block, seen in _blocks(q, k, causal):
             weights = _block_weights(q, k, mask, block, seen)
-            mixed[block] = torch.matmul(_keep(weights, kept.draw(weights.shape)), v[seen])
+            mixed[block] = torch.matmul(keep(weights, kept.draw(weights.shape)), v[seen])
         ctx.save_for_backward(q, k, v, mask)
         ctx.options = dropout, causal, seed
         return mixed.mul_(kept.factor)
@@ -69,18 +66,18 @@ class _BlockedSoftmax(torch.autograd.Function):
         """Gradients of queries, keys, values and, if it is a bias that learns, of the mask."""
         q, k, v, mask = ctx.saved_tensors
         dropout, causal, seed = ctx.options
-        kept = _Kept(dropout, seed)
+        kept = Kept(dropout, seed)
         grad = grad.contiguous() * kept.factor
         of_q, of_k, of_v = torch.empty_like(q), _zeros(k), _zeros(v)
         of_mask = torch.zeros(mask.shape, dtype=mask.dtype) if ctx.needs_input_grad[3] else None
         for block, seen in _blocks(q, k, causal):
             weights = _block_weights(q, k, mask, block, seen)
             drawn = kept.draw(weights.shape)
-            of_weights = _keep(torch.matmul(grad[block], v[seen].mT), drawn)
+            of_weights = keep(torch.matmul(grad[block], v[seen].mT), drawn)
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             of_q[block] = torch.matmul(of_scores, k[seen])
             of_k[seen[:2]][..., seen[2]] += torch.matmul(q[block].mT, of_scores)
-            of_v[seen[:2]][..., seen[2]] += torch.matmul(grad[block].mT, _keep(weights, drawn))
+            of_v[seen[:2]][..., seen[2]] += torch.matmul(grad[block].mT, keep(weights, drawn))
             if of_mask is not None:
                 of_mask[block][..., seen[2]] = of_scores
         of_q *= q.shape[-1] ** -0.5
@@ -96,29 +93,6 @@ def _zeros(x: Tensor) -> Tensor:
 def _block_weights(q: Tensor, k: Tensor, mask: Tensor | None, block: Block, seen: Block) -> Tensor:
     first = None if seen[2].stop is None else block[2].start
     return _weights(q[block], k[seen], None if mask is None else mask[block], first)
-
-
-class _Kept:
-    """Which weights a dropout keeps: the same, block by block, for the same seed."""
-
-    def __init__(self, dropout: float, seed: int) -> None:
-        dropped = min(round(dropout * LEVELS), LEVELS - 1)
-        self.factor = LEVELS / (LEVELS - dropped)
-        self._least = np.int16(dropped - LEVELS // 2)
-        self._bits = np.random.SFC64(seed)  # numpy draws and compares three times as fast as torch on a CPU
-
-    def draw(self, shape: torch.Size) -> Mask:
-        """True on kept weights."""
-        count = shape.numel()
-        numbers = self._bits.random_raw(-(-count // 4)).view(np.int16)[:count]
-        return np.greater_equal(numbers, self._least).reshape(shape)
-
-
-def _keep(x: Tensor, kept: Mask) -> Tensor:
-    """x, changed in place, with 0 for what is not kept."""
-    numbers = x.view(_INTEGERS.get(x.dtype, x.dtype)).numpy()
-    np.multiply(numbers, kept, out=numbers)
-    return x
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[Block, Block]]:
