@@ -12,6 +12,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.utilities import dim_zero_cat
 
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count, Fraction
@@ -43,7 +44,7 @@ class PointClassification(CloudTask, SequenceClassification):
         label_smoothing: Fraction = 0.0,
     ) -> None:
         super().__init__(model, data, pool=pool, head=head, head_dim=head_dim, label_smoothing=label_smoothing)
-        self.head = nn.Sequential(nn.Dropout(head_dropout), self.head)
+        self.head = nn.Sequential(Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
         """Accuracy over all clouds, and the mean of the classes' accuracies."""
@@ -118,7 +119,7 @@ class PointSegmentation(CloudTask):
         self.head = nn.Sequential(
             nn.Linear(2 * dim + len(spec.parts), head_dim),
             nn.ReLU(),
-            nn.Dropout(head_dropout),
+            Dropout(head_dropout),
             nn.Linear(head_dim, spec.num_classes),
         )
         initialise_head(self.head, self.encoder.options)

@@ -11,6 +11,7 @@ from torch import Tensor
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.patch_grid import PatchGrid
 from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -38,8 +39,8 @@ class Agent(QueryKeyAttention):
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         agents = self._bins(q.shape[2], padding, q.device).to(q.dtype)[:, None] @ q  # (B, H, A, D)
         mask = None if padding is None else padding.mask[:, None, None]
-        gathered = F.scaled_dot_product_attention(agents, k, v, attn_mask=mask, dropout_p=dropout)
-        return F.scaled_dot_product_attention(q, agents, gathered, dropout_p=dropout)
+        gathered = attend(agents, k, v, mask, dropout=dropout)
+        return attend(q, agents, gathered, dropout=dropout)
 
     def _bins(self, num_tokens: int, padding: Padding | None, device: torch.device) -> Tensor:
         """The weight of each token in the mean of each bin (B or 1, A, N)."""

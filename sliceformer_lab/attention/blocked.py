@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 
 
@@ -52,10 +53,10 @@ def attend_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout:
     if seen is not None:
         mask = (seen | ~seen.any(dim=-1, keepdim=True)).expand(-1, q.shape[1], -1, -1, -1).flatten(1, 2)
     q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # (B, H*K, ...): the fused kernels need 4 axes
-    return torch.unflatten(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), 1, heads_blocks)
+    return torch.unflatten(attend(q, k, v, mask, dropout=dropout), 1, heads_blocks)
 
 
 def attend_everywhere(q: Tensor, k: Tensor, v: Tensor, padding: Padding | None, dropout: float) -> Tensor:
     """A few queries (B, H, Q, D) over all real tokens (B, H, N, D or E) -> (B, H, Q, E)."""
     mask = None if padding is None else padding.mask[:, None, None]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return attend(q, k, v, mask, dropout=dropout)

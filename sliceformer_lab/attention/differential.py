@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.rotary import rotate
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 
 EPS = 1e-5
@@ -62,4 +63,4 @@ class Differential(Attention):
     def _softmax(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None) -> Tensor:
         mask = None if padding is None else torch.where(padding.mask, 0.0, NEVER).to(q.dtype)[:, None, None]
         dropout = self.spec.attention_dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return attend(q, k, v, mask, dropout=dropout)

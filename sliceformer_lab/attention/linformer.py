@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -38,4 +38,4 @@ class Linformer(QueryKeyAttention):
             k, v = (t.masked_fill(~padding.mask[:, None, :, None], 0) for t in (k, v))
         value_slots = self.key_slots if self.value_slots is None else self.value_slots
         k, v = self.key_slots[:, :num_tokens] @ k, value_slots[:, :num_tokens] @ v  # (B, H, S, D), (B, H, S, E)
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        return attend(q, k, v, dropout=dropout)

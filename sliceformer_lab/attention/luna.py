@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -92,7 +92,7 @@ class Luna(Attention):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None) -> Tensor:
         dropout = self.spec.attention_dropout if self.training else 0.0
         q, k, v = (self.split_heads(x) for x in (q, k, v))
-        return self.merge_heads(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout))
+        return self.merge_heads(attend(q, k, v, seen, dropout=dropout))
 
 
 def _sinusoids(num_rows: int, width: int) -> Tensor:

@@ -6,12 +6,13 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import real_tokens, to_blocks, to_tokens
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -78,8 +79,7 @@ def _softmax(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor 
     if mask is not None:
         mask = mask.expand(-1, *heads_chunks, -1, -1).flatten(1, 2)
     q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # the fused kernels need 4 axes
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return torch.unflatten(mixed, 1, heads_chunks)
+    return torch.unflatten(attend(q, k, v, mask, dropout=dropout), 1, heads_chunks)
 
 
 def _laplace(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor | None, dropout: float) -> Tensor:
@@ -90,7 +90,7 @@ def _laplace(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor 
     weights = torch.special.ndtr((scores - _LAPLACE_MEAN) / _LAPLACE_STD)
     if seen is not None:
         weights = weights.masked_fill(~seen, 0)
-    return F.dropout(weights, dropout) @ v
+    return drop(weights, dropout) @ v
 
 
 def _toeplitz(distances: Tensor, size: int) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 
 
@@ -87,7 +88,7 @@ class MHA(Attention):
         causal = self.spec.causal
         mask = _key_mask(q, None if causal else padding, bias, causal)  # padding comes after every real token
         later = causal and mask is None
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=later)
+        mixed = attend(q, k, v, mask, dropout=dropout, causal=later)
         return mixed if self.factor is None else mixed * self.factor
 
 

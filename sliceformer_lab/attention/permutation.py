@@ -7,9 +7,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 
@@ -57,7 +57,7 @@ class PermutationAttention(Attention):
 
     def _mixed(self, v: Tensor, padding: Padding | None, bias: Tensor) -> Tensor:
         """softmax(bias) V per head. (B, N, C) -> (B, N, C)."""
-        weights = F.dropout(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
+        weights = drop(bias_weights(bias, padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights.to(v.dtype) @ self.split_heads(v))
 
     def reference_channel(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:

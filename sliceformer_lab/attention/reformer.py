@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.blocked import to_blocks, to_tokens
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
@@ -97,7 +98,7 @@ class Reformer(QueryKeyAttention):
         itself = torch.eye(self.chunk_length, dtype=torch.bool, device=q.device)
         scores = scores.masked_fill(F.pad(itself, (self.chunk_length, 0)), _ITSELF)
         scores = scores.masked_fill(~self._seen(buckets), torch.finfo(scores.dtype).min)
-        weights = F.dropout(scores.softmax(dim=-1).to(v.dtype), dropout)
+        weights = drop(scores.softmax(dim=-1).to(v.dtype), dropout)
         return weights @ _with_previous(v), scores.logsumexp(dim=-1, keepdim=True)
 
     def _seen(self, buckets: Tensor) -> Tensor:

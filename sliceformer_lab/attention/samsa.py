@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import NEVER, Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
+from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Positive
 
@@ -106,12 +107,12 @@ class SAMSA(Attention):
         if q is None or k is None or scores is None:
             raise ValueError("samsa mixes with queries, keys and a score per token and head: mix(v, q, k, scores=s)")
         q, sample = self.split_heads(q), self.sample(k, v, scores, given.padding)
-        mixed = F.scaled_dot_product_attention(
+        mixed = attend(
             q,
             sample.keys,
             sample.values,
-            attn_mask=self._slot_mask(sample, None if given.bias is None else given.bias.to(q.dtype)),
-            dropout_p=self.spec.attention_dropout if self.training or self.random_evaluation else 0.0,
+            self._slot_mask(sample, None if given.bias is None else given.bias.to(q.dtype)),
+            dropout=self.spec.attention_dropout if self.training or self.random_evaluation else 0.0,
         )
         return self.merge_heads(mixed)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import sqrt
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sliceformer_lab.attention.base import LayerSpec
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
@@ -33,7 +33,7 @@ class Sinkformer(QueryKeyAttention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         logs = _sinkhorn(q @ k.mT / sqrt(self.head_dim), padding, self.n_it)
-        return F.dropout(logs.exp(), dropout) @ v
+        return drop(logs.exp(), dropout) @ v
 
 
 def _sinkhorn(scores: Tensor, padding: Padding | None, n_it: int) -> Tensor:

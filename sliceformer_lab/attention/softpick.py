@@ -7,6 +7,7 @@ from math import sqrt
 import torch.nn.functional as F
 from torch import Tensor
 
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
 from sliceformer_lab.batch import Padding
 
@@ -31,4 +32,4 @@ class Softpick(QueryKeyAttention):
         top = counted.detach().amax(dim=-1, keepdim=True).clamp(min=0)
         moved = (counted - top).exp() - (-top).exp()  # (exp(s) - 1) / exp(top); 0 at padding
         weights = F.relu(moved) / (moved.abs().sum(dim=-1, keepdim=True) + EPS)
-        return F.dropout(weights.to(v.dtype), dropout) @ v
+        return drop(weights.to(v.dtype), dropout) @ v

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
@@ -69,7 +70,7 @@ class Synthesizer(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys as `project` returns them -> (B, N, H*D)."""
-        weights = F.dropout(self._weights(v, q, k, given.padding), self.spec.attention_dropout, self.training)
+        weights = drop(self._weights(v, q, k, given.padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights @ self.split_heads(v))
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Positive
@@ -51,7 +52,7 @@ class Block(EncoderBlock):
         self.norm_first = norm_first
         self.norm1 = build_norm(norm, spec.dim, norm_eps)
         self.attention = attention
-        self.dropout = nn.Dropout(encoder.dropout)
+        self.dropout = Dropout(encoder.dropout)
         self.norm2 = build_norm(norm, spec.dim, norm_eps)
         self.mlp: nn.Module = Mlp(spec.dim, encoder.mlp_dim, act_layer=ACTIVATIONS[activation], drop=encoder.dropout)
         self.drop_path = DropPath(encoder.drop_path_at(spec.index))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.layer_state import BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
 from sliceformer_lab.config.hybrid import attention_nodes
@@ -38,7 +39,7 @@ class Encoder(nn.Module):
         self.max_len = max_len
         self.position = position
         self.embed_norm = nn.LayerNorm(options.dim) if options.embed_norm else nn.Identity()
-        self.embed_dropout = nn.Dropout(options.embed_dropout)
+        self.embed_dropout = Dropout(options.embed_dropout)
         self.blocks = nn.ModuleList(blocks)
         self.norm = blocks[-1].build_final_norm()
         self.keeps_padding = any(block.attention.reads_padding for block in blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.encoder.norm import NormKind, build_norm
 
 _EPS = 1e-6  # added to the sum of the gates of a node, which can have no edge
@@ -31,7 +32,7 @@ class GatedGCN(nn.Module):
         self.source = nn.Linear(dim, dim)  # E
         self.norm_nodes = build_norm(norm, dim, norm_eps)
         self.norm_edges = build_norm(norm, dim, norm_eps) if updates_edges else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, nodes: Tensor, index: Tensor, features: Tensor) -> tuple[Tensor, Tensor | None]:
         """Nodes (V, C), source and target of each edge (2, E), its features (E, C) -> (V, C), and (E, C) or None."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs, LayerState
 from sliceformer_lab.batch import Edges, Padding
@@ -78,7 +79,7 @@ class GPSBlock(EncoderBlock):
         self.reads_edge_features = conv != "gcn"
         if global_attention or conv != "gatedgcn":  # which has a norm of its own
             self.norm_local = build_norm(norm, spec.dim, norm_eps)
-        self.dropout = nn.Dropout(encoder.dropout)
+        self.dropout = Dropout(encoder.dropout)
         self.drop_path = DropPath(encoder.drop_path_at(spec.index))
         if global_attention:
             self.norm_global = build_norm(norm, spec.dim, norm_eps)

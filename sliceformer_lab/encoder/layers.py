@@ -9,6 +9,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from sliceformer_lab.attention.dropout import Dropout
+
 
 class PatchEmbed(nn.Module):
     """One token per patch, row by row. (B, c, H, W) -> (B, patches, dim)."""
@@ -63,8 +65,8 @@ class Mlp(nn.Module):
     ) -> None:
         super().__init__()
         first, second = drop if isinstance(drop, tuple) else (drop, drop)
-        self.fc1, self.act, self.drop1 = nn.Linear(dim, hidden_dim), act_layer(), nn.Dropout(first)
-        self.fc2, self.drop2 = nn.Linear(hidden_dim, dim), nn.Dropout(second)
+        self.fc1, self.act, self.drop1 = nn.Linear(dim, hidden_dim), act_layer(), Dropout(first)
+        self.fc2, self.drop2 = nn.Linear(hidden_dim, dim), Dropout(second)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.drop1(self.act(self.fc1(x)))

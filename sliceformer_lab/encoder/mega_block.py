@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count, Fraction, Positive
@@ -65,7 +66,7 @@ class MegaBlock(Block):
         self.out = nn.Linear(width, dim, bias=spec.out_bias)
         self.qk_scale = nn.Parameter(0.02 * torch.randn(2, qk_width)) if attention.needs_qk else None
         self.qk_shift = nn.Parameter(torch.zeros(2, qk_width)) if attention.needs_qk else None
-        self.hidden_dropout = nn.Dropout(hidden_dropout)
+        self.hidden_dropout = Dropout(hidden_dropout)
         self.has_ffn = ffn
         if ffn:
             self.mlp = Mlp(dim, encoder.mlp_dim, act_layer=nn.SiLU, drop=(hidden_dropout, encoder.dropout))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.dropout import Dropout
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.sliceformer import Sliceformer
@@ -47,7 +48,7 @@ class MAB(nn.Module):
         self.norm1 = nn.LayerNorm(spec.dim) if layer_norm else nn.Identity()
         self.out = nn.Linear(spec.dim, spec.dim, bias=spec.out_bias)
         self.norm2 = nn.LayerNorm(spec.dim) if layer_norm else nn.Identity()
-        self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
+        self.drop = nn.Sequential(Dropout(dropout), DropPath(drop_path))
 
     def forward(self, x: Tensor, context: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, M, C) tokens, (B, N, C) context -> (B, M, C); `padding` is the context's, bias (B, H, M, N)."""

@@ -12,8 +12,6 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
-from sliceformer_lab.attention.differential import Differential
-from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import LabError, MachineError, machine_error
@@ -26,19 +24,13 @@ log = logging.getLogger(__name__)
 
 
 def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
-    """Log what the largest step needs, if that is much, and whether attention loses torch's fused kernel.
+    """Log what the largest step needs, if that is much.
 
     Raises MachineError if what the backward pass needs is more than the machine's memory. Does nothing on a GPU, whose
     own allocator ends such a step.
     """
     if accelerator != "cpu" and torch.accelerator.is_available():
         return
-    unfused = [type(layer).__name__ for layer in task.encoder.attentions if _is_unfused(layer)]
-    if unfused:
-        log.info(
-            f"encoder.attention_dropout above 0 keeps {unfused[0]} from torch's fused kernel on a CPU: steps are "
-            "slower, and their memory grows with the square of the length"
-        )
     data.prepare_data()
     data.setup()
     split, count, memory = data.splits["train"], data.train_batch_size, memory_of_machine()
@@ -58,7 +50,7 @@ def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
     wanted = weights + count * saved
     step = f"a step of {count} examples of {tokens:,} tokens"
     if wanted > memory:
-        ways = _ways_out((memory - weights) // saved, count * task.optim.accumulate, data, bool(unfused))
+        ways = _ways_out((memory - weights) // saved, count * task.optim.accumulate, data)
         raise MachineError(f"{step} needs over {wanted / 1e9:.1f} GB of this machine's {memory / 1e9:.1f}; {ways}")
     if count * seconds > SLOW or wanted > LARGE * memory:
         log.info(f"{step} takes at most about {count * seconds:.0f} s and at least {wanted / 1e9:.1f} GB")
@@ -89,18 +81,12 @@ def memory_of_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _is_unfused(layer: object) -> bool:
-    return isinstance(layer, MHA | Differential) and layer.spec.attention_dropout > 0
-
-
-def _ways_out(fitting: int, examples: int, data: DataModule, unfused: bool) -> str:
-    """What to set instead: a smaller batch, a smaller length, no dropout."""
+def _ways_out(fitting: int, examples: int, data: DataModule) -> str:
+    """What to set instead: a smaller batch, a smaller length."""
     ways = []
     if fitting > 0:
         size = 2 ** int(math.log2(fitting))
         ways.append(f"data.batch_size={size} optim.accumulate={math.ceil(examples / size)}")
     if hasattr(data, "max_len"):
         ways.append("a smaller data.max_len")
-    if unfused:
-        ways.append("encoder.attention_dropout=0")
     return f"try {' or '.join(ways or ['a smaller encoder'])}"

@@ -14,11 +14,8 @@ from support.runs import small_config
 from torch import Tensor
 from torch.nn import Parameter
 
-from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.errors import MachineError
 from sliceformer_lab.training import step_estimate
-
-OWN_DATA = ("text_csv", "digits", "tiny", "graph_small", "points_tiny", "text_lm")  # encoders of the tasks of own data
 
 
 def test_a_step_that_does_not_fit_is_refused_with_what_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +23,6 @@ def test_a_step_that_does_not_fit_is_refused_with_what_would(tmp_path: Path, mon
     config = small_config("attention=mha", "data.batch_size=512", "reference=null")
     with pytest.raises(MachineError, match=r"step of 512 .*; try data.batch_size=\d+ optim.accumulate=\d+"):
         run(config, tmp_path / "run")
-
-
-def test_dropout_on_attention_weights_is_said_to_lose_the_fused_kernel(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        run(small_config("attention=mha", "encoder.attention_dropout=0.1", "reference=null"), tmp_path / "run")
-    assert sum("fused kernel" in line for line in caplog.messages) == 1
 
 
 def test_estimating_a_step_changes_neither_the_model_nor_the_random_numbers() -> None:
@@ -62,8 +51,3 @@ def test_what_the_first_pass_imports_is_no_time_of_a_step(
     with caplog.at_level(logging.INFO):
         step_estimate.check_step(build_task(config, data.spec), data, "cpu")
     assert not any("a step of" in line for line in caplog.messages)
-
-
-@pytest.mark.parametrize("encoder", OWN_DATA)
-def test_encoders_of_own_data_let_softmax_use_the_fused_kernel(encoder: str) -> None:
-    assert load_option("encoder", encoder)["attention_dropout"] == 0.0
