@@ -75,8 +75,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention=cps": "attention=cps: there is no such option; did you mean csp?",
         "block=zzz": "block=zzz: there is no such option; there are ",
         "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
-        "attention.groupsize=4": "attention.groupsize: there is no such key in attention; did you mean group_size?",
-        "atention=csp": "atention: there is no such key; did you mean attention?",
+        "attention.groupsize=4 atention=csp": "attention.groupsize: there is no such key in attention; did you mean "
+        "group_size?; atention: there is no such key; did you mean attention?",
         "attention=mha attention.group_size=4": "there is no such key in attention; there are gate, qk_norm",
         "sed=1 trainer.precison=32": "did you mean seed?; trainer.precison: there is no such key in trainer; did you",
         "-m attention=csp,mha attention.group_size=4": "no such key in attention; there are gate, qk_norm",
@@ -95,9 +95,9 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "trainer.max_epochs=3 lr=1": "in trainer; did you mean optim.epochs?; lr: there is no such key; did you "
         "mean optim.lr?",
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
-        "attention.order=": "attention.order: given '', should be 'ascend', 'descend' or 'random'",
         "attention.group_size=${foo}": "Interpolation key 'foo' not found",
-        "trainer.precision=foo": "trainer.precision: given 'foo', should be 64, 32 or 16 or should be",
+        "trainer.precision=foo attention.order=": "'32-true' or '64-true' or should be '64', '32', '16' or 'bf16'; "
+        "attention.order: given '', should be 'ascend', 'descend' or 'random'",
         "paths.data=null": "paths.data: given None, should be a valid string",
         "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",
         "allow_targets=os. attention._target_=os.system": "allow_targets: given 'os.', should be a list of packages",

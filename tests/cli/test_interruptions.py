@@ -23,7 +23,7 @@ from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.training.processes.signals import signals_as_errors
 
 STOPPED = 143  # 128 + SIGTERM
-FEW, MANY = 3, 60  # places at equal distances: composing two jobs calls 1,900 functions, and is done twice a place
+FEW, MANY = 2, 60  # places at equal distances: composing two jobs calls 1,900 functions, and is done twice a place
 SWEEP = ("-m", "encoder=tiny", "attention=mha", "seed=0,1", "launcher=serial", "hydra.sweep.dir=sweep")
 at_many = pytest.mark.parametrize(
     "sampled", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.slow)]

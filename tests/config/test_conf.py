@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from itertools import cycle
 from typing import Any
 
 import pytest
 import yaml
 from support.yaml_options import as_yaml, folded
 
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, option_names, written_option
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
@@ -44,8 +43,17 @@ def together(position: int) -> dict[str, Any]:
 
 @cache
 def composed(group: str, name: str) -> dict[str, Any]:
-    """A configuration with an option."""
-    return together(option_names(group).index(name)) if group in TOGETHER else compose_root([f"{group}={name}"])
+    """A configuration with an option; one of a task has an attention too, which takes turns."""
+    position = option_names(group).index(name)
+    if group == "task":
+        return compose_root([f"task={name}", f"attention={attention_at(position)}"])
+    return together(position) if group in TOGETHER else compose_root([f"{group}={name}"])
+
+
+def attention_at(position: int) -> str:
+    """The attention in this turn."""
+    names = option_names("attention")
+    return names[position % len(names)]
 
 
 @cache
@@ -71,10 +79,11 @@ def test_every_option_composes(group: str) -> None:
 def test_a_task_and_an_attention_write_their_own_nodes_alone() -> None:
     for attention in option_names("attention"):
         assert "@package" not in (CONF_DIR / "attention" / f"{attention}.yaml").read_text(encoding="utf-8")
-    for task, attention in zip(option_names("task"), cycle(option_names("attention")), strict=False):
-        both = compose_root([f"task={task}", f"attention={attention}"])
+        starts_from = written_option("attention", attention).get("defaults", [])
+        assert {*starts_from} <= {*option_names("attention"), "_self_"}, f"{attention} chooses an option elsewhere"
+    for position, task in enumerate(option_names("task")):
+        both, attention = composed("task", task), attention_at(position)
         assert both["attention"] == load_option("attention", attention), (task, attention)
-        assert both["task"] == nodes("task", task)[0], (task, attention)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -42,11 +42,19 @@ def everything(data: DataModule) -> dict[str, Any]:
     return by_place
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_example_has_a_place_of_its_own_and_names_fit_the_sizes(task: str, tmp_path: Path) -> None:
-    data = task_modules.ready(task, tmp_path)
+@pytest.fixture(scope="module", params=TASKS)
+def task_data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, DataModule]:
+    """A task, the folder of its files, and its data."""
+    folder = tmp_path_factory.mktemp("data")
+    return request.param, folder, task_modules.ready(request.param, folder)
+
+
+def test_every_example_has_a_place_of_its_own_and_names_fit_the_sizes(
+    task_data: tuple[str, Path, DataModule],
+) -> None:
+    task, folder, data = task_data
     found = everything(data)
-    assert all(str(tmp_path) not in place for place in found)
+    assert all(str(folder) not in place for place in found)
     spec = data.spec
     names = set(data.class_names())
     assert len(names) == spec.num_classes or (len(names) < spec.num_classes and "imagenet" in task)
@@ -63,9 +71,10 @@ def test_every_example_has_a_place_of_its_own_and_names_fit_the_sizes(task: str,
             assert content is None and (task in ("zinc", "text_lm") or task.startswith("probe_"))
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_new_content_is_encoded_as_the_same_example_is_in_evaluation(task: str, tmp_path: Path) -> None:
-    data = task_modules.ready(task, tmp_path)
+def test_a_new_content_is_encoded_as_the_same_example_is_in_evaluation(
+    task_data: tuple[str, Path, DataModule],
+) -> None:
+    task, _, data = task_data
     stage: Stage = "test" if len(data.splits["test"]) else "val"
     rows = list(range(min(4, len(data.splits[stage]))))
     contents = [example.content for example in data.examples(stage, rows)]

@@ -15,7 +15,7 @@ import torch
 from sliceformer_lab.__main__ import COMMANDS, load, main
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
 from sliceformer_lab.runs.names import register_resolvers
-from sliceformer_lab.sweeps.plan import plan_sweep
+from sliceformer_lab.sweeps.plan import is_sweep, plan_sweep
 
 ROOT = CONF_DIR.parent
 README = ROOT / "README.md"
@@ -49,7 +49,7 @@ def composed(command: str) -> dict[str, Any] | None:
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]
     if name in COMMANDS:
         options = load(name).own_words(load(name).overrides(options))
-    elif plan := plan_sweep(options, multirun="-m" in words):
+    elif is_sweep(options, "-m" in words) and (plan := plan_sweep(options, multirun="-m" in words)):
         options = list(plan.jobs[0].words)
     return compose_root(["attention=csp" if word in EXAMPLES else word for word in options], name)
 

@@ -82,16 +82,15 @@ def test_modules_of_the_folder_that_a_file_names_are_not_imported(
         (theirs / f"{module}.py").write_text(SPY.format(marker=str(marker)))
     monkeypatch.setenv("PYTHONPATH", f".{':'}{Path(look_after.__file__).parents[3]}")
     monkeypatch.chdir(tmp_path)
-    words = ["-m", "seed=0,1", "+callbacks.x._target_=stranger.X", "allow_targets=[stranger.]"]
+    words = ["-m", "seed=0", "+callbacks.x._target_=stranger.X", "allow_targets=[stranger.]"]
     assert main([*words, f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 1
     plan = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     (tmp_path / "sweep" / "sweep.json").write_text(json.dumps(plan | {"current_folder": str(theirs)}))
     capfd.readouterr()
     assert main(["sweep", "retry", str(tmp_path / "sweep"), "allow_targets=[stranger.]"]) == 1
     assert not marker.exists()
-    assert (
-        capfd.readouterr().out.count("stranger.X cannot be loaded (No module named 'stranger')") == 4
-    )  # when it ran, and in the table
+    refused = "stranger.X cannot be loaded (No module named 'stranger')"
+    assert capfd.readouterr().out.count(refused) == 2  # when it ran, and in the table
 
 
 def test_an_error_with_markup_and_control_characters_is_shown_as_text(

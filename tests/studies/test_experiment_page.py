@@ -133,8 +133,15 @@ def test_a_declared_experiment_composes_and_has_its_sections(name: str) -> None:
         assert one.subject in one.rows and one.recipe_rate in one.rates and one.sign in (1, -1)
         assert section((STUDIES / name / "README.md").read_text(encoding="utf-8"), one.results.stem)
         assert compose_root([*one.command, *one.rows[one.subject]])
-    for words in declared[0].experiment.rows.values():
-        compose_root([*declared[0].experiment.command, *words])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_row_of_a_declared_experiment_composes(name: str) -> None:
+    register_resolvers()
+    experiment = read_results(STUDIES / name)[0].experiment
+    for words in experiment.rows.values():
+        compose_root([*experiment.command, *words])
 
 
 def test_page_of_a_complete_experiment_is_current() -> None:

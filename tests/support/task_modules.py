@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +52,14 @@ SMALL = {
     "text_lm": Small(official_files.book, {"file": "book.txt", "max_len": 16}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
+
+
+@cache
+def _data_node(task: str) -> dict[str, Any]:
+    """The options of a task's data."""
+    return dict(compose_root([f"task={task}"])["data"])
+
+
 EVERYWHERE = {"download": False, "verify": False, "num_workers": 0}
 
 
@@ -63,7 +73,7 @@ def ready(task: str, root: Path, plan: LoadPlan | None = None, **options: Any) -
     places = {"root": str(root), "cache": str(root.with_name(f"{root.name}_cache"))} | (
         {"file": str(root / small["file"])} if "file" in small else {}
     )
-    node = compose_root([f"task={task}"])["data"]
+    node = deepcopy(_data_node(task))
     wanted = EVERYWHERE | small | options | places
     known = {key: value for key, value in wanted.items() if key in node}
     data: DataModule = build_object(node | known, *([plan] if plan else []), where="data")

@@ -494,19 +494,19 @@ def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-def test_a_killed_sweep_that_goes_on_is_six_whole_runs_and_one_comparison(tmp_path: Path) -> None:
-    jobs = ("attention=mha,csp,identity", "seed=0,1", "encoder.depth=1", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+def test_a_killed_sweep_that_goes_on_is_three_whole_runs_and_one_comparison(tmp_path: Path) -> None:
+    jobs = ("attention=mha,csp,identity", "seed=0", "encoder.depth=1", f"hydra.sweep.dir={tmp_path / 'sweep'}")
     words = ["-m", *last_of_each([*SMALL, *LOGGED, *jobs, "optim.epochs=3"])]
     with wandb_server() as server:
-        assert killed_by_signal(words, job=4)
+        assert killed_by_signal(words, job=2)
         begun = {run.id: run.starts for run in server.runs.values()}
-        assert list(begun.values()) == [1, 1, 1, 1] and main(words) == 0
+        assert list(begun.values()) == [1, 1] and main(words) == 0
     trained, comparisons = server.runs_of("train"), server.runs_of("comparison")
-    assert (len(trained), len(comparisons), len(server.runs)) == (6, 1, 7)
+    assert (len(trained), len(comparisons), len(server.runs)) == (3, 1, 4)
     named = {run.facts["displayName"] for run in trained}
-    assert named == {f"{name}, seed {seed} (digits)" for name in ("mha", "csp", "identity") for seed in (0, 1)}
+    assert named == {f"{name}, seed 0 (digits)" for name in ("mha", "csp", "identity")}
     assert {run.facts["groupName"] for run in server.runs.values()} == {"sweep"}
-    assert [server.runs[name].starts for name in begun] == [1, 1, 1, 2]
+    assert [server.runs[name].starts for name in begun] == [1, 2]
     for run in trained:
         assert run.exit_code == 0 and [row["_step"] for row in run.history] == list(range(13))
         drawn = history_of(run)
@@ -514,7 +514,7 @@ def test_a_killed_sweep_that_goes_on_is_six_whole_runs_and_one_comparison(tmp_pa
         assert [place for key, place in drawn if key == "val/accuracy"] == list(range(3))
         assert len(set(drawn)) == len(drawn)
     (summary,) = [run.summary for run in comparisons]
-    assert {summary[f"comparison/{name}/n"] for name in ("mha", "csp", "identity")} == {2}
+    assert {summary[f"comparison/{name}/n"] for name in ("mha", "csp", "identity")} == {1}
 
 
 def upload(folder: Path) -> None:

@@ -26,7 +26,7 @@ def commands() -> list[list[str]]:
     return [words[3:] for words in lines if words[:3] == ["python", "-m", "sliceformer_lab"]]
 
 
-@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("offline", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_commands_of_the_page_work(offline: bool, tmp_path: Path) -> None:
     first, *others = commands()
     assert first[0] == "-m" and [words[:2] for words in others[-2:]] == [["report", NAME], ["wandb", "report"]]
