@@ -45,7 +45,7 @@ def training(folder: Path, tokens: int, dropout: str, attention: str) -> TimedTr
     """A training that has made one step, which is not counted."""
     words = [RECIPE, f"attention={attention}", f"encoder.attention_dropout={dropout}", f"data.root={folder}"]
     words += [f"data.max_len={tokens}", f"data.batch_size={SIZES[tokens][0]}", "data.verify=false"]
-    found = TimedTraining(compose_job([*words, "hydra.mode=RUN", "hydra.run.dir=unused"]), "cpu", cached=1)
+    found = TimedTraining(compose_job([*words, "hydra.run.dir=unused"]), "cpu", cached=1)
     found.step()
     return found
 

@@ -1,4 +1,4 @@
-"""The arguments of a command line: overrides, Hydra's flags, and what of the user's own they let in."""
+"""The arguments of a command line: overrides, flags, and what of the user's own they let in."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ from sliceformer_lab.runs.tuned import with_tuned
 
 ALLOW, SEARCH_PATH = ALLOWING = ("allow_targets", "hydra.searchpath")
 MULTIRUN = ("-m", "--multirun")
-SWITCHES = (
-    *(("--help", "-h"), ("--hydra-help",), ("--resolve",)),
-    *(("--run", "-r"), ("--multirun", "-m"), ("--shell-completion", "-sc")),
-)
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+SWITCHES = (("--help", "-h"), MULTIRUN, ("--shell-completion", "-sc"))
 
 
 @dataclass(frozen=True)
@@ -36,10 +32,12 @@ class Arguments:
     """A parsed command line."""
 
     words: tuple[str, ...]  # overrides
-    flags: tuple[str, ...]  # of Hydra, without -m
+    flags: tuple[str, ...]  # without -m
     multirun: bool
     asks_for_help: bool
-    asks_hydra: bool  # for its own help, or for the configuration
+    asks_for_options: bool  # for every option with its value
+    asks_for_completion: bool
+    run_to_join: Path | None  # the folder of a distributed run whose other process this one is
 
 
 def first_word(argv: Sequence[str]) -> str:
@@ -57,12 +55,12 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
 def open_arguments(command: Command, argv: Sequence[str]) -> Iterator[Arguments]:
     """Parses arguments without program name and command word, and lets in what they allow. Raises ConfigError."""
     args = parse_arguments(argv)
-    _check_config_path(args.config_path)
     words = tuple(command.own_words(with_tuned(command.overrides(args.overrides))))
     _check_sweep_size(words)
     flags = tuple(argument for argument in argv if argument not in (*args.overrides, *MULTIRUN))
+    joined = Path(args.join) if args.join else None
     with _users_own(words, args.config_dir):
-        yield Arguments(words, flags, args.multirun, args.help, _asks_hydra(args))
+        yield Arguments(words, flags, args.multirun, args.help, bool(args.cfg), args.shell_completion, joined)
 
 
 def check_given_once(overrides: Sequence[str]) -> None:
@@ -82,16 +80,6 @@ def _check_sweep_size(words: Sequence[str]) -> None:
         with suppress(HydraException):
             parsed.append(OverridesParser.create().parse_override(word))
     check_sweep_size(parsed)
-
-
-def _asks_hydra(args: Namespace) -> bool:
-    return bool(args.cfg or args.info or args.hydra_help or args.shell_completion)
-
-
-def _check_config_path(folder: str | None) -> None:
-    """Raises ConfigError for a folder in place of our options that Hydra would not find."""
-    if folder is not None and not (Path(folder).is_absolute() and Path(folder).is_dir()):
-        raise ConfigError(f"--config-path={folder}: there is no such folder; write its absolute path")
 
 
 @contextmanager
@@ -148,18 +136,16 @@ class _Parser(ArgumentParser):
     """Raises ConfigError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see --help, and --hydra-help for the flags")
+        raise ConfigError(f"{message}; see --help")
 
 
 def _parser() -> ArgumentParser:
-    """Parses overrides and the flags of Hydra, which reads them again once they are known to be right."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("overrides", nargs="*")
     for flag in SWITCHES:
         parser.add_argument(*flag, action="store_true")
-    for flag in ("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd"):
-        parser.add_argument(*flag)
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--cfg", "-c", choices=("job",))
+    parser.add_argument("--join")  # of the other processes of a distributed run, which start_child starts
     parser.add_argument("--version", action="version", version=f"sliceformer-lab {version('sliceformer-lab')}")
     return parser

@@ -25,7 +25,8 @@ class Command:
     implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that follow from the given ones
     own_words: Callable[[Sequence[str]], list[str]] = list  # the given words as options of conf/`word`.yaml
     bare_words: tuple[str, ...] = ()  # the options that arguments without = set in turn, such as a report's folder
-    sweeps: bool = False  # whether several values of an option are jobs of a sweep; else Hydra runs them
+    sweeps: bool = False  # whether several values of an option are jobs of a sweep; other commands take one value
+    writes_log: bool = True  # whether its log is also a file in the job's folder
     after_sweep: Callable[[Sweep], None] = lambda _: None  # called once no job of a sweep is left to do
 
     @property
@@ -44,7 +45,7 @@ class Command:
         return page(self.summary, f"{call} {self.arguments}", sections)
 
     def overrides(self, arguments: Sequence[str]) -> tuple[str, ...]:
-        """The arguments as Hydra's KEY=VALUE."""
+        """The arguments as KEY=VALUE."""
         names, words = list(self.bare_words), []
         for argument in arguments:
             if names and not argument.startswith("~") and ("=" not in argument or Path(argument).exists()):

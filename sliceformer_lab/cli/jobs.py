@@ -1,77 +1,32 @@
-"""The jobs of one command: runs what Hydra composed, and records how it ended."""
+"""What jobs do with their composed options: the job of training, and options as values of a class."""
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from sliceformer_lab.cli.run_plan import claim_folder, complete_plan, plan_run
-from sliceformer_lab.config.checked import check_config
+from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import NOT_OF_A_RUN, no_such_option, option_names, plain_values
 from sliceformer_lab.config.plain_checks import number_faults
 from sliceformer_lab.config.schema import CheckedNode, ConfigError, check_node, check_options
-from sliceformer_lab.errors import DataError, Interrupted, LabError, machine_error
-from sliceformer_lab.runs.folder import CONFIG, remove_unstarted
-from sliceformer_lab.runs.job_state import refuse
-from sliceformer_lab.runs.processes import is_first_process
-from sliceformer_lab.training.processes.signals import stop_behind
+from sliceformer_lab.errors import DataError, LabError, machine_error
+from sliceformer_lab.runs.folder import CONFIG, read_child_config, remove_unstarted
 from sliceformer_lab.training.results.observers import log_traceback
+
+if TYPE_CHECKING:  # the command line uses this module before it imports torch
+    from sliceformer_lab.training.interfaces import DataModule
 
 log = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
-
-
-@dataclass(frozen=True)
-class Job:
-    """How one job ended: with the monitored metric, or with an error."""
-
-    folder: Path
-    value: float | None = None
-    error: LabError | None = None
-
-
-def recorded_in(
-    jobs: list[Job], run: Callable[[DictConfig, Path], float | None]
-) -> Callable[[DictConfig], float | None]:
-    """The function that Hydra calls: it runs a job in its folder and appends the outcome to `jobs`.
-
-    Errors do not reach Hydra, which would print its own text and end a multirun. A stop passes through it.
-    """
-
-    def job(cfg: DictConfig) -> float | None:
-        hydra = HydraConfig.get()
-        folder = Path(hydra.runtime.output_dir)
-        try:
-            value = run(cfg, folder)
-        except BaseException as raised:
-            if isinstance(raised, SystemExit) and not is_first_process():
-                raise  # another process of a distributed run; the first one reports for it
-            stop = stop_behind(raised)
-            error = stop if isinstance(stop, Interrupted) else as_lab_error(raised)
-            if hydra.mode == RunMode.MULTIRUN:
-                log.error(f"this job {error.status}: {error}")
-                refuse(folder, error)
-            with suppress(OSError):
-                folder.rmdir()  # a run refused before it wrote anything leaves no folder
-            if isinstance(error, Interrupted):
-                raise error from (None if error is raised else raised)
-            jobs.append(Job(folder, error=error))
-            return None
-        jobs.append(Job(folder, value))
-        return value
-
-    return job
 
 
 def as_lab_error(error: BaseException) -> LabError:
@@ -90,27 +45,38 @@ def as_lab_error(error: BaseException) -> LabError:
     return LabError(f"{type(error).__name__}: {error}")
 
 
-def training_job(cfg: DictConfig, folder: Path) -> float | None:
+def training_job(cfg: DictConfig, folder: Path) -> None:
     """Plan the run and build its data, then train, or score a finished run again. Raises LabError."""
     config = {key: value for key, value in unchecked_values(cfg).items() if key not in NOT_OF_A_RUN}
-    words = list(HydraConfig.get().overrides.task)
-    is_first = is_first_process()  # the others of a distributed run read the configuration that it writes
-    plan = plan_run(config, words) if is_first else check_config(config)
-    from sliceformer_lab.training.build import build_data
-    from sliceformer_lab.training.results.prediction_table import trained_classes
+    plan = plan_run(config, list(HydraConfig.get().overrides.task))
     from sliceformer_lab.training.run import run
 
-    data = build_data(plan, classes=trained_classes(folder) if plan.mode == "eval" else ())
-    if is_first:
-        plan = complete_plan(plan, data)
-        is_new = not (folder / CONFIG).exists()
-        claim_folder(plan, folder)
+    data = _data_of(plan, folder)
+    plan = complete_plan(plan, data)
+    is_new = not (folder / CONFIG).exists()
+    claim_folder(plan, folder)
     try:
-        return run(plan, data, folder)
+        run(plan, data, folder)
     except (ConfigError, DataError):
-        if is_first and is_new:
+        if is_new:
             remove_unstarted(folder)
         raise
+
+
+def join_run(folder: Path) -> int:
+    """Train in another process of a distributed run, by the configuration that the first one wrote."""
+    plan = check_config(read_child_config(folder))
+    from sliceformer_lab.training.run import run
+
+    run(plan, _data_of(plan, folder), folder)
+    return 0
+
+
+def _data_of(plan: RunPlan, folder: Path) -> DataModule:
+    from sliceformer_lab.training.build import build_data
+    from sliceformer_lab.training.results.prediction_table import trained_classes
+
+    return build_data(plan, classes=trained_classes(folder) if plan.mode == "eval" else ())
 
 
 def resolve_options(cfg: DictConfig) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from hydra.errors import HydraException
 
-from sliceformer_lab.cli.application import as_sentence, run_application
-from sliceformer_lab.cli.arguments import Arguments, check_given_once, first_word, open_arguments, parse_arguments
+from sliceformer_lab.cli.arguments import check_given_once, first_word, open_arguments, parse_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error
+from sliceformer_lab.cli.jobs import join_run
+from sliceformer_lab.cli.run_once import as_sentence, complete, print_options, run_once
 from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.errors import Interrupted, LabError
@@ -65,9 +66,17 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
             if arguments.asks_for_help:
                 print(command.help_text())  # noqa: T201
                 return 0
-            if command.sweeps and not arguments.asks_hydra and (sweep := planned_sweep(arguments)):
+            if arguments.asks_for_completion:
+                return complete(command, argv)
+            if arguments.asks_for_options:
+                return print_options(command, words)
+            if arguments.run_to_join:
+                return join_run(arguments.run_to_join)
+            if arguments.multirun and not command.sweeps:
+                raise ConfigError("-m: runs of training are swept; give this command once for each value")
+            if command.sweeps and (sweep := planned_sweep(arguments)):
                 return run_sweep(sweep, command, arguments, argv)
-            return _run_once(command, arguments)
+            return run_once(command, words)
     except (LabError, HydraException, OSError) as error:
         if is_other_task():
             return 1  # the first task prints the same
@@ -80,13 +89,3 @@ def _check_current_folder() -> None:
         Path.cwd()
     except FileNotFoundError:
         raise ConfigError("the current folder does not exist any more; change to another one") from None
-
-
-def _run_once(command: Command, arguments: Arguments) -> int:
-    """Run one job, or let Hydra print what a flag asks for; returns the exit code."""
-    flags = [*(["-m"] if arguments.multirun else []), *arguments.flags]
-    try:
-        jobs = run_application(command, arguments.words, flags)
-    except SystemExit as stop:  # from Hydra's own help
-        return stop.code if isinstance(stop.code, int) else 1
-    return max((print_error(job.error) for job in jobs if job.error), default=0)

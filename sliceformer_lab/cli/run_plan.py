@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-
 from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
 from sliceformer_lab.config.compose import compose_root, option_names, written_option
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths
@@ -78,8 +75,6 @@ def claim_folder(plan: RunPlan, folder: Path) -> None:
 def _config_to_run(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
     """The composed configuration, or with `resume` that of the run folder. Raises ConfigError."""
     if config["resume"]:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            raise ConfigError("resume names one run folder and cannot be part of a multirun")
         return resumed_config(config, words)
     if config["mode"] == "eval":
         raise ConfigError("mode=eval scores a finished run again: name it with resume=FOLDER")
@@ -125,8 +120,8 @@ def _recipe_faults(recipe: str | None, words: Sequence[str]) -> list[str]:
 
 
 def _check_unchanged(config: Mapping[str, Any], folder: Path) -> None:
-    """Let a sweep or Slurm job that is started again continue its own runs. Raises ConfigError for any other run."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN and not is_restarted():
+    """Let a Slurm job that is started again continue its own run. Raises ConfigError for any other run."""
+    if not is_restarted():
         raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
     saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
     if changed := what_differs(saved, config):

@@ -10,11 +10,11 @@ from typing import Any
 
 from filelock import FileLock
 
-from sliceformer_lab.cli.application import run_application
 from sliceformer_lab.cli.arguments import Arguments, open_arguments
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.console import print_error
 from sliceformer_lab.cli.jobs import as_lab_error
+from sliceformer_lab.cli.run_once import run_once
 from sliceformer_lab.cli.train import train_command
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.config.schema import check_node
@@ -25,7 +25,7 @@ from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import is_first_process
 from sliceformer_lab.runs.sources import digests_of
-from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, Sweep, planned_folders, quote_path, read_sweep, write_sweep
+from sliceformer_lab.runs.sweep import SWEEP, Sweep, quote_path, read_sweep, write_sweep
 from sliceformer_lab.sweeps.plan import SweepPlan, is_sweep, plan_sweep
 from sliceformer_lab.sweeps.preview import preview
 from sliceformer_lab.sweeps.queue import Launcher, Queue
@@ -50,10 +50,7 @@ def run_job(words: Sequence[str]) -> None:
         if is_other_task():
             follow()
             return
-        jobs = run_application(command, arguments.words, arguments.flags)
-    for job in jobs:
-        if job.error:
-            raise job.error
+        run_once(command, arguments.words)
 
 
 def measure_job(words: Sequence[str]) -> tuple[float, int]:
@@ -62,14 +59,12 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
 
     register_resolvers()
     with open_arguments(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
-        config = compose_job([*arguments.words, "hydra.mode=RUN", f"hydra.run.dir={quote_path(folder)}"])
+        config = compose_job([*arguments.words, f"hydra.run.dir={quote_path(folder)}"])
         return measured_cost(config, JOB_MEASURING_S)
 
 
 def run_sweep(plan: SweepPlan, command: Command, arguments: Arguments, argv: Sequence[str]) -> int:
     """Run the jobs of a sweep that are left to do; returns the exit code. Raises LabError before the first job."""
-    if plan.by_hydra:
-        return _run_by_hydra(plan, command, arguments)
     launcher: Launcher = check_node(plan.launcher, "launcher").build()
     facts: dict[str, Any] = {"commit": git_commit(), "time": datetime.now().astimezone().isoformat(timespec="seconds")}
     facts["current_folder"] = str(Path.cwd())
@@ -99,8 +94,6 @@ def _write_once(sweep: Sweep) -> None:
             f"{sweep.folder} cannot be the folder of a sweep ({error.strerror}); choose another"
         ) from None
     with FileLock(sweep.folder / ".plan.lock", timeout=30):
-        if (sweep.folder / HYDRA_SWEEP).is_file():
-            raise ConfigError(f"{sweep.folder} holds a sweep that Hydra ran; choose another hydra.sweep.dir")
         if not (sweep.folder / SWEEP).is_file():
             write_sweep(sweep)
             return
@@ -120,29 +113,6 @@ def _write_once(sweep: Sweep) -> None:
     if there.facts.get("commit") != sweep.facts["commit"]:
         before, now = there.facts.get("commit"), sweep.facts["commit"]
         print(f"WARNING: jobs there were planned with commit {before}, and this is {now}")  # noqa: T201
-
-
-def _run_by_hydra(plan: SweepPlan, command: Command, arguments: Arguments) -> int:
-    """Let a launcher or sweeper of Hydra run the jobs, whose folders then show how they ended."""
-    words = [*arguments.words, f"hydra.sweep.dir={quote_path(plan.folder)}"]
-    sweep = Sweep(plan.folder, plan.jobs, study=plan.study)
-    code = 0
-    try:
-        run_application(command, words, ["-m", *arguments.flags], jobs_known=True)
-    except Interrupted:
-        _print_ends(sweep, _states_of_hydra(plan.folder))
-        raise
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 1
-    if not (plan.folder / HYDRA_SWEEP).is_file():
-        return code or 1
-    return max(code, _conclude(sweep, _states_of_hydra(plan.folder), command))
-
-
-def _states_of_hydra(folder: Path) -> list[State]:
-    if not (folder / HYDRA_SWEEP).is_file():
-        return []
-    return [(place, state_of(place)) for _, place in planned_folders(folder) if place is not None]
 
 
 def _conclude(sweep: Sweep, states: Sequence[State], command: Command) -> int:

@@ -113,7 +113,7 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
     """The node of one option, e.g. ('attention', 'csp', ['group_size=4']), as plain values.
 
     Overrides are relative to the node, values in Hydra's grammar. A key that the option lacks is an error only when the
-    node is checked (`sliceformer_lab.config.schema.check_node`). Works inside a running Hydra application.
+    node is checked (`sliceformer_lab.config.schema.check_node`).
     Raises ConfigError for an unknown option and for an override that is not key=value.
     """
     return deepcopy(_composed(group, name, tuple(overrides), conf_folders()))
@@ -138,35 +138,41 @@ def written_option(group: str, name: str) -> dict[str, Any]:
     return plain_values(OmegaConf.load(option_file(group, name)), resolve=False)
 
 
-def compose_root(overrides: Sequence[str], config_name: str = "config", folder: Path = CONF_DIR) -> dict[str, Any]:
-    """The whole configuration of one job, Hydra's own node included, interpolations unresolved.
-
-    `folder` holds the root configuration. Raises Hydra's errors.
-    """
+def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
+    """The whole configuration of one job with its node of Hydra, interpolations unresolved. Raises Hydra's errors."""
     words = [*search_path(conf_folders()[1:]), *overrides]
-    with _own_hydra(folder):
+    with _own_hydra():
         return plain_values(compose(config_name, overrides=words, return_hydra_config=True), resolve=False)
 
 
 def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration that a job with these overrides gets: all values resolved, without what is not of a run.
 
-    Works inside a running Hydra application. Raises Hydra's and OmegaConf's errors.
+    Raises Hydra's and OmegaConf's errors.
     """
     register_choices()
+    with running_config(overrides) as config, open_dict(config):
+        for key in NOT_OF_A_RUN:
+            del config[key]
+        return plain_values(config)
+
+
+@contextmanager
+def running_config(overrides: Sequence[str], config_name: str = "config") -> Iterator[DictConfig]:
+    """The whole configuration of one job; inside, resolvers and `HydraConfig` read its node of Hydra.
+
+    Raises Hydra's errors.
+    """
     words = [*search_path(conf_folders()[1:]), *overrides]
     with _own_hydra():
-        config = compose("config", overrides=words, return_hydra_config=True)
+        config = compose(config_name, overrides=words, return_hydra_config=True)
     instance = HydraConfig.instance()
-    running = instance.cfg
+    outer = instance.cfg
     try:
         instance.set_config(config)
-        with open_dict(config):
-            for key in NOT_OF_A_RUN:
-                del config[key]
-        return plain_values(config)
+        yield config
     finally:
-        instance.cfg = running
+        instance.cfg = outer
 
 
 def register_choices() -> None:
@@ -219,13 +225,13 @@ def _options_in(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, A
 
 
 @contextmanager
-def _own_hydra(folder: Path = CONF_DIR) -> Iterator[None]:
-    """A Hydra on a folder of options; the Hydra of a running application is restored afterwards."""
+def _own_hydra() -> Iterator[None]:
+    """A Hydra on our options; one that the caller has initialised is restored afterwards."""
     instance = GlobalHydra.instance()
     running = instance.hydra
     instance.clear()
     try:
-        with initialize_config_dir(str(folder), **HYDRA_DEFAULTS):
+        with initialize_config_dir(str(CONF_DIR), **HYDRA_DEFAULTS):
             yield
     finally:
         GlobalHydra.instance().hydra = running

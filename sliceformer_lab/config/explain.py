@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.compose import CONF_DIR, compose_job, compose_root, no_such_option, option_names
+from sliceformer_lab.config.compose import compose_job, compose_root, no_such_option, option_names
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
@@ -56,8 +56,6 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     missing = str(error.missing_cfg_file)
     named = [override.partition("=")[0].lstrip("+") for override in overrides]
     group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
-    if not group:
-        return f"--config-name={missing}: there is no such file in {CONF_DIR}"
     known = {*option_names(group), *(error.options or [])}
     return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
 

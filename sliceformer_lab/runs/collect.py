@@ -14,10 +14,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from sliceformer_lab.errors import LabError, RunFolderError
 from sliceformer_lab.runs.files import name_of
-from sliceformer_lab.runs.folder import CONFIG, SUMMARY, is_held, read_config, read_summary
+from sliceformer_lab.runs.folder import CHILD_CONFIG, CONFIG, SUMMARY, is_held, read_config, read_summary
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.papers import FULL
-from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, planned_folders
+from sliceformer_lab.runs.sweep import SWEEP, read_sweep
 
 REQUIRED = ("task", "attention", "status")
 REPLICATES = ("seed", "data.split_seed")  # runs of one row differ only in these
@@ -147,14 +147,14 @@ def collect(folder: Path) -> Collection:
     sweeps = []
     for place, files in _places(folder):
         name = place.relative_to(folder).as_posix()
-        if SWEEP in files or HYDRA_SWEEP in files:
+        if SWEEP in files:
             sweeps.append(place)
         if SUMMARY in files:
             try:
                 found.runs.append(_read(place, name))
             except RunFolderError as error:
                 found.unreadable[name] = str(error)
-        elif CONFIG in files or (place / ".hydra" / CONFIG).is_file():
+        elif CONFIG in files or CHILD_CONFIG in files:
             found.unreadable[name] = f"no {SUMMARY}: the run ended before it started to train"
     for sweep in sweeps:
         _add_missing(found, sweep)
@@ -185,19 +185,19 @@ def _add_missing(found: Collection, sweep: Path) -> None:
     """Adds the planned jobs of a sweep, and those without a readable summary."""
     name = sweep.name if sweep == found.folder else sweep.relative_to(found.folder).as_posix()
     try:
-        jobs = planned_folders(sweep)
+        plan = read_sweep(sweep)
     except RunFolderError as error:
-        found.unreadable[f"{name}/{SWEEP if (sweep / SWEEP).is_file() else HYDRA_SWEEP}"] = str(error)
+        found.unreadable[f"{name}/{SWEEP}"] = str(error)
         return
     readable = {run.folder for run in found.runs}
-    for number, (overrides, folder) in enumerate(jobs):
-        if folder is not None and folder in readable:
-            found.planned[folder] = overrides
+    started = {job: plan.place(job) for job in plan.jobs if plan.place(job) in readable}
+    for number, job in enumerate(plan.jobs):
+        if job in started:
+            found.planned[started[job]] = job.words
             continue
-        wanted = _without_seeds(overrides)
-        sibling = next((place for words, place in jobs if place in readable and _without_seeds(words) == wanted), None)
-        reason = None if folder is None else state_of(folder).error
-        found.missing.append(MissingRun(name, number, overrides, sibling, reason))
+        wanted = _without_seeds(job.words)
+        sibling = next((place for other, place in started.items() if _without_seeds(other.words) == wanted), None)
+        found.missing.append(MissingRun(name, number, job.words, sibling, state_of(plan.place(job)).error))
 
 
 def _without_seeds(overrides: tuple[str, ...]) -> set[str]:

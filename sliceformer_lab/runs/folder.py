@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the command line uses this module before it imports torch
 log = logging.getLogger(__name__)
 
 CONFIG, SUMMARY, PREDICTIONS = "config.yaml", "summary.json", "predictions.npz"
-HYDRA = ".hydra"  # a folder, which the other processes of a run read
+CHILD_CONFIG = ".processes.yaml"  # what the other processes of a run read
 LAST_PICTURES = ("curves.png", "spectrum.png")  # those of the training
 FORMAT = 1  # of a run folder: its configuration, summary and checkpoints; a change that old readers miss raises it
 LOCK = ".lock"
@@ -66,7 +66,8 @@ def remove_unstarted(folder: Path) -> None:
     except RunFolderError:
         starts = []
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names <= {CONFIG, SUMMARY, HYDRA, LOCK, "sliceformer_lab.log"} and not any("from_step" in s for s in starts):
+    written = {CONFIG, SUMMARY, CHILD_CONFIG, LOCK, "sliceformer_lab.log"}
+    if names <= written and not any("from_step" in start for start in starts):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -152,9 +153,14 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_child_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Writes the configuration that the other processes of a run compose."""
-    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
-    write_text(folder / ".hydra" / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+    """Writes the configuration that the other processes of a run read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CHILD_CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+
+
+def read_child_config(folder: Path) -> dict[str, Any]:
+    """The configuration that the first process of a run wrote for the others. Raises RunFolderError."""
+    return read_yaml(folder / CHILD_CONFIG)
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:

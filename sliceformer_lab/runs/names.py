@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +26,6 @@ def register_resolvers() -> None:
     register_resolver("report_folder", report_folder)
     register_resolver("existing_folder", existing_folder)
     register_resolver("analysis_folder", analysis_folder)
-    register_resolver("sweep_folder", sweep_folder, use_cache=True)
     register_resolver("tune_folder", tune_folder, use_cache=True)
     register_resolver("audit_folder", audit_folder, use_cache=True)
     register_resolver("map_folder", map_folder)
@@ -69,12 +67,12 @@ def benchmark_folder(outputs: str, suite: str) -> str:
 
 
 def report_folder(folder: str) -> str:
-    """<folder>/report. Raises ConfigError if `folder` does not exist, before Hydra creates it."""
+    """<folder>/report. Raises ConfigError if `folder` does not exist, before it is made."""
     return str(Path(existing_folder(folder)) / "report")
 
 
 def existing_folder(folder: str) -> str:
-    """The folder. Raises ConfigError if it does not exist, before Hydra creates it."""
+    """The folder. Raises ConfigError if it does not exist, before it is made."""
     if not Path(folder).expanduser().is_dir():
         raise ConfigError(f"folder={folder}: there is no such folder; name one that holds runs, such as outputs")
     return str(Path(folder).expanduser())
@@ -83,7 +81,7 @@ def existing_folder(folder: str) -> str:
 def analysis_folder(runs: str | Sequence[str] | None, output: str | None, outputs: str, analysis: str) -> str:
     """`output`, or <folder>/analysis/<analysis>, where <folder> is the one that contains all the `runs`.
 
-    Raises ConfigError if one of the `runs` does not exist, before Hydra creates it.
+    Raises ConfigError if one of the `runs` does not exist, before it is made.
     """
     folders = [Path(name).expanduser() for name in ([runs] if isinstance(runs, str) else runs or ())]
     for folder in folders:
@@ -93,12 +91,6 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
         return str(Path(output).expanduser())
     common = os.path.commonpath([folder.resolve() for folder in folders]) if folders else Path(outputs).expanduser()
     return str(Path(common) / "analysis" / analysis)
-
-
-def sweep_folder(outputs: str, study: str | None = None) -> str:
-    """<outputs>/sweeps/<study>-<time or Slurm job>, the parent of a sweep's run folders; STUDY only if there is one."""
-    start = f"{{}}-{digest(' '.join(sys.argv[1:]))}" if is_slurm_job() else "{}"
-    return _of_this_start(Path(outputs).expanduser() / "sweeps", f"{study}-{start}" if study else start)
 
 
 def tune_folder(outputs: str, words: Sequence[str], *options: Any) -> str:

@@ -9,15 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
-from sliceformer_lab.config.sweep_size import check_sweep_size, split_jobs
-from sliceformer_lab.errors import LabError, RunFolderError
+from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.saved_yaml import read_yaml
 
 SWEEP = "sweep.json"
-HYDRA_SWEEP = "multirun.yaml"  # Hydra's record of a sweep that one of its own launchers ran
 FOLDER_NAME = re.compile(r"[^./\\][^/\\]*")
 SELECTS_ROWS = ("recipe", "attention")  # on the command line of a study with rows, these keys select among them
 
@@ -70,38 +65,6 @@ def read_sweep(folder: Path) -> Sweep:
     if names := [job.name for job in jobs if not FOLDER_NAME.fullmatch(job.name) or not job.name.isprintable()]:
         raise RunFolderError(f"{file}: {names[0]!r} is not the name of a folder of a job")
     return Sweep(folder, jobs, flags, command, None if study is None else str(study), data, content)
-
-
-def planned_folders(sweep: Path) -> list[tuple[tuple[str, ...], Path | None]]:
-    """The words of each job of a sweep with its folder, which is None where Hydra has not created it.
-
-    Empty for a sweep of Hydra that ran another command than training. Raises RunFolderError if there is no plan.
-    """
-    if (sweep / SWEEP).is_file():
-        plan = read_sweep(sweep)
-        return [(job.words, plan.place(job)) for job in plan.jobs]
-    try:
-        content: Any = read_yaml(sweep / HYDRA_SWEEP)
-        if content["hydra"]["job"]["config_name"] != "config":
-            return []
-        jobs = hydra_jobs(content["hydra"])
-    except Exception as error:  # of Hydra, or of content in another shape
-        reason = str(error) if isinstance(error, LabError) else type(error).__name__
-        reason = f"the jobs of this sweep cannot be read ({reason})"
-        raise RunFolderError(reason) from error
-    return [(words, next(iter(sorted(sweep.glob(f"{number}-*"))), None)) for number, words in enumerate(jobs)]
-
-
-def hydra_jobs(hydra: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The overrides of each job of a sweep that Hydra ran, from its node.
-
-    Raises KeyError or Hydra's errors where the node is not that of a sweep.
-    """
-    swept = (hydra.get("sweeper") or {}).get("params") or {}
-    words = [*(f"{key}={value}" for key, value in swept.items()), *hydra["overrides"]["task"]]
-    parsed = OverridesParser.create().parse_overrides(words)
-    check_sweep_size(parsed)
-    return list(map(tuple, split_jobs(parsed)))
 
 
 def override_key(override: str) -> str:

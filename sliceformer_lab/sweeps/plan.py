@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.explain import explain
-from sliceformer_lab.config.hydra_node import check_hydra_node
+from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_words
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.config.sweep_size import check_sweep_size
@@ -32,7 +32,7 @@ from sliceformer_lab.runs.sweep import SELECTS_ROWS, PlannedJob, override_key
 ZIP, SKIP = "zip(", "skip("  # begin words of the command line that are no overrides
 OF_ROOT = ("study", "launcher", "hydra", "sweep", "paths", "scale")  # keys that say where and how a sweep runs
 COMMAND_LINE_ONLY = ("allow_targets", "hydra", "launcher", "sweep")  # a file of options could let in code with them
-OF_SWEEP = ("launcher", "sweep", "hydra.sweep", "hydra.mode", "hydra.sweeper", "hydra/launcher", "hydra/sweeper")
+OF_SWEEP = ("launcher", "sweep", "hydra.sweep")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class SweepPlan:
     outputs: Path
     data: Mapping[str, str]  # the user's own: path -> digest
     modules: tuple[str, ...]  # of our package, that the jobs' nodes name
-    by_hydra: bool  # one of Hydra's own launchers or sweepers runs the jobs
 
 
 def is_sweep(words: Sequence[str], multirun: bool) -> bool:
@@ -60,11 +59,11 @@ def is_sweep(words: Sequence[str], multirun: bool) -> bool:
 def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     """The sweep that the words ask for; None if it is a single run after all. Raises ConfigError."""
     special, words = _split(words)
+    check_hydra_words(words)
     parsed = [_parsed(word) for word in words]
     of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
     root = _composed(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
-    by_hydra = [choices.get(f"hydra/{part}") for part in ("launcher", "sweeper")] != ["basic", "basic"]
     if not multirun and root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not special:
         return None
     of_jobs = [o for o in parsed if not _is_of_sweep(str(o.input_line))]
@@ -74,12 +73,8 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
         raise ConfigError(f"a study cannot sweep {override_key(foreign[0])}, which belongs on the command line")
     zips = [*node["zip"], *(inner for kind, inner in special if kind == ZIP)]
     skips = [*node["skip"], *(inner for kind, inner in special if kind == SKIP)]
-    if not by_hydra and any(override_key(word) == "hydra.sweep.subdir" for word in words):
-        raise ConfigError("hydra.sweep.subdir: a sweep names the folders of its jobs itself; leave it out")
     if any(override_key(word) in ("resume", "mode") for word in words):
         raise ConfigError("resume and mode belong to one run; the same command continues a sweep, without them")
-    if by_hydra and (zips or skips or node["rows"] is not None or node["recipes"] is not None):
-        raise ConfigError("zip, skip and the rows of a study need launcher=serial, local or slurm; leave out hydra/...")
     products = _products(of_jobs, swept, rows, zips)
     kept, skipped = _without_skipped(products, skips)
     shapes = _Shapes()
@@ -88,7 +83,7 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     launcher = {key: value for key, value in root["launcher"].items() if value is not None}
     modules = tuple(sorted(shapes.modules))
     study, scale = choices["study"], choices["scale"]
-    return SweepPlan(folder, jobs, skipped, launcher, study, scale, outputs, shapes.data, modules, by_hydra)
+    return SweepPlan(folder, jobs, skipped, launcher, study, scale, outputs, shapes.data, modules)
 
 
 def study_rows(rows: Sequence[str] | None, recipes: Sequence[str] | None) -> list[str]:
@@ -119,7 +114,7 @@ def _parsed(word: str) -> Override:
 
 
 def _composed(words: Sequence[str]) -> dict[str, Any]:
-    """The composed configuration, whose node of Hydra names no foreign code. Raises ConfigError."""
+    """The composed configuration. Raises ConfigError."""
     try:
         root = compose_root(words)
     except (HydraException, ValueError) as error:  # ValueError: a group without a choice, such as study=null
@@ -220,7 +215,7 @@ def _values(override: Override) -> Iterator[str]:
     elif override.is_discrete_sweep():
         yield from override.sweep_string_iterator()
     else:
-        raise ConfigError(f"{override.input_line}: has no values one by one; list them, or use a sweeper of Hydra")
+        raise ConfigError(f"{override.input_line}: has no values one by one; list them")
 
 
 def _without_skipped(

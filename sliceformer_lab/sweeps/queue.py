@@ -117,7 +117,7 @@ def _words_to_run(job: PlannedJob, folder: Path) -> list[str]:
     """The words that start a job, or that resume it where an earlier start left a run."""
     if (folder / CONFIG).is_file():
         return [f"resume={quote_path(folder)}", *filter(may_change, job.words)]
-    return [*job.words, "hydra.mode=RUN", f"hydra.run.dir={quote_path(folder)}"]
+    return [*job.words, f"hydra.run.dir={quote_path(folder)}"]
 
 
 def print_to(file: Path) -> None:

@@ -237,7 +237,7 @@ def _prepare(queue: Queue, job: PlannedJob) -> bool:
     """
     from sliceformer_lab.training.build import build_data
 
-    words = [*job.words, "hydra.mode=RUN", "hydra.run.dir=unused"]
+    words = [*job.words, "hydra.run.dir=unused"]
     try:
         build_data(check_config(compose_job(words))).prepare_data()
     except DataError as error:

@@ -113,6 +113,7 @@ def _silence_lightning() -> None:
     )
     for message in hidden:
         warnings.filterwarnings("ignore", f".*{message}")
+    logging.getLogger("pytorch_lightning.profilers.profiler").setLevel(logging.INFO)  # the table of debug=profile
 
 
 def _run_as_child(plan: RunPlan, data: DataModule, folder: Path) -> None:

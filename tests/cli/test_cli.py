@@ -89,9 +89,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
         "seed=1 attention": "attention: not understood; write KEY=VALUE",
         "--foo": "unrecognized arguments: --foo; see --help",
-        "--config-name=nope": "--config-name=nope: there is no such file",
         "mode=eval": "mode=eval scores a finished run again: name it with resume=FOLDER",
-        "hydra.foo=3": "hydra.foo: there is no such key in hydra",
+        "hydra.foo=3": "hydra.foo: of Hydra's own options a command line has hydra.run.dir, hydra.sweep.dir",
         "trainer.max_epochs=3 lr=1": "in trainer; did you mean optim.epochs?; lr: there is no such key; did you "
         "mean optim.lr?",
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
@@ -177,10 +176,16 @@ def test_configuration_can_be_printed(lab: Callable[..., Outcome]) -> None:
     assert outcome.code == 0 and "group_size: 2" in outcome.out
 
 
-@pytest.mark.parametrize("arguments", [["--hydra-help"], ["--shell-completion", "install=bash"], ["--info", "plugins"]])
-def test_hydras_own_commands_work(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 0
-    assert capsys.readouterr().out
+def test_a_shell_is_told_how_to_complete(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["sliceformer-lab"])
+    assert main(["--shell-completion", "install=bash"]) == 0
+    assert "complete -o nospace" in capsys.readouterr().out
+
+
+def test_only_training_is_swept(lab: Callable[..., Outcome]) -> None:
+    assert refusal(lab("check", "-m", "attention=mha,csp")) == (
+        "-m: runs of training are swept; give this command once for each value"
+    )
 
 
 def test_every_command_has_a_line_in_the_help_and_a_help_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")} == files, "nothing was touched"
 
     assert lab("mode=eval", "resume=first", "attention=mha", "trainer.log_every_n_steps=3") == 0
-    saved = (tmp_path / "first" / ".hydra" / "config.yaml").read_text()
+    saved = (tmp_path / "first" / ".processes.yaml").read_text()
     assert "log_every_n_steps: 3" in saved and "benchmark: true" in saved and "encoder.mha" not in saved
 
 

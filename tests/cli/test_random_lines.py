@@ -37,7 +37,7 @@ ODD = (  # words that no schema gives: unreadable, of Hydra's grammar, of Hydra 
     ),
     *("~seed", "~encoder", "~encoder.dim", "~nope", "+seed=1", "++seed=x", "+encoder.x.y=1", "encoder.dim.x=1"),
     *("encoder=[tiny]", "encoder={a:1}", "attention=", "attention=../mha", "attention=csp/x", "attention@x=csp"),
-    *("--nope", "--cfg", "--cfg nope", "--resolve", "--info nope", "--package x", "-m", "--config-name=x", "-cd"),
+    *("--nope", "--cfg", "--cfg nope", "--resolve", "--join", "--join=x", "-m", "-cd"),
     *(
         "seed=choice()",
         "seed=range()",

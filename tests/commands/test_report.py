@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from scipy.stats import ttest_rel
 from support.run_folders import write_predictions, write_run, write_runs
 
@@ -19,11 +19,13 @@ from sliceformer_lab.commands.report.lines import Line, lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import describe_leftovers, frame, latex, markdown
 from sliceformer_lab.config.schema import ConfigError
+from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import SUMMARY, lock_folder
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.papers import find, published_results
+from sliceformer_lab.runs.sweep import PlannedJob, Sweep, write_sweep
 
 GOOD = (0.90, 0.91, 0.92, 0.93, 0.94, 0.95)
 WORSE = tuple(value - 0.02 + 0.004 * (-1) ** place for place, value in enumerate(GOOD))
@@ -44,10 +46,12 @@ def text(folder: Path, **options: Any) -> str:
     return markdown(collect(folder), report(folder, **options))
 
 
-def write_sweep(folder: Path, overrides: list[str], config_name: str = "config") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    node = {"hydra": {"job": {"config_name": config_name}, "overrides": {"task": overrides}}}
-    OmegaConf.save(OmegaConf.create(node), folder / "multirun.yaml")
+def write_planned(folder: Path, overrides: list[str]) -> None:
+    """The plan of a sweep over attentions and more, whose jobs are NUMBER-digits-ATTENTION-abc."""
+    jobs = split_jobs(OverridesParser.create().parse_overrides(overrides))
+    names = [f"{number}-digits-{words[0].partition('=')[2]}-abc" for number, words in enumerate(jobs)]
+    planned = [PlannedJob(name, tuple(words)) for name, words in zip(names, jobs, strict=True)]
+    write_sweep(Sweep(folder, tuple(planned)))
 
 
 def test_every_way_to_end_is_shown_and_failures_count_at_chance(tmp_path: Path) -> None:
@@ -89,10 +93,9 @@ def test_unreadable_folders_are_listed_with_the_reason(tmp_path: Path) -> None:
 
 def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: Path) -> None:
     sweep = tmp_path / "sweeps" / "one"
-    write_sweep(sweep, ["attention=csp,mha", "seed=0,1,2"])
+    write_planned(sweep, ["attention=csp,mha", "seed=0,1,2"])
     for job, (attention, seed) in enumerate([("csp", 0), ("csp", 1)]):
         write_run(sweep / f"{job}-digits-{attention}-abc", attention, seed)
-    write_sweep(tmp_path / "bench", ["suite=layers,encoders"], "benchmark")
     found = collect(tmp_path)
     assert [job.job for job in found.missing] == [2, 3, 4, 5]
     line = by_label(tmp_path)["csp"]
@@ -100,8 +103,8 @@ def test_jobs_that_a_sweep_planned_and_that_left_nothing_are_missing(tmp_path: P
     page = text(tmp_path)
     assert "csp: planned, but left no readable run: sweeps/one, job 2: attention=csp seed=2" in page
     assert page.count("planned, but left no readable run: sweeps/one") == 4
-    (sweep / "multirun.yaml").write_text("hydra: {}")
-    assert "the jobs of this sweep cannot be read" in text(tmp_path)
+    (sweep / "sweep.json").write_text("{}")
+    assert "sweep.json cannot be read as the plan of a sweep" in text(tmp_path)
 
 
 def test_of_two_runs_with_one_seed_the_latest_that_ended_well_counts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from support.run_folders import write_predictions, write_run, write_runs
-from test_report import CELL, EQUAL, write_sweep
+from test_report import CELL, EQUAL, write_planned
 from test_report_figures import write_csv
 
 from sliceformer_lab.commands.report.figures import Figure
@@ -186,7 +186,7 @@ def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path) -> N
     commands = {run["name"]: run["command"] for run in content_of(file)["runs"]}
     assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
     sweep = tmp_path / "sweeps" / "one"
-    write_sweep(sweep, ["attention=csp,mha", "seed=0,1", "encoder.depth=2"])
+    write_planned(sweep, ["attention=csp,mha", "seed=0,1", "encoder.depth=2"])
     write_run(sweep / "2-digits-mha-abc", "mha", 0, command=["-m", "attention=csp,mha", "seed=0,1", "encoder.depth=2"])
     found, sections = read(tmp_path)
     (run,) = page_content(found, sections, [])["runs"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -81,21 +80,17 @@ def test_a_report_skips_damaged_predictions_and_names_them(tmp_path: Path, capfd
 
 
 PLANS = {
-    "aliases": "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
-    + "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
-    "a billion jobs": "hydra: {job: {config_name: config}, overrides: {task: ['seed=range(0,1e9)']}}",
-    "a billion jobs of a study": "hydra: {job: {config_name: config}, overrides: {task: []}, "
-    "sweeper: {params: {seed: 'range(0,1e9)'}}}",
-    "a product": "hydra: {job: {config_name: config}, overrides: {task: ['a=range(0,9999)', 'b=range(0,9999)']}}",
+    "no jobs": "{}",
+    "a number of jobs": '{"jobs": 1e9, "command": [], "flags": [], "study": null}',
+    "lists in lists": "[" * 100_000,
+    "a job that is a path": '{"jobs": [{"name": "../x", "words": []}], "command": [], "flags": [], "study": null}',
 }
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_plan_of_a_billion_jobs_is_skipped_at_once(name: str, tmp_path: Path) -> None:
+def test_a_damaged_plan_is_skipped_and_named(name: str, tmp_path: Path) -> None:
     write_run(tmp_path / "good")
     (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "multirun.yaml").write_text(PLANS[name])
-    began = time.monotonic()
-    assert main(["report", str(tmp_path), "figures=false"]) == 0
-    assert time.monotonic() - began < 60
-    assert "multirun.yaml" in (tmp_path / "report" / "report.md").read_text()
+    (tmp_path / "sweep" / "sweep.json").write_text(PLANS[name])
+    assert main(["report", str(tmp_path)]) == 0
+    assert "sweep/sweep.json" in (tmp_path / "report" / "report.md").read_text()

@@ -24,7 +24,7 @@ COMMANDS = {
     "a package for the runs of an audit": ["audit", "words=['allow_targets=[stranger.]']"],
     "a folder of options": ["-m", "seed=0,1", "hydra.searchpath=[file://conf]"],
     "a folder of options by a flag": ["-m", "seed=0,1", "--config-dir", "conf"],
-    "a folder in place of ours": ["-m", "seed=0,1", "--config-path=/stranger"],
+    "a run to join": ["-m", "seed=0,1", "--join=/stranger"],
     "a pickle": ["-m", "--experimental-rerun", "config.pickle"],
     "a launcher of Hydra": ["-m", "seed=0,1", "hydra/launcher=joblib"],
     "a callback of Hydra": ["-m", "seed=0,1", "+hydra.callbacks.x._target_=os.system"],

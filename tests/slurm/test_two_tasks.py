@@ -96,7 +96,7 @@ def test_the_death_of_a_task_ends_the_run_with_one_sentence(
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert printed_epoch(step)
-    child = next(pid for pid in pids() if f"--config-path={folder}" in words(pid))
+    child = next(pid for pid in pids() if f"--join={folder}" in words(pid))
     os.kill(parent(child) if killed == "task" else child, signal.SIGKILL)
     _, errors = step.communicate(timeout=LONGEST)
     assert step.returncode and "Traceback" not in errors

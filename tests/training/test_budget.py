@@ -209,7 +209,7 @@ def test_run_records_the_budget_and_the_solved_width_and_resuming_keeps_it(
     summary = json.loads((run_folder / "summary.json").read_text())
     assert summary["budget"] == "params:mha"
     assert summary["options"]["attention"]["inner_mult"] == 2
-    for file in ("config.yaml", ".hydra/config.yaml"):
+    for file in ("config.yaml", ".processes.yaml"):
         saved = yaml.safe_load((run_folder / file).read_text())
         assert (saved["budget"], saved["attention"]["inner_mult"]) == ("params:mha", 2)
 

@@ -77,7 +77,7 @@ def test_each_job_of_a_sweep_has_one_folder(sweep: Sweep) -> None:
     assert [job.name[:2] for job in sweep.jobs] == ["0-", "1-", "2-"]
     assert {place for place in sweep.jobs[0].parent.iterdir() if place.is_dir()} == set(sweep.jobs)
     for job in sweep.jobs:
-        assert [(job / name).is_file() for name in ("config.yaml", ".hydra/config.yaml")] == [True, True]
+        assert [(job / name).is_file() for name in ("config.yaml", ".processes.yaml")] == [True, True]
         assert {file.name for file in job.glob("*.log")} == {"sliceformer_lab.log"}
 
 

@@ -58,8 +58,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """All files of a run except Hydra's and the log."""
-    files = [file for file in folder.rglob("*") if file.is_file() and ".hydra" not in file.parts]
+    """All files of a run except the log."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
     return {file: file.read_bytes() for file in files if file.suffix != ".log"}
 
 

@@ -43,7 +43,7 @@ from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.job_table import job_records
-from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep
+from sliceformer_lab.runs.sweep import PlannedJob, Sweep, read_sweep, write_sweep
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.results import loggers, wandb_names, wandb_runs
 from sliceformer_lab.training.results.wandb_charts import spectrum_charts
@@ -232,8 +232,8 @@ def test_jobs_that_left_nothing_are_rows_too(tmp_path: Path) -> None:
     write_run(tmp_path / "10-csp", "csp", options={"encoder.depth": 8})
     write_run(tmp_path / "2-csp", "csp", seed=1)
     (write_run(tmp_path / "3-mha", "mha") / "summary.json").write_text("{")
-    config = {"hydra": {"job": {"config_name": "config"}, "overrides": {"task": ["attention=csp", "seed=0,1,2,3,4"]}}}
-    OmegaConf.save(OmegaConf.create(config), tmp_path / "multirun.yaml")
+    jobs = [PlannedJob(f"{seed}-csp", ("attention=csp", f"seed={seed}")) for seed in range(5)]
+    write_sweep(Sweep(tmp_path, tuple(jobs)))
     found = collect(tmp_path)
     records = job_records(found, tables(found, (), None))
     assert [record["job"] for record in records] == ["0", "1", "2-csp", "3", "3-mha", "4", "10-csp"]

@@ -36,7 +36,6 @@ def job(cfg: DictConfig, folder: Path) -> None:
 COMMAND = Command(
     word="benchmark",
     summary="Measure speed and memory of the permutation operators, of layers and of encoders.",
-    arguments="[-m] [KEY=VALUE ...]",
     examples={
         "suite=layers": "a whole layer of each attention against fused softmax attention",
         "suite=operators sizes=[64,1024]": "the permutation alone, against the published way and a memory copy",

@@ -21,7 +21,7 @@ FORMATS = {
 def job(cfg: DictConfig, folder: Path) -> None:
     """Validate the options, write the model and its card into a folder, and compare the outputs. Raises LabError."""
     with suppress(OSError):
-        folder.rmdir()  # made by Hydra; the export makes its own
+        folder.rmdir()  # the export makes its own
     options = command_options(cfg, ExportOptions, COMMAND.config_name)
     from sliceformer_lab.commands.export.write_export import run
 

@@ -42,4 +42,5 @@ COMMAND = Command(
     },
     sections=lambda: {"Written beside OUTPUT": RECORD, "Columns of the table": COLUMNS},
     job=job,
+    writes_log=False,  # into the folder of a run
 )

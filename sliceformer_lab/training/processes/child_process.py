@@ -26,17 +26,12 @@ class ProcessRank:
 def start_child(folder: Path, place: ProcessRank, address: str, port: int) -> subprocess.Popen[bytes]:
     """Starts a process that trains with the first one, which listens at `address` and `port`.
 
-    It reads `folder`/.hydra/config.yaml, the resolved configuration, and may load what the user's command line allows.
-    It ends with this process.
+    It reads the configuration that the first process wrote into `folder`, may load what the user's command line allows,
+    and ends with this process.
     """
-    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     command = [
         *(sys.executable, "-m", "sliceformer_lab"),
-        f"--config-path={folder / '.hydra'}",
-        "--config-name=config",
-        f"hydra.run.dir='{quoted}'",
-        "hydra.output_subdir=null",
-        "hydra/job_logging=none",
+        f"--join={folder}",
         *search_path(conf_folders()[1:]),
         f"allow_targets=[{','.join(allowed_too())}]",
     ]

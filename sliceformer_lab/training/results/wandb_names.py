@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.runs.sweep import HYDRA_SWEEP, SWEEP, override_key, planned_folders
+from sliceformer_lab.runs.sweep import SWEEP, override_key, read_sweep
 
 LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 IN_NAMES = ("attention", "seed", "task")  # a run's name always says them
@@ -58,7 +58,7 @@ def type_of(folder: Path) -> str:
 
 def is_sweep_folder(folder: Path) -> bool:
     """Whether the folder holds the runs of a sweep."""
-    return any((folder / name).is_file() for name in (SWEEP, HYDRA_SWEEP))
+    return (folder / SWEEP).is_file()
 
 
 def varied_options(sweep: Path) -> dict[str, dict[str, str]]:
@@ -69,9 +69,7 @@ def varied_options(sweep: Path) -> dict[str, dict[str, str]]:
     if not is_sweep_folder(sweep):
         return {}
     jobs = {
-        place.name: {override_key(word): word.partition("=")[2] for word in words}
-        for words, place in planned_folders(sweep)
-        if place is not None
+        job.name: {override_key(word): word.partition("=")[2] for word in job.words} for job in read_sweep(sweep).jobs
     }
     keys = dict.fromkeys(key for words in jobs.values() for key in words if not key.startswith(NOT_IN_NAMES))
     values = {key: {job: words.get(key, "default") for job, words in jobs.items()} for key in keys}
