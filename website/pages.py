@@ -163,7 +163,7 @@ def navigation(folder: Path) -> list[dict[str, object]]:
             p for p in sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern)) if p not in without
         ]
 
-    use = ["docs/tasks.md", "docs/compare.md", "docs/sweeps.md", "docs/predict.md", "docs/wandb.md"]
+    use = ["docs/own_data.md", "docs/tasks.md", "docs/compare.md", "docs/sweeps.md", "docs/predict.md", "docs/wandb.md"]
     return [
         {"Start": "README.md"},
         {"Use": [*use, "docs/guarantees.md", "docs/speed.md", "notebooks.md"]},
