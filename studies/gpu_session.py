@@ -44,9 +44,9 @@ def parts(device: str, folder: Path, data: str) -> list[Part]:
     found = [
         _tests("kernels", ["tests/permute"], 240, folder),
         _tests("attentions", ["tests/attention"], 300, folder),
-        _tests("runs", ["tests/training", "tests/config"], 240, folder),
+        _tests("runs", ["tests/training", "tests/config"], 180, folder),
         *(_benchmark(suite, device, 240, folder) for suite in ("layers", "operators")),
-        *(_training(attention, device, 200, folder, data) for attention in TRAINED),
+        *(_training(attention, device, 180, folder, data) for attention in TRAINED),
     ]
     if device == "cuda":
         judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
