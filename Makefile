@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install backends run report test test-all test-arm64 test-slurm test-versions lint types docs schemas site notebooks clean
+.PHONY: help install backends run report test test-all test-arm64 test-slurm test-versions lint types docs gpu schemas site notebooks clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -82,6 +82,9 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/gpu_kernels.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
+
+gpu: $(STAMP) ## do what studies/gpu.md lists on a GPU, in 30 minutes; the same command goes on (ARGS=device=cpu rehearses)
+	$(BIN)/python studies/gpu_session.py $(ARGS)
 
 schemas: $(STAMP) ## write build/schemas, with which an editor completes and checks YAML files
 	$(BIN)/python studies/option_schemas.py

@@ -1,4 +1,4 @@
-"""The goals of a CPU and of a GPU beside what was measured, in docs/speed.md.
+"""The goals of a CPU and of a GPU beside what was measured, in studies/speed.md.
 
 usage: python studies/goals_page.py                     write the tables (`make docs`)
        python studies/goals_page.py LAYERS OPERATORS    first keep the verdicts on the results in these folders of
@@ -23,7 +23,7 @@ from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
-RESULTS, PAGE = STUDIES / "results", STUDIES.parent / "docs" / "speed.md"
+RESULTS, PAGE = STUDIES / "results", STUDIES / "speed.md"
 KEPT = ("name", "workload", "tokens", "mode", "seconds", "bytes_per_second", "softmax_kernel", "peak_bytes", "status")
 TOLERANCE = 0.10  # by which medians of two runs on one quiet machine differ without a reason
 Results = Mapping[str, Any]

@@ -1,9 +1,9 @@
-"""Whole training steps, part by part, and csp against fused softmax attention: two tables of docs/speed.md.
+"""Whole training steps: by length in docs/speed.md, part by part in studies/speed.md.
 
-usage: python studies/training_page.py               write the tables (`make docs`)
+usage: python studies/training_page.py     write both tables (`make docs`)
 
 The steps by part were measured by `benchmark suite=training`, at the commits in the file; later versions have no such
-suite. The other table is measured by `fused_softmax.py`.
+suite. Steps by length are measured by `step_times.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ from results import RESULTS
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
-STEPS, FUSED = RESULTS / "training_steps.json", RESULTS / "fused_softmax.json"
-PAGE = RESULTS.parents[1] / "docs" / "speed.md"
+STEPS, TIMES = RESULTS / "training_steps.json", RESULTS / "step_times.json"
+PAGE, DETAILS = RESULTS.parents[1] / "docs" / "speed.md", RESULTS.parent / "speed.md"
 LIGHTNING, BARE = "Lightning", "bare loop"
 CONTROLS = ("mha", "identity")
 PARTS = ("data", "model", "optimiser")  # of a step
-DROPOUTS = {"0.1": "the recipe's dropout of .1 on attention weights: unfused", "0": "no dropout on them: fused"}
+PLAIN = ("float32", "dropout of .1 on attention weights")  # 64 tokens; texts with their recipe's words
+WORDS = {
+    "encoder.attention_dropout=0": "none on them",
+    "encoder.checkpoint=true": "checkpoint",
+    "bf16": "bfloat16",
+    "torch": "torch's own dropout and fused softmax",
+}
 HEAD = (
     *("", "attention", "ms", "/ mha", "/ identity", "model / mha", "Lightning / bare loop"),
     *("data, %", "model, %", "optimiser, %", "parameters, M", "peak, MB"),
@@ -83,33 +89,43 @@ def _list(values: Sequence[object]) -> str:
     return f"[{','.join(map(str, values))}]"
 
 
-def fused_section() -> str:
-    """A line for each length and recipe, and the machine."""
-    content = json.loads(FUSED.read_text(encoding="utf-8"))
-    lines = [
-        [
-            f"{int(tokens):,}",
-            DROPOUTS[key],
-            f"{took['csp']:.2f}",
-            f"{took['mha']:.2f}",
-            f"{took['csp'] / took['mha']:.3f}",
-        ]
-        for tokens, dropouts in content["seconds"].items()
-        for key, took in dropouts.items()
-    ]
-    facts = content["machine"]
-    source = (
-        f"`python studies/fused_softmax.py`: one thread of {facts['processor']}, "
-        f"torch {facts['versions']['torch']}, commit {facts['git_commit']}, load {facts['load_before']:.0f}"
-    )
-    return f"{markdown_table(('tokens', 'training', '`csp`, s', '`mha`, s', 'csp / mha'), *lines)}\n\n{source}"
+def lengths_section() -> str:
+    """A line for each training of `step_times.py`, and the command and machine of each case."""
+    lines, sources = [], []
+    for case in json.loads(TIMES.read_text(encoding="utf-8")).values():
+        steps = case["steps"]
+        softmax = {tuple(step["words"]): step for step in steps if step["attention"] == "mha"}
+        for step in steps:
+            seconds, other = min(step["seconds"]), softmax.get(tuple(step["words"]))
+            ratios = ("", "")
+            if other is not None and other is not step:
+                ratios = (
+                    f"{seconds / min(other['seconds']):.3f}",
+                    f"{step['peak_bytes'] / other['peak_bytes']:.2f}",
+                )
+            words = ", ".join(WORDS[word] for word in step["words"]) or PLAIN[case["tokens"] > 64]
+            cells = (
+                f"{case['tokens']:,} x {case['batch']}",
+                f"`{step['attention']}`",
+                words,
+                f"{seconds:.2f}",
+                ratios[0],
+            )
+            lines.append([*cells, f"{step['peak_bytes'] / 1e6:,.0f}", ratios[1]])
+        facts = case["machine"]
+        sources.append(
+            f"- `{case['command']}`: one thread of {facts['processor']}, torch {facts['versions']['torch']}, commit\n"
+            f"  {facts['git_commit']}, load {facts['load_before']:.0f} before and {facts['load_after']:.0f} after"
+        )
+    head = ("tokens x batch", "attention", "training", "s", "/ `mha`", "peak, MB", "/ `mha`")
+    return f"{markdown_table(head, *lines)}\n\n" + "\n".join(sources)
 
 
-def page() -> str:
-    """The page with both tables between their markers."""
-    text = with_section(PAGE.read_text(encoding="utf-8"), "training steps", steps_section())
-    return with_section(text, "fused softmax", fused_section())
+def write_pages() -> None:
+    """Write each table between its markers."""
+    write_text(DETAILS, with_section(DETAILS.read_text(encoding="utf-8"), "training steps", steps_section()))
+    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "training by length", lengths_section()))
 
 
 if __name__ == "__main__":
-    write_text(PAGE, page())
+    write_pages()

@@ -83,6 +83,7 @@ class Attention(nn.Module, ABC):
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
     passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
     reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
+    counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
     complexity: str  # of `mix`, in N tokens, C channels, G group size ...; an operator of quadratic cost names N^2

@@ -42,7 +42,8 @@ class Performer(KernelAttention):
         self.kernel = kernel
         self.redraw_every = redraw_every
         self.register_buffer("directions", orthogonal_gaussian(num_features, self.head_dim))
-        if redraw_every is not None:
+        self.counts_steps = redraw_every is not None
+        if self.counts_steps:
             self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:

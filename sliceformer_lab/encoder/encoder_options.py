@@ -32,6 +32,7 @@ class EncoderOptions:
     value_bias: bool = True  # of value, and of query and key where they exist
     out_bias: bool = True
     linear_init: LinearInit = "torch"  # initial weights of linear layers, see linear_init.py
+    checkpoint: bool = False  # keep only the input of each block for the backward pass, which runs the block again
     init: str | None = None  # 'timm:<model>' starts from its pretrained weights, except for the attention
     init_file: str | None = None  # those weights in a local file, in place of a download
 

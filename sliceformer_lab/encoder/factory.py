@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.dropout import Dropout
@@ -78,11 +79,27 @@ class Encoder(nn.Module):
         x = self.embed_dropout(self.embed_norm(x if self.position is None else self.position(x)))
         x = self._zero_padding(x, given)
         for block in self.blocks[:-1]:
-            x = self._zero_padding(block(x, given), given)
+            x = self._zero_padding(self._through(block, x, given), given)
+        return x
+
+    def _through(self, block: nn.Module, x: Tensor, given: BlockInputs) -> Tensor:
+        """The block's output; with `checkpoint`, only its inputs are kept in training. (B, N, C) -> (B, N, C)."""
+        if not (self.options.checkpoint and self.training and torch.is_grad_enabled()):
+            output: Tensor = block(x, given)
+            return output
+
+        def run(
+            x: Tensor, value: Tensor | None, features: Tensor | None
+        ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+            own = LayerState(value, features)  # later blocks change the one that all share
+            return block(x, given._replace(state=own)), own.value, own.edge_features
+
+        state = given.state or LayerState()
+        x, state.value, state.edge_features = checkpoint(run, x, state.value, state.edge_features, use_reentrant=False)
         return x
 
     def _last(self, x: Tensor, given: BlockInputs) -> Tensor:
-        x = self._zero_padding(self.blocks[-1](x, given), given)
+        x = self._zero_padding(self._through(self.blocks[-1], x, given), given)
         return x if self.norm is None else self._zero_padding(normalise(self.norm, x, given.padding), given)
 
     def _zero_padding(self, x: Tensor, given: BlockInputs) -> Tensor:
@@ -136,8 +153,19 @@ def build_encoder(
         layer = replace(spec, index=index)
         blocks.append(checked_block.build(layer, node.build(layer), options, blocks[0] if blocks else None))
         initialise_block(blocks[-1], options)
+    if options.checkpoint:
+        _refuse_changing_buffers(blocks)
     try:
         position = build_position(options.position, max_len, options.dim, grid, order, std=options.position_std)
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
     return Encoder(options, blocks, position, max_len)
+
+
+def _refuse_changing_buffers(blocks: Sequence[EncoderBlock]) -> None:
+    for part in nn.ModuleList(blocks).modules():
+        if isinstance(part, nn.BatchNorm1d) or (isinstance(part, Attention) and part.counts_steps):
+            raise ConfigError(
+                f"encoder.checkpoint=true runs a block twice in each step, and {type(part).__name__} would count both; "
+                "set encoder.checkpoint=false"
+            )

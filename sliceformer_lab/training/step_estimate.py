@@ -50,7 +50,9 @@ def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
     wanted = weights + count * saved
     step = f"a step of {count} examples of {tokens:,} tokens"
     if wanted > memory:
-        ways = _ways_out((memory - weights) // saved, count * task.optim.accumulate, data)
+        ways = _ways_out(
+            (memory - weights) // saved, count * task.optim.accumulate, data, task.encoder.options.checkpoint
+        )
         raise MachineError(f"{step} needs over {wanted / 1e9:.1f} GB of this machine's {memory / 1e9:.1f}; {ways}")
     if count * seconds > SLOW or wanted > LARGE * memory:
         log.info(f"{step} takes at most about {count * seconds:.0f} s and at least {wanted / 1e9:.1f} GB")
@@ -81,7 +83,7 @@ def memory_of_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _ways_out(fitting: int, examples: int, data: DataModule) -> str:
+def _ways_out(fitting: int, examples: int, data: DataModule, checkpoint: bool) -> str:
     """What to set instead: a smaller batch, a smaller length."""
     ways = []
     if fitting > 0:
@@ -89,4 +91,6 @@ def _ways_out(fitting: int, examples: int, data: DataModule) -> str:
         ways.append(f"data.batch_size={size} optim.accumulate={math.ceil(examples / size)}")
     if hasattr(data, "max_len"):
         ways.append("a smaller data.max_len")
+    if not checkpoint:
+        ways.append("encoder.checkpoint=true")
     return f"try {' or '.join(ways or ['a smaller encoder'])}"

@@ -1,4 +1,4 @@
-"""docs/speed.md shows the goals of a CPU and of a GPU, and the results of a benchmark once they are kept."""
+"""studies/speed.md shows the goals of a CPU and of a GPU, and the results of a benchmark once they are kept."""
 
 from __future__ import annotations
 

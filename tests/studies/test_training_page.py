@@ -1,4 +1,4 @@
-"""docs/speed.md shows whole training steps as they were measured."""
+"""studies/speed.md shows whole training steps as they were measured."""
 
 from __future__ import annotations
 

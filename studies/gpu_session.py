@@ -1,0 +1,141 @@
+"""All that a GPU is wanted for, in 30 minutes: tests, speed, training. Each part leaves a JSON file when it ends.
+
+usage: python studies/gpu_session.py [device=cuda|cpu] [folder=outputs/gpu] [data=FOLDER]     (`make gpu ARGS=...`)
+
+The same command goes on where it was stopped: a part whose file says that it ended is not run again, unless the commit
+or the device has changed, and a training continues from its last checkpoint. A part that fails or takes longer than its
+limit does not stop the others. device=cpu rehearses everything with small sizes: the tests of a GPU are collected and
+skipped. CIFAR-10 is read from data=FOLDER, or downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sliceformer_lab.runs.commit import git_commit
+from sliceformer_lab.runs.files import write_json
+
+ROOT = Path(__file__).resolve().parents[1]
+TRAINED = ("csp", "mha", "sliceformer")
+DEFAULTS = {"device": "cuda", "folder": "outputs/gpu", "data": ""}
+TAIL = 2000  # last characters of the output that a file keeps
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command, the seconds that it may take, and the JSON file that it writes."""
+
+    name: str
+    command: Sequence[str]
+    limit_s: int
+    results: Path
+    kept: Sequence[str] = field(default=())  # keys of the results; none: all
+
+
+def parts(device: str, folder: Path, data: str) -> list[Part]:
+    """The parts in order: what makes others worthless if it fails comes first."""
+    found = [
+        _tests("kernels", ["tests/permute"], 240, folder),
+        _tests("attentions", ["tests/attention"], 300, folder),
+        _tests("runs", ["tests/training", "tests/config"], 180, folder),
+        *(_benchmark(suite, device, 240, folder) for suite in ("layers", "operators")),
+        *(_training(attention, device, 180, folder, data) for attention in TRAINED),
+    ]
+    if device == "cuda":
+        judge = [sys.executable, "studies/goals_page.py", str(folder / "layers"), str(folder / "operators")]
+        found.insert(5, Part("goals", judge, 60, ROOT / "studies" / "results" / "goals_cuda.json", kept=("goals",)))
+    return found
+
+
+def _tests(name: str, places: Sequence[str], limit_s: int, folder: Path) -> Part:
+    file = folder / f"tests_{name}.json"
+    return Part(name, [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--json={file}", *places], limit_s, file)
+
+
+def _benchmark(suite: str, device: str, limit_s: int, folder: Path) -> Part:
+    sizes = ["dtype=bfloat16", "sizes=[64,1024,4096,16384]"]
+    if device == "cpu":
+        sizes = ["dtype=float32", "sizes=[16]", "batch=2", "rounds=1", "warmup=1"]
+    if suite == "layers":
+        sizes.append("attentions=[csp,sliceformer]")
+    target = folder / suite
+    words = ["benchmark", f"suite={suite}", f"device={device}", *sizes, f"hydra.run.dir={target}"]
+    return Part(suite, [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "results.json")
+
+
+def _training(attention: str, device: str, limit_s: int, folder: Path, data: str) -> Part:
+    target = folder / f"train_{attention}"
+    words = ["recipe=csp/table3_cifar10", f"attention={attention}", f"hydra.run.dir={target}"]
+    if data:
+        words.append(f"data.root={data}")
+    if device == "cuda":
+        words += ["trainer=gpu", "optim.epochs=20", "data.num_workers=8"]
+    else:
+        words += ["optim.epochs=1", "data.limit_train=16", "data.limit_eval=8", "data.batch_size=8", "encoder.depth=1"]
+    if any(target.rglob("last.ckpt")):
+        words = [f"resume={target}"]
+    kept = ("task", "attention", "metrics", "cost", "epochs", "finished")
+    return Part(
+        f"train_{attention}", [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "summary.json", kept
+    )
+
+
+def run(part: Part) -> dict[str, Any]:
+    """Run a part -> what its file says: command, seconds, exit code (None: too slow), end of the output, results."""
+    start = time.monotonic()
+    try:
+        ended = subprocess.run(
+            part.command, cwd=ROOT, capture_output=True, text=True, timeout=part.limit_s, check=False
+        )
+        code, output = ended.returncode, ended.stdout + ended.stderr
+    except subprocess.TimeoutExpired as stopped:
+        pieces = (stopped.stdout, stopped.stderr)
+        code, output = None, "".join(piece.decode(errors="replace") for piece in pieces if isinstance(piece, bytes))
+    results = json.loads(part.results.read_text(encoding="utf-8")) if part.results.exists() else None
+    if results is not None and part.kept:
+        results = {key: results[key] for key in part.kept if key in results}
+    return {
+        "command": " ".join(["python", *part.command[1:]]),
+        "seconds": round(time.monotonic() - start, 1),
+        "exit_code": code,
+        "output": output[-TAIL:],
+        "results": results,
+    }
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is left to do -> how many parts failed or were too slow."""
+    options = dict(DEFAULTS)
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in options:
+            raise SystemExit(f"{word}: no such option; write {', '.join(f'{name}=...' for name in options)}")
+        options[key] = value
+    folder = Path(options["folder"]).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {"device": options["device"], "commit": git_commit()}
+    failed = 0
+    for part in parts(options["device"], folder, options["data"]):
+        file = folder / f"{part.name}.json"
+        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if before.get("exit_code") == 0 and {key: before[key] for key in facts} == facts:
+            sys.stdout.write(f"{part.name}: done before\n")
+            continue
+        found = run(part)
+        write_json(file, facts | found)
+        ending = {0: "done", None: f"stopped after {part.limit_s} s"}.get(found["exit_code"], "FAILED")
+        sys.stdout.write(f"{part.name}: {ending}, {found['seconds']:.0f} s, {file}\n")
+        sys.stdout.flush()
+        failed += found["exit_code"] != 0
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
