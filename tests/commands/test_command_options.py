@@ -14,6 +14,7 @@ from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 
@@ -22,6 +23,7 @@ COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and the values 
     "benchmark": (BenchmarkOptions, {}),
     "inspect": (InspectOptions, {"runs": "${paths.outputs}"}),
     "report": (ReportOptions, {"folder": "${paths.outputs}"}),
+    "wandb": (WandbOptions, {}),
     "map": (MapOptions, {}),
     "audit": (CompareOptions, {"subject": "csp", "against": None, "axes": ["params", "time"]}),
     "tune": (

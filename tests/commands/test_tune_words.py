@@ -75,12 +75,8 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 @pytest.mark.parametrize(
     ("line", "sentence"),
     {
-        "trails=3": "trails: there is no such key; did you mean trials?",
         "attention=mha,csp attention.group_size=4": "attention.group_size: there is no such key in attention",
-        "attention=mha,mha": "against: names mha, the attention that is compared; leave it out",
-        "optim.lrr=1": "optim.lrr: there is no such key in optim; did you mean lr?",
         "search=all": "tune.search: given 'all', should be 'lr', 'lr_wd' or 'recipe'",
-        "optim.lr=-1": "optim.lr=-1: it is chosen for each row; give rates=[...]",
         "selection=best_test": "selection=best_test",
         "task=text_csv data.file=nope.csv": "data.file: ",
         "task=zinc attention=linformer,mha": "attentions that can: ",

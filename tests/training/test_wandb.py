@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from support.plans import plan_of
 from support.run_folders import write_run
 from support.runs import SMALL, last_of_each, small_config
 from support.wandb_server import KEY, StoredRun, WandbServer, wandb_server
-from support.yaml_options import as_yaml
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
@@ -30,13 +28,10 @@ from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.wandb import save
-from sliceformer_lab.commands.wandb.command import COMMAND
 from sliceformer_lab.commands.wandb.logged_runs import logged_runs
 from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.commands.wandb.workspace import workspace
 from sliceformer_lab.config.checked import ChosenNames
-from sliceformer_lab.config.compose import CONF_DIR, compose_root
-from sliceformer_lab.config.schema import schema
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.measures.probe import ProbeRecord
 from sliceformer_lab.runs.collect import collect
@@ -549,15 +544,3 @@ def test_a_workspace_that_cannot_be_saved_is_one_sentence(
     with pytest.raises(LabError, match=r"pip install 'sliceformer-lab\[dashboard\]'"):
         save.run(WandbOptions(), tmp_path)
     assert not list(tmp_path.rglob("*"))
-
-
-def test_the_yaml_lists_every_option_with_its_default_and_explains_it() -> None:
-    root = compose_root([], COMMAND.config_name)
-    options = {name: value for name, value in root.items() if name not in ("hydra", "paths")}
-    assert options == {name: as_yaml(default) for name, (_, default) in schema(WandbOptions).items()}
-    written = (CONF_DIR / "wandb.yaml").read_text(encoding="utf-8")
-    for option in options:
-        assert re.search(rf"^{option}: .* # \S", written, re.M) and re.search(
-            rf"^  {option}: ", COMMAND.help_text(), re.M
-        )
-    assert all(example in COMMAND.help_text() for example in COMMAND.examples)

@@ -66,7 +66,7 @@ def steps_of(run: StoredRun) -> list[int]:
     return [row["_step"] for row in run.history]
 
 
-@pytest.mark.parametrize("status", [500, 401, 404, 0])
+@pytest.mark.parametrize("status", [500, 0, *(pytest.param(s, marks=pytest.mark.slow) for s in (401, 404))])
 def test_what_a_server_lost_in_the_middle_is_uploaded_by_the_command_that_is_printed(
     status: int, server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,7 +119,9 @@ def test_a_full_disk_of_wandb_does_not_end_a_run(server: WandbServer, tmp_path: 
     assert wandb.run is None
 
 
-@pytest.mark.parametrize(("asked", "lr"), [(True, "1e30"), (False, "1e30"), (True, "0.002")])
+@pytest.mark.parametrize(
+    ("asked", "lr"), [(True, "1e30"), (False, "1e30"), pytest.param(True, "0.002", marks=pytest.mark.slow)]
+)
 def test_an_alert_says_that_a_run_diverged_if_that_is_asked_for(
     asked: bool, lr: str, server: WandbServer, tmp_path: Path
 ) -> None:
