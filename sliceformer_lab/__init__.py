@@ -1,7 +1,8 @@
 """Train and compare replacements of multi-head attention on one shared encoder.
 
 For use outside the command line: `build_attention`, `build_encoder`, `load_export`, `load_run`, `load_sweep`, `run`,
-`swap_attention`, `sweep`. They are imported on first use, so that `import sliceformer_lab` does not import torch.
+`register_attentions`, `swap`, `sweep`. They are imported on first use, so that `import sliceformer_lab` does not import
+torch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sliceformer_lab.__main__ import run, sweep
     from sliceformer_lab.encoder.factory import build_encoder
-    from sliceformer_lab.encoder.library import build_attention, swap_attention
+    from sliceformer_lab.encoder.library import build_attention
+    from sliceformer_lab.encoder.swap import register_attentions, swap
     from sliceformer_lab.runs.job_table import load_sweep
     from sliceformer_lab.training.saved.exported_model import load_export
     from sliceformer_lab.training.saved.saved_run import load_run
@@ -23,8 +25,9 @@ _MODULE_OF = {
     "load_export": "sliceformer_lab.training.saved.exported_model",
     "load_run": "sliceformer_lab.training.saved.saved_run",
     "load_sweep": "sliceformer_lab.runs.job_table",
+    "register_attentions": "sliceformer_lab.encoder.swap",
     "run": "sliceformer_lab.__main__",
-    "swap_attention": "sliceformer_lab.encoder.library",
+    "swap": "sliceformer_lab.encoder.swap",
     "sweep": "sliceformer_lab.__main__",
 }
 
@@ -34,8 +37,9 @@ __all__ = [
     "load_export",
     "load_run",
     "load_sweep",
+    "register_attentions",
     "run",
-    "swap_attention",
+    "swap",
     "sweep",
 ]
 

@@ -35,7 +35,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "runs": ("config", "numpy", "pandas", "torch", "hydra", "omegaconf", "yaml", "filelock", "pydantic", "rich"),
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
-    "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric"),
+    "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric", "transformers"),
     "data": (
         *("torch", "numpy", "pandas", "pydantic", "PIL", "tokenizers", "pytorch_lightning"),
         *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock"),

@@ -32,7 +32,11 @@ FOLDERS = {
     "studies/results": "*.json*",
 }
 REFERENCE = {  # page -> its modules
-    "For your own programs": ("sliceformer_lab.encoder.library", "sliceformer_lab.training.saved.saved_run"),
+    "For your own programs": (
+        "sliceformer_lab.encoder.library",
+        "sliceformer_lab.encoder.swap",
+        "sliceformer_lab.training.saved.saved_run",
+    ),
     "Attention": ("sliceformer_lab.attention.base", "sliceformer_lab.attention.contract"),
     "Shift and sort": ("sliceformer_lab.permute.reference", "sliceformer_lab.permute.schedule"),
     "Encoder": ("sliceformer_lab.encoder.factory", "sliceformer_lab.encoder.base"),

@@ -88,7 +88,7 @@ def test_readme_example_of_an_attention_works_as_written(tmp_path: Path, monkeyp
 
 
 def test_readme_example_swaps_the_attention_of_a_timm_model() -> None:
-    names = readme_example("swap_attention")
+    names = readme_example("vit = swap(")
     assert ["CSP" in repr(block.attn) for block in names["vit"].blocks[:4]] == [True, True, True, False]
     assert names["layer"](torch.zeros(1, 196, 384)).shape == (1, 196, 384)
 

@@ -178,14 +178,14 @@ def test_an_unknown_model_is_refused() -> None:
 def test_swapping_mha_in_leaves_the_logits_unchanged() -> None:
     model, x = timm_vit(), images()
     before = model(x)
-    swapped = sliceformer_lab.swap_attention(model, "mha")
+    swapped = sliceformer_lab.swap(model, "mha")
     assert swapped is model
     assert_close(swapped(x), before, atol=1e-5, rtol=1e-5)
 
 
 def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
     model, original = timm_vit(depth=3), timm_vit(depth=3)
-    sliceformer_lab.swap_attention(model, "csp", layers=[0, 2], overrides={"group_size": 4})
+    sliceformer_lab.swap(model, "csp", layers=[0, 2], overrides={"group_size": 4})
     assert_close(model.blocks[1].attn.state_dict(), original.blocks[1].attn.state_dict())
     for index in (0, 2):
         ours, theirs = model.blocks[index].attn.attention, original.blocks[index].attn
@@ -201,7 +201,7 @@ def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
 def test_every_attention_can_be_swapped_in_and_trained(name: str) -> None:
     torch.manual_seed(0)
     model = timm_vit(depth=1, num_heads=2).train()
-    sliceformer_lab.swap_attention(model, name)
+    sliceformer_lab.swap(model, name)
     logits = model(images())
     logits.square().sum().backward()
     assert logits.isfinite().all()
@@ -210,7 +210,7 @@ def test_every_attention_can_be_swapped_in_and_trained(name: str) -> None:
 
 def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
     model = timm_vit(proj_drop_rate=0.5, attn_drop_rate=0.25).to(torch.bfloat16)
-    sliceformer_lab.swap_attention(model, "mha")
+    sliceformer_lab.swap(model, "mha")
     swapped: Any = model.blocks[0].attn
     assert (swapped.dropout.p, swapped.attention.spec.attention_dropout) == (0.5, 0.25)
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
@@ -220,11 +220,11 @@ def test_a_swapped_model_keeps_its_dropout_and_dtype() -> None:
     ("model", "layers", "message"),
     [
         (lambda: timm_vit(), [2], r"layers=\[2\]: the model has layers 0 to 1"),
-        (lambda: nn.Linear(2, 2), None, "needs a timm VisionTransformer, got Linear"),
+        (lambda: nn.Linear(2, 2), None, "Linear cannot be swapped: it has no attention that swap knows"),
         (lambda: timm_vit(qk_norm=True), None, "layer 0: the swap would lose k_norm, q_norm"),
-        (lambda: sliceformer_lab.swap_attention(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
+        (lambda: sliceformer_lab.swap(timm_vit(), "csp"), None, "layer 0 has no timm attention"),
     ],
 )
 def test_an_impossible_swap_is_refused(model: Any, layers: list[int] | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sliceformer_lab.swap_attention(model(), "mha", layers)
+        sliceformer_lab.swap(model(), "mha", layers)

@@ -1,0 +1,247 @@
+"""Our attentions in models of Hugging Face Transformers, through its AttentionInterface.
+
+The model projects queries, keys, values and outputs; only what is between them is exchanged. Needs transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
+
+from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.attention.layer_state import BlockInputs
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.encoder.swap_checks import chosen_layers, suffix_padding
+
+NOTE = "swapped_attention"  # in a model's configuration: layer -> arguments of its swap
+SWAPPED = "sliceformer_lab"  # the implementation that mixes in a module with a mixer, and attends in the others
+_PROJECTIONS = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"), ("Wqkv",))
+
+
+def is_model(model: nn.Module) -> bool:
+    """Whether this is a model of Transformers."""
+    return isinstance(model, PreTrainedModel)
+
+
+def swap_mixers(
+    model: Any,
+    name: str,
+    overrides: Mapping[str, object],
+    layers: Iterable[int] | None,
+    *,
+    keep_qk: bool,
+    max_len: int | None,
+) -> None:
+    """Gives the attention modules of `layers` a mixer, and the model the implementation that calls it.
+
+    Notes the swap in the model's configuration. Raises ValueError for a model that is no encoder of this kind.
+    """
+    found = attention_modules(model)
+    if not found or not model._can_set_attn_implementation():
+        raise ValueError(
+            f"{type(model).__name__} cannot be swapped: its attention does not call Transformers' AttentionInterface "
+            "with projections that swap knows"
+        )
+    node = load_option("attention", name) | dict(overrides)
+    spec = _spec_of(model.config, len(found), max_len)
+    chosen = chosen_layers(layers, len(found))
+    for index in chosen:
+        module = found[index]
+        if getattr(module, "is_causal", False) or getattr(module, "is_decoder", False):
+            raise ValueError(f"layer {index} of {type(model).__name__} is causal; swap takes encoders")
+        projections = _projections_of(module)
+        mixer = build_layer(node, replace(spec, index=index))
+        if mixer.needs_qk and isinstance(getattr(module, projections[0]), nn.Identity):
+            raise ValueError(f"layer {index} lost its queries and keys, which {name} needs; swap the original model")
+        weight = getattr(module, projections[-1]).weight
+        module.mixer = mixer.to(weight.device, weight.dtype).train(module.training)
+        if not (keep_qk or mixer.needs_qk) and weight.shape[0] == weight.shape[1]:
+            for projection in projections[:-1]:  # none of a joint projection, which stays whole
+                setattr(module, projection, nn.Identity())
+    register(())
+    model.set_attn_implementation(SWAPPED)
+    note = {"name": name, "overrides": dict(overrides), "keep_qk": keep_qk, "max_len": max_len}
+    model.config.swapped_attention = getattr(model.config, NOTE, {}) | {str(index): note for index in chosen}
+
+
+def repeat_swap(model: Any) -> None:
+    """Makes the noted swap of a model that was loaded again, and reads the weights that its mixers have of their own.
+
+    Raises ValueError for a model without a note.
+    """
+    noted = getattr(model.config, NOTE, None)
+    if not noted:
+        raise ValueError(f"the configuration of this {type(model).__name__} notes no earlier swap; name an attention")
+    for index, note in dict(noted).items():
+        swap_mixers(
+            model,
+            note["name"],
+            note["overrides"],
+            [int(index)],
+            keep_qk=note["keep_qk"],
+            max_len=note["max_len"],
+        )
+    if any(".mixer." in name for name in model.state_dict()):
+        saved = load_file(Path(model.name_or_path) / "model.safetensors")
+        model.load_state_dict({name: weight for name, weight in saved.items() if ".mixer." in name}, strict=False)
+
+
+def attention_modules(model: nn.Module) -> list[Any]:
+    """The self-attentions of a model in the order of its layers."""
+    return [
+        m for m in model.modules() if hasattr(m, "config") and _projections_of(m) and "Cross" not in type(m).__name__
+    ]
+
+
+def _projections_of(module: nn.Module) -> tuple[str, ...]:
+    """The names of a module's projections, values last; () if it is no attention."""
+    children = dict(module.named_children())
+    return next((names for names in _PROJECTIONS if all(name in children for name in names)), ())
+
+
+def _spec_of(config: Any, depth: int, max_len: int | None) -> LayerSpec:
+    """What a mixer is built for; the longest input is a constant of the model, never of a batch.
+
+    Raises ValueError for a model without a longest input if `max_len` is None.
+    """
+    grid, num_prefix = None, 0
+    patch = getattr(config, "patch_size", None)
+    if isinstance(patch, int) and isinstance(config.image_size, int):
+        grid, num_prefix = (config.image_size // patch,) * 2, 1 + getattr(config, "num_register_tokens", 0)
+        max_len = max_len or num_prefix + grid[0] * grid[1]
+    max_len = max_len or getattr(config, "max_position_embeddings", None)
+    if max_len is None:
+        raise ValueError(f"{config.model_type} has no longest input, from which shifts are computed; give max_len")
+    return LayerSpec(
+        dim=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        depth=depth,
+        max_len=max_len,
+        num_prefix=num_prefix,
+        grid=grid,
+        attention_dropout=float(
+            getattr(config, "attention_probs_dropout_prob", getattr(config, "attention_dropout", 0))
+        ),
+        project=False,
+    )
+
+
+@cache
+def register(names: tuple[str, ...]) -> None:
+    """Makes the implementation of swapped models known to Transformers, and one for each name: all layers mix."""
+    everywhere: dict[str, Callable[..., Any]] = {name: partial(mix_everywhere, name) for name in names}
+    for name, function in {SWAPPED: attend_or_mix, **everywhere}.items():
+        AttentionInterface.register(name, function)
+        AttentionMaskInterface.register(name, pack_mask)
+
+
+def pack_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = bidirectional_mask_function,
+    attention_mask: Tensor | None = None,
+    **options: Any,  # of Transformers' other masks
+) -> Tensor | None:
+    """The mask that attentions get: (B, N) bool of real tokens, (B, 1, N, N) for a window, None without padding."""
+    if mask_function is not bidirectional_mask_function:
+        mask: Tensor | None = sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **options
+        )
+        return mask
+    if attention_mask is None:
+        return None
+    real = attention_mask.bool()
+    suffix_padding(real)  # once for all layers
+    if not torch.compiler.is_compiling() and bool(real.all()):
+        return None
+    return real
+
+
+def attend_or_mix(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,  # of Transformers' other implementations
+) -> tuple[Tensor, None]:
+    """Mixes with the module's mixer, or attends if it has none. (B, H, N, D) each -> (B, N, H, D)."""
+    mixer = getattr(module, "mixer", None)
+    if mixer is None:
+        if attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = attention_mask[:, None, None]
+        attended, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+        return attended, None
+    return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+
+
+def mix_everywhere(
+    name: str,
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """The implementation that `set_attn_implementation(name)` chooses. (B, H, N, D) each -> (B, N, H, D)."""
+    del dropout, options
+    if getattr(module, "is_causal", False):
+        raise ValueError(f"{type(module).__name__} is causal; {name} is for encoders")
+    mixer = _shared_mixer(name, _spec_of(module.config, 1, None), value.device)
+    return _mix(mixer, module, query, key, value, attention_mask, scaling), None
+
+
+@cache
+def _shared_mixer(name: str, spec: LayerSpec, device: torch.device) -> Attention:
+    return build_layer(load_option("attention", name), spec).to(device).eval()
+
+
+def _mix(
+    mixer: Attention,
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+) -> Tensor:
+    if key.shape != query.shape:
+        raise ValueError("a swapped attention is self-attention; it takes no other sequence and no cache")
+    heads = value.shape[1]
+    v, q, k = (x.transpose(1, 2).flatten(2) for x in (value, query, key))
+    if not mixer.needs_qk:
+        mixed = mixer.mix(v, given=BlockInputs(_padding_of(module, mask)))
+    else:
+        scale = 1 if scaling is None else scaling * (q.shape[2] // heads) ** 0.5  # ours divides by the root of D itself
+        mixed = mixer.mix(v, q * scale, k, BlockInputs(_padding_of(module, mask)))
+    return torch.unflatten(mixed, 2, (heads, -1))
+
+
+def _padding_of(module: Any, mask: Tensor | None) -> Padding | None:
+    """The padding of a mask from `pack_mask`. Of a sliding window only the padding counts: a mixer has no window."""
+    if mask is not None and mask.dim() == 4:
+        if getattr(module, "sliding_window", None) is None or mask.dtype != torch.bool:
+            raise ValueError("a swapped attention takes a mask (B, N) of real tokens, not one of pairs of tokens")
+        mask = mask[:, 0].diagonal(dim1=1, dim2=2)
+    return suffix_padding(mask)

@@ -1,0 +1,249 @@
+"""Swaps in models of Transformers, timm and torch keep the contract: each hook against a reference of its own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from sliceformer_lab import register_attentions, swap
+from sliceformer_lab.permute.exported import decomposed
+
+SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 32}
+MAX_LEN = 40
+# name -> class of the model, options of its configuration besides SMALL
+TEXTS: dict[str, dict[str, Any]] = {
+    "Bert": {},
+    "Roberta": {},
+    "DistilBert": {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 32},
+    "ModernBert": {"local_attention": 6, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "Esm": {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "rotary", "token_dropout": False},
+}
+IMAGES = ("ViT", "Dinov2")
+
+
+def text_model(kind: str, **options: Any) -> Any:
+    transformers = pytest.importorskip("transformers")
+    common = {} if kind == "DistilBert" else SMALL
+    sizes = common | {"vocab_size": 50, "max_position_embeddings": MAX_LEN, **TEXTS[kind], **options}
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**sizes))
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def ids(*lengths: int, num_tokens: int | None = None) -> dict[str, Tensor]:
+    """Token ids (B, N) and the mask of the real ones."""
+    size = num_tokens or max(lengths)
+    tokens = torch.randint(5, 50, (len(lengths), 16), generator=torch.Generator().manual_seed(1))[:, :size]
+    tokens = nn.functional.pad(tokens, (0, size - tokens.shape[1]), value=1)
+    mask = torch.arange(size) < torch.tensor(lengths)[:, None]
+    return {"input_ids": tokens, "attention_mask": mask.long()}
+
+
+def hidden(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    states: Tensor = model(**inputs).last_hidden_state
+    return states
+
+
+def rolled_and_sorted(v: Tensor, length: int, max_len: int) -> Tensor:
+    """CSP by its definition, one channel and one pair at a time. (N, C) -> (N, C), zeros behind `length`."""
+    channels = v.shape[1]
+    result = torch.zeros_like(v)
+    for c in range(channels):
+        step = (c + 1) * math.ceil(max_len / channels) % max_len
+        column = [float(v.detach()[(i - step) % length, c]) for i in range(length)]
+        for i in range(0, length - 1, 2):
+            column[i : i + 2] = sorted(column[i : i + 2])
+        result[:length, c] = torch.tensor(column)
+    return result
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_swapped_layer_mixes_as_csp_is_defined_whatever_the_padding(kind: str) -> None:
+    model = swap(text_model(kind), "csp", layers=[1])
+    seen: list[tuple[Tensor, Tensor]] = []
+    module = [m for m in model.modules() if hasattr(m, "mixer")]
+    (mixer,) = (m.mixer for m in module)
+    plain = mixer.permute
+    mixer.permute = lambda v, padding: seen.append((v, plain(v, padding))) or seen[-1][1]
+    alone = hidden(model, ids(7))
+    for num_tokens in (9, 16):
+        batch = hidden(model, ids(7, num_tokens, num_tokens=num_tokens))
+        assert_close(batch[:1, :7], alone, atol=1e-4, rtol=1e-4)
+    v, mixed = seen[-1]
+    for row, length in enumerate((7, 16)):
+        assert_close(mixed[row], rolled_and_sorted(v[row], length, MAX_LEN))
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_softmax_attention_swapped_in_leaves_a_text_model_unchanged(kind: str) -> None:
+    inputs = ids(9, 4)
+    before = hidden(text_model(kind), inputs)
+    model, layers = text_model(kind), None
+    if kind == "ModernBert":  # a mixer has no window, as its other layers have
+        layers = [i for i, kind_of in enumerate(model.config.layer_types) if kind_of == "full_attention"]
+    real = inputs["attention_mask"].bool()
+    assert_close(hidden(swap(model, "mha", layers), inputs)[real], before[real], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_image_models_are_swapped(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{kind}Config")(**SMALL, image_size=16, patch_size=4, mlp_ratio=2)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    pictures = torch.randn(2, 3, 16, 16)
+    before = model(pictures).last_hidden_state
+    assert_close(swap(model, "mha", keep_qk=True)(pictures).last_hidden_state, before, atol=1e-4, rtol=1e-4)
+    swap(model, "csp")
+    assert (model(pictures).last_hidden_state - before).abs().max() > 1e-3
+    (spec,) = {m.mixer.spec.grid for m in model.modules() if hasattr(m, "mixer")}
+    assert spec == (4, 4)
+
+
+def test_a_model_of_sound_needs_its_longest_input() -> None:
+    transformers = pytest.importorskip("transformers")
+    convolutions = {"conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
+    positions = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(**SMALL, **convolutions, **positions, feat_extract_norm="layer")
+    torch.manual_seed(0)
+    model = transformers.Wav2Vec2Model(config).eval()
+    with pytest.raises(ValueError, match=r"wav2vec2 has no longest input.*give max_len"):
+        swap(model, "csp")
+    swap(model, "csp", max_len=50)
+    sound = torch.randn(2, 240)
+    mask = torch.arange(240) < torch.tensor([240, 120])[:, None]
+    padded = model(sound * mask, attention_mask=mask.long()).last_hidden_state
+    longer = nn.functional.pad(sound * mask, (0, 80)), nn.functional.pad(mask.long(), (0, 80))
+    again = model(longer[0], attention_mask=longer[1]).last_hidden_state
+    assert_close(again[:, :8], padded[:, :8], atol=1e-4, rtol=1e-4)
+
+
+def test_the_registered_name_equals_a_swap_of_all_layers() -> None:
+    register_attentions()
+    inputs = ids(9, 4)
+    expected = hidden(swap(text_model("Bert"), "csp", keep_qk=True), inputs)
+    model = text_model("Bert")
+    model.set_attn_implementation("csp")
+    assert_close(hidden(model, inputs), expected)
+
+
+def test_other_masks_are_refused_in_one_sentence() -> None:
+    model = swap(text_model("Bert"), "csp")
+    inputs = ids(6, 6)
+    with pytest.raises(ValueError, match=r"pad on the right \(padding_side='right'\)"):
+        model(**inputs | {"attention_mask": inputs["attention_mask"] * (torch.arange(6) > 1)})
+    with pytest.raises(ValueError, match="not one of pairs of tokens"):
+        model(**inputs | {"attention_mask": torch.zeros(2, 1, 6, 6)})
+
+
+def test_queries_and_keys_leave_the_model_unless_they_are_kept() -> None:
+    whole = sum(p.numel() for p in text_model("Bert").parameters())
+    without, kept = swap(text_model("Bert"), "csp"), swap(text_model("Bert"), "csp", keep_qk=True)
+    assert whole - sum(p.numel() for p in without.parameters()) == 3 * 2 * (24 * 24 + 24)
+    assert sum(p.numel() for p in kept.parameters()) == whole
+    assert_close(hidden(without, ids(6)), hidden(kept, ids(6)))
+    with pytest.raises(ValueError, match="layer 0 lost its queries and keys, which mha needs"):
+        swap(without, "mha")
+    swap(kept, "mha")
+
+
+def test_gradients_reach_every_weight_and_half_precision_runs() -> None:
+    model = swap(text_model("Bert"), "csp").train()
+    model.zero_grad()
+    hidden(model, ids(9, 4)).square().sum().backward()
+    missing = [n for n, p in model.named_parameters() if p.grad is None and "pooler" not in n]
+    assert missing == []
+    assert hidden(model.to(torch.bfloat16).eval(), ids(9, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["csp", "depthwise_conv"])
+def test_a_saved_model_is_swapped_again_without_a_name(name: str, tmp_path: Path) -> None:
+    model = swap(text_model("Bert"), name, layers=[0, 2])
+    model.save_pretrained(tmp_path)
+    loaded = swap(type(model).from_pretrained(tmp_path))
+    assert_close(loaded.state_dict(), model.state_dict())
+    assert_close(hidden(loaded, ids(9, 4)), hidden(model, ids(9, 4)))
+    with pytest.raises(ValueError, match="notes no earlier swap"):
+        swap(text_model("Bert"))
+
+
+@pytest.mark.slow
+def test_a_swapped_model_is_compiled_and_exported() -> None:
+    model, inputs = swap(text_model("Bert"), "csp", layers=[0]), ids(9, 4)
+    expected = hidden(model, inputs)
+    assert_close(hidden(torch.compile(model, fullgraph=True, backend="aot_eager"), inputs), expected)
+    program = torch.export.export(model, (), inputs)
+    plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: decomposed})
+    assert not [node for node in plain.graph.nodes if "sliceformer_lab" in str(node.target)]
+    assert_close(plain.module()(**inputs).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(24, 3, 32, dropout=0, batch_first=batch_first)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 9, 24)
+    padding = torch.arange(9) >= torch.tensor([[9], [5]])
+
+    def call() -> Tensor:
+        given = x if batch_first else x.transpose(0, 1)
+        result: Tensor = model(given, src_key_padding_mask=padding)
+        return result if batch_first else result.transpose(0, 1)
+
+    before = call()
+    swap(model, "mha", max_len=9)
+    assert_close(call()[~padding], before[~padding], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="takes no attention mask"):
+        model(x, mask=torch.zeros(9, 9, dtype=torch.bool))
+
+
+def test_csp_in_an_encoder_of_torch_ignores_padding() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(24, 3, 32, batch_first=True)
+    model = swap(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), "csp", max_len=20)
+    x = torch.randn(1, 5, 24)
+    longer = torch.cat([x, torch.randn(1, 4, 24)], dim=1)
+    padding = (torch.arange(9) >= 5)[None]
+    assert_close(model(longer, src_key_padding_mask=padding)[:, :5], model(x))
+    with pytest.raises(ValueError, match="pad on the right"):
+        model(longer, src_key_padding_mask=padding.flip(1))
+
+
+def test_timm_builds_its_vit_with_our_names() -> None:
+    register_attentions(max_len=17)
+    options: dict[str, Any] = {"img_size": 64, "patch_size": 16, "embed_dim": 24, "depth": 2, "num_heads": 3}
+    model = timm.models.VisionTransformer(**options, attn_layer="csp").eval()
+    pictures = torch.randn(2, 3, 64, 64)
+    swapped = swap(timm.models.VisionTransformer(**options), "csp").eval()
+    swapped.load_state_dict(model.state_dict())
+    assert_close(model(pictures), swapped(pictures))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("naflexvit_base_patch16_gap", "masks images of several sizes"),
+        ("eva02_tiny_patch14_224", "rotary positions"),
+        ("swin_tiny_patch4_window7_224", "windows of patches"),
+    ],
+)
+def test_what_cannot_be_swapped_in_timm_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    with pytest.raises(ValueError, match=f"cannot be swapped: .*{reason}"):
+        swap(model, "csp")
+
+
+def test_a_causal_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="is causal; swap takes encoders"):
+        swap(text_model("Bert", is_decoder=True), "csp")
