@@ -33,9 +33,7 @@ class Kind:
     instead: tuple[str, ...] = ()
 
 
-_LOGGERS = tuple(
-    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
-)
+_LOGGERS = tuple(f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard"))
 KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),
     "data": Kind("sliceformer_lab.data.base.DataModule"),

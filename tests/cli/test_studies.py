@@ -20,7 +20,7 @@ from sliceformer_lab.commands.report import write_report
 from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
-from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
+from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, with_conf_folders, written_option
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
@@ -30,12 +30,9 @@ from sliceformer_lab.runs.papers import find, find_obstacles, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training.optim import OptimOptions
 
-REVIEWS = [name for name in option_names("study") if name.startswith("csp_reviews/")]
-TABLES = {
-    name: (name.replace("_", "/", 1) + "_",)
-    for name in option_names("study")
-    if name not in REVIEWS and not name.startswith("controls")
-}
+OF_OUR_STUDIES = CONF_DIR.parent / "studies" / "conf"
+REVIEWS = sorted(file.stem for file in OF_OUR_STUDIES.glob("study/csp_reviews/*.yaml"))
+TABLES = {name: (name.replace("_", "/", 1) + "_",) for name in option_names("study") if not name.startswith("controls")}
 TABLES["csp_table4"] = ("csp/table4",)  # both halves
 ADDED = {  # MEGA with CSP, which CSP's Table 7 has
     "csp_table4": {
@@ -98,9 +95,15 @@ def test_every_published_setting_is_part_of_a_study() -> None:
     assert listed == commands(of_papers - NO_TABLE) | ADDED["csp_table4"]
 
 
-@pytest.mark.parametrize("study", REVIEWS)
-def test_jobs_of_a_preset_for_the_reviews_compose_and_are_counted(study: str) -> None:
-    line = (CONF_DIR / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
+@pytest.mark.parametrize("name", REVIEWS)
+def test_jobs_of_a_preset_for_the_reviews_compose_and_are_counted(name: str) -> None:
+    study = f"csp_reviews/{name}"
+    with with_conf_folders([OF_OUR_STUDIES]):
+        check_preset(study)
+
+
+def check_preset(study: str) -> None:
+    line = (OF_OUR_STUDIES / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
     jobs = plan_sweep([f"study={study}"], multirun=True)
     assert jobs and f" {len(jobs.jobs)} runs" in line  # it has composed one job of each kind
     compose_job(list(jobs.jobs[-1].words))

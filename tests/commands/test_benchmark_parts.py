@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from support.benchmark_rows import made_row
 
 from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.commands.benchmark import contest, peers
-from sliceformer_lab.commands.benchmark import speed_figures as figures
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import run_contest
@@ -103,12 +100,6 @@ def test_every_length_of_the_layers_includes_softmax_and_identity() -> None:
         assert {"mha (fused)", "identity", "torch_mha", "published_csp", "csp (plain)"} <= set(names)
         assert len(names) == len(set(names))
         assert ("mha (plain)" in names) == (comparison.workload.tokens <= 4096)
-
-
-def test_encoders_are_those_of_the_papers() -> None:
-    vit, text, *_ = (c.workload for c in comparisons(BenchmarkOptions(suite="encoders")))
-    assert (vit.tokens, vit.batch, vit.channels, vit.heads, vit.depth, vit.mlp) == (64, 64, 512, 8, 6, 512)
-    assert (text.tokens, text.channels, text.heads, text.depth, text.mlp) == (1024, 256, 4, 4, 1024)
 
 
 def test_unknown_attention_is_refused_with_the_nearest() -> None:
@@ -272,29 +263,6 @@ def test_ratios_are_set_where_both_ran() -> None:
 
 
 # figures
-
-
-def test_curves_show_every_variant_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved: dict[str, Figure] = {}
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: saved.setdefault(path.name, figure))
-    names = ("mha (fused)", "csp (plain)", "csp (cpu)")
-    rows = [
-        row(name, [place + 1.0] * 2, tokens=n, mode=mode)
-        for place, name in enumerate(names)
-        for n in (64, 1024)
-        for mode in ("inference", "training")
-    ]
-    lost = row("mha (plain)", [], status="oom", peak_bytes=None)
-    assert [path.name for path in figures.draw([*rows, lost], tmp_path, "note")] == list(saved)
-    speed, memory = saved["speed.png"], saved["memory.png"]
-    assert [axes.get_title() for axes in speed.axes] == ["layer, forward", "layer, forward + backward"]
-    for axes in (*speed.axes, *memory.axes):
-        assert axes.get_xscale() == axes.get_yscale() == "log"
-        assert [list(line.get_xdata()) for line in axes.lines] == [[64, 1024]] * 3
-    assert speed.axes[1].lines[2].get_ydata()[1] == pytest.approx(1e6 * 3.0 / (2 * 1024))  # a token
-    assert [text.get_text() for text in speed.legends[0].get_texts()] == list(names)
-    styles = {(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in speed.axes[0].lines}
-    assert len(styles) == 2  # csp's two ways are both plain here
 
 
 def test_backends_of_the_machine_are_all_compared() -> None:

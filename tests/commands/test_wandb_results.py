@@ -85,9 +85,9 @@ def test_a_benchmark_is_one_run_with_its_rows_and_ratios(tmp_path: Path) -> None
     rows = run.table("benchmark/rows")
     measured = next(row for row in rows if row["name"] == "copy")
     key = f"benchmark/{measured['workload']}/copy/6/{measured['mode']}/seconds"
-    assert run.summary[key] == measured["seconds"] > 0 and "pictures/speed" in run.logged
+    assert run.summary[key] == measured["seconds"] > 0
 
 
 def test_a_benchmark_is_sent_to_wandb_or_nowhere(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["benchmark", "logger=mlflow", f"paths.outputs={tmp_path}"]) == 1
+    assert main(["benchmark", "logger=tensorboard", f"paths.outputs={tmp_path}"]) == 1
     assert "logger: a benchmark is sent to W&B only" in capfd.readouterr().err

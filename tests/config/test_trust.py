@@ -42,9 +42,7 @@ BELONGS: dict[str, tuple[type, ...]] = {
 }
 FACTORIES = {
     "callbacks": {"sliceformer_lab.callbacks.progress.progress"},
-    "logger": {
-        f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
-    },
+    "logger": {f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard")},
 }
 HEAVY = ("sliceformer_lab.commands.wandb", "sliceformer_lab.commands.report", "pytorch_lightning.demos")
 

@@ -13,7 +13,7 @@ import results
 import torch
 
 from sliceformer_lab.__main__ import COMMANDS, load, main
-from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names
+from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names, with_conf_folders
 from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.sweeps.plan import is_sweep, plan_sweep
 
@@ -22,6 +22,7 @@ README = ROOT / "README.md"
 FOR_USERS = [README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES = [*FOR_USERS, *sorted(ROOT.glob("studies/*.md"))]
 PROGRAM = "python -m sliceformer_lab"
+OF_OUR_STUDIES = "studies/conf"  # a folder of options
 EXAMPLES = ("attention=A", "attention=NAME", "attention=reverse")  # stand for an attention of the reader
 NOT_COMPOSED = ("resume=", "optim=tuned:", "hydra.", "only=")  # words that need a folder or belong to Hydra
 
@@ -44,6 +45,9 @@ def composed(command: str) -> dict[str, Any] | None:
     words = shlex.split(command)[3:]
     if "--help" in words:
         return None
+    if OF_OUR_STUDIES in words:
+        with with_conf_folders([ROOT / OF_OUR_STUDIES]):
+            return composed(command.replace(f"--config-dir {OF_OUR_STUDIES} ", ""))
     words = [word for word in words if word not in ("--cfg", "job", "my_conf")]
     name = words.pop(0) if words and words[0] in COMMANDS else "config"
     options = [word for word in words if not word.startswith(("-", *NOT_COMPOSED))]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from support.devices import DEVICES
-from support.runs import SMALL, assert_equal_runs
+from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
@@ -35,7 +35,8 @@ class Unhappy(Callback):
 
 
 def start(outputs: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "sliceformer_lab", *SMALL, *TWO, f"paths.outputs='{outputs}'", *options]
+    words = last_of_each([*SMALL, *TWO, f"paths.outputs='{outputs}'", *options])
+    command = [sys.executable, "-m", "sliceformer_lab", *words]
     environment = os.environ | {"PYTHONPATH": str(outputs.parent)}
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
@@ -67,7 +68,7 @@ def test_one_process_of_ddp_trains_as_a_run_without(device: str, tmp_path: Path)
     here = ("trainer.accelerator=cpu",) if device == "cpu" else ("trainer.accelerator=gpu",)
     for name, trainer in (("ddp", "ddp"), ("alone", device.replace("cuda", "gpu"))):
         options = (f"trainer={trainer}", "trainer.devices=1", *here, *exact, f"hydra.run.dir='{tmp_path / name}'")
-        command = [sys.executable, "-m", "sliceformer_lab", *SMALL, *options]
+        command = [sys.executable, "-m", "sliceformer_lab", *last_of_each([*SMALL, *options])]
         done = subprocess.run(command, text=True, capture_output=True, timeout=LONGEST)
         assert done.returncode == 0, done.stderr
     assert_equal_runs(tmp_path / "alone", tmp_path / "ddp")

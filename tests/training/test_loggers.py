@@ -1,4 +1,4 @@
-"""TensorBoard and MLflow beside the CSV files."""
+"""TensorBoard beside the CSV files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pytorch_lightning.loggers import CSVLogger
 from support.plans import run
 from support.runs import small_config
 
-from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.results.loggers import PrefixedLogger
 
@@ -37,27 +36,6 @@ def test_tensorboard_gets_the_results_and_the_pictures_of_a_run(tmp_path: Path) 
         (picture,) = events.Images(f"pictures/{name}")
         with Image.open(folder / f"{name}.png") as drawn:
             assert (picture.width, picture.height) == drawn.size
-
-
-def test_mlflow_gets_metrics_options_results_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracking = pytest.importorskip("mlflow.tracking")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    uri = f"file:{tmp_path / 'mlruns'}"
-    run(
-        small_config("logger=mlflow", f"logger.tracking_uri={uri}", "reference=null", "pictures=true"), tmp_path / "run"
-    )
-    client = tracking.MlflowClient(uri)
-    experiment = client.get_experiment_by_name("sliceformer_lab")
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert {"val/accuracy", "test/accuracy"} <= set(found.data.metrics) and found.data.params["seed"] == "0"
-    assert found.data.tags["attention"] == "mha"
-    assert "pictures/curves.png" in [file.path for file in client.list_artifacts(found.info.run_id, "pictures")]
-
-
-def test_mlflow_without_a_server_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(ConfigError, match="nothing says where to log"):
-        run(small_config("logger=mlflow"), tmp_path / "run")
 
 
 def test_a_pretraining_logs_under_its_own_names_and_leaves_the_logger_open(tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """All files of a run except the log."""
+    """All files of a run except the log and what other processes read."""
     files = [file for file in folder.rglob("*") if file.is_file()]
-    return {file: file.read_bytes() for file in files if file.suffix != ".log"}
+    return {file: file.read_bytes() for file in files if file.suffix != ".log" and file.name != ".processes.yaml"}
 
 
 def unfinished_copy(folder: Path, place: Path) -> Path:

@@ -9,13 +9,12 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Count, check_lists
 
-Suite = Literal["operators", "layers", "encoders"]
+Suite = Literal["operators", "layers"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 SUITES: dict[Suite, str] = {
     "operators": "the permutation alone: each backend against the published implementation and a memory copy",
     "layers": "one layer with its projections, against softmax attention and against a layer without an operator",
-    "encoders": "the ViT of CIFAR-10 and the text encoder of LRA, end to end",
 }
 
 

@@ -35,12 +35,11 @@ def job(cfg: DictConfig, folder: Path) -> None:
 
 COMMAND = Command(
     word="benchmark",
-    summary="Measure speed and memory of the permutation operators, of layers and of encoders.",
+    summary="Measure speed and memory of the permutation operators and of layers.",
     examples={
         "suite=layers": "a whole layer of each attention against fused softmax attention",
         "suite=operators sizes=[64,1024]": "the permutation alone, against the published way and a memory copy",
         "suite=layers attentions=[csp,sliceformer,linformer]": "other attentions of conf/attention",
-        "suite=encoders batch=1 sizes=[1024,4096] rounds=3": "the text encoder of the Long Range Arena",
         "suite=layers device=cuda dtype=bfloat16 compile=true": "on a GPU, every attention compiled",
         "suite=layers logger=wandb": "send the results to Weights & Biases too",
         "--cfg job": "print every option with its value",

@@ -9,7 +9,7 @@ from typing import Any
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.commands.benchmark import peers
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
-from sliceformer_lab.commands.benchmark.workloads import Kind, SpeedComparison, Variant, Workload
+from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant, Workload
 from sliceformer_lab.config.compose import load_option, no_such_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
@@ -37,7 +37,6 @@ OPERATOR_SHAPES: Shapes = {
     4096: (8, 256),
     16384: (1, 128),
 }
-TEXT_SHAPES: Shapes = {1024: (8, 256), 2048: (4, 256), 4096: (2, 256)}
 GROUP_SIZES = (1, 2, 4, 8, 32, None)
 CUDA_TOKENS = 65536  # tokens in a batch of operators and layers on a GPU
 MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # longer maps, H N^2 floats several times over, fill the memory
@@ -56,8 +55,6 @@ def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:
             return _operators(options)
         case "layers":
             return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
-        case "encoders":
-            return _encoders(options)
 
 
 def _operators(options: BenchmarkOptions) -> list[SpeedComparison]:
@@ -81,45 +78,24 @@ def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) ->
 
 
 def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
+    """The named attentions, in all implementations, against fused softmax attention."""
     batch, channels = _shape(LAYER_SHAPES, tokens, options)
     workload = Workload("layer", "layer", tokens, batch, channels)
     names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
-    return _with_softmax(options, workload, (*names, "identity"))
-
-
-def _with_softmax(
-    options: BenchmarkOptions, workload: Workload, names: tuple[str, ...], overrides: Mapping[str, Any] | None = None
-) -> SpeedComparison:
-    """The named attentions, in all implementations, against fused softmax attention."""
     fused, plain = _softmax()
-    softmax = [fused] if workload.tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
-    others = [v for name in dict.fromkeys(names) for v in variants(name, options, (overrides or {}).get(name))]
+    softmax = [fused] if tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
+    others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 
 
-def _encoders(options: BenchmarkOptions) -> list[SpeedComparison]:
-    own = ("samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
-    names = (*(own if options.attentions is None else options.attentions), "identity")
-    found = []
-    for tokens in options.sizes or (64, *TEXT_SHAPES):
-        if tokens < min(TEXT_SHAPES):
-            batch, channels = _shape({64: (64, 512)}, tokens, options)
-            workload = Workload("ViT of CIFAR-10", "encoder", tokens, batch, channels, depth=6, mlp=512)
-            found.append(_with_softmax(options, workload, names, {"samsa": {"sample_size": 32}}))
-        else:
-            workload = _text("LRA text encoder", "encoder", *_shape(TEXT_SHAPES, tokens, options), tokens)
-            found.append(_with_softmax(options, workload, names))
-    return found
-
-
-def variants(name: str, options: BenchmarkOptions, overrides: Mapping[str, Any] | None = None) -> list[Variant]:
+def variants(name: str, options: BenchmarkOptions) -> list[Variant]:
     """An attention in every implementation for this device. Raises ConfigError if its options do not fit."""
     if name in PEERS:
         return [Variant(name, node=_node(PEERS[name]))]
     names = sorted([*option_names("attention"), *PEERS])
     if name not in names:
         raise ConfigError(no_such_option("attentions", name, names))
-    node = _option(name) | dict(overrides or {})
+    node = _option(name)
     if not any(issubclass(layer.target, PermutationAttention) for layer in attention_nodes(node)):
         return [Variant(name, node=node)]
     return [Variant(name, way, node, backend=way) for way in _backends(options)]
@@ -143,18 +119,13 @@ def _softmax() -> tuple[Variant, Variant]:
     )
 
 
-def _text(name: str, kind: Kind, batch: int, channels: int, tokens: int) -> Workload:
-    """The text model of LRA: 4 layers of 4 heads, an MLP four times as wide."""
-    return Workload(name, kind, tokens, batch, channels, heads=4, depth=4, mlp=4 * channels)
-
-
 def _node(cls: type) -> dict[str, str]:
     return {"_target_": f"{cls.__module__}.{cls.__name__}"}
 
 
 def _shape(shapes: Shapes, tokens: int, options: BenchmarkOptions) -> tuple[int, int]:
     """Samples and channels at this length: those of the next smaller length in `shapes`, or of the first."""
-    if options.device == "cuda" and options.suite in ("operators", "layers"):
+    if options.device == "cuda":
         shapes = {64: (max(1, CUDA_TOKENS // tokens), 512)}
     nearest = max((length for length in shapes if length <= tokens), default=min(shapes))
     batch, channels = shapes[nearest]

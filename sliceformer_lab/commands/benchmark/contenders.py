@@ -16,8 +16,6 @@ from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOption
 from sliceformer_lab.commands.benchmark.peers import published_csp, published_sort, shift_index
 from sliceformer_lab.commands.benchmark.rows import Mode
 from sliceformer_lab.commands.benchmark.workloads import Variant, Workload
-from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.permute import shift_sort, use_backend
 from sliceformer_lab.permute.schedule import shift_steps
 
@@ -94,7 +92,6 @@ def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Co
     kinds = {
         "operator": _operator,
         "layer": _layer,
-        "encoder": _encoder,
     }
     contender = kinds[workload.kind](variant, workload, options)
     contender.backend = variant.backend
@@ -128,23 +125,6 @@ def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -
 def _layer(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     layer = _attention(variant, workload, options)
     return Contender(layer, (_tokens(workload, options, train=False),), layer)
-
-
-def _encoder(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
-    encoder = _on(_build_encoder(variant, workload), options)
-    return Contender(encoder, (_tokens(workload, options, train=False),), encoder)
-
-
-def _build_encoder(variant: Variant, workload: Workload) -> Encoder:
-    encoder = {
-        "_target_": "sliceformer_lab.encoder.encoder_options.EncoderOptions",
-        "dim": workload.channels,
-        "depth": workload.depth,
-        "num_heads": workload.heads,
-        "mlp_dim": workload.mlp,
-        "position": "learned",
-    }
-    return build_encoder(encoder, load_option("block", "transformer"), variant.node or {}, workload.tokens)
 
 
 def _attention(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Attention:

@@ -11,7 +11,6 @@ import numpy as np
 Mode = Literal["inference", "training"]
 Engine = Literal["plain", "compiled", "sdpa", "custom"]
 Status = Literal["ok", "oom", "failed"]
-WITHOUT_KERNELS = ("plain", "compiled")
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""Runs a suite: measures each comparison in its own process, then writes files and figures and prints tables."""
+"""Runs a suite: measures each comparison in its own process, then writes files and prints tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, as_record, set_ratios
-from sliceformer_lab.commands.benchmark.speed_figures import draw
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
-    """Measure a suite and write results.csv, results.json and figures into `folder`. Raises LabError."""
+    """Measure a suite and write results.csv and results.json into `folder`. Raises LabError."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise LabError("device=cuda: torch finds no GPU on this machine; use device=cpu")
     all_comparisons = comparisons(options)
@@ -43,8 +42,7 @@ def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
     console = table_console(WIDTH)
     print_tables(console, rows)
     console.print(describe(facts), markup=False)
-    for path in (folder, *draw(rows, folder, describe(facts))):
-        console.print(str(path), markup=False, soft_wrap=True)
+    console.print(str(folder), markup=False, soft_wrap=True)
     return rows
 
 

@@ -15,7 +15,7 @@ from sliceformer_lab.training.results.wandb_runs import results_run
 
 
 def log_benchmark(folder: Path, logger: Mapping[str, Any]) -> None:
-    """Logs the rows, pictures, times and ratios of the benchmark in `folder`; a failure is a warning."""
+    """Logs the rows, times and ratios of the benchmark in `folder`; a failure is a warning."""
     Observer("sending the benchmark to W&B").run(lambda: _log(folder, logger))
 
 
@@ -41,5 +41,4 @@ def _log(folder: Path, logger: Mapping[str, Any]) -> None:
         config={**options, "machine": facts},
     ) as run:
         tables = {"benchmark/rows": [list(shown[0]), *(list(row.values()) for row in shown)]}
-        pictures = [folder / name for name in ("speed.png", "memory.png")]
-        log_results(run, tables, [picture for picture in pictures if picture.is_file()], numbers)
+        log_results(run, tables, [], numbers)

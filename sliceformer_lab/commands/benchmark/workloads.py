@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from sliceformer_lab.commands.benchmark.rows import Mode
 
-Kind = Literal["operator", "layer", "encoder"]
+Kind = Literal["operator", "layer"]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes of the input and the model that all variants of a comparison share."""
+    """The sizes of the input and the layer that all variants of a comparison share."""
 
     name: str
     kind: Kind
@@ -21,8 +21,6 @@ class Workload:
     batch: int
     channels: int
     heads: int = 8
-    depth: int = 1
-    mlp: int = 0
     group_size: int | None = None  # of the operator; None: complete sort
 
     @property

@@ -1,15 +1,13 @@
-"""Logs metrics to CSV in every run, and to Weights & Biases (W&B), TensorBoard or MLflow on request."""
+"""Logs metrics to CSV in every run, and to Weights & Biases (W&B) or TensorBoard on request."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pytorch_lightning.loggers import Logger, MLFlowLogger, TensorBoardLogger
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.images.picture_files import open_picture
@@ -73,49 +71,14 @@ class PrefixedLogger(WatchingLogger):
 
 def tensorboard_logger(context: RunContext, plan: RunPlan) -> Logger:
     """TensorBoard's event files in the run folder, with the configuration. Raises ConfigError without tensorboard."""
-    with _needs("tensorboard"):
-        logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
-    logger.log_hyperparams(dict(plan.plain))
-    return logger
-
-
-def mlflow_logger(
-    context: RunContext,
-    plan: RunPlan,
-    *,
-    experiment: str = "sliceformer_lab",
-    tracking_uri: str | None = None,
-) -> Logger:
-    """An MLflow run with the name of its folder and the configuration.
-
-    Raises ConfigError without mlflow, or if neither `tracking_uri` nor MLFLOW_TRACKING_URI names a server.
-    """
-    folder, uri = context.folder, tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    if uri is None:
-        raise ConfigError(
-            "logger=mlflow: nothing says where to log; set logger.tracking_uri=http://HOST:PORT or "
-            "logger.tracking_uri=sqlite:///FILE, or the environment variable MLFLOW_TRACKING_URI"
-        )
-    with _needs("mlflow"):
-        logger = MLFlowLogger(
-            experiment_name=experiment,
-            run_name=run_name(plan, folder),
-            tracking_uri=uri,
-            tags={name: str(value) for name, value in plan.names if value},
-        )
-    logger.log_hyperparams(dict(plan.plain))
-    return logger
-
-
-@contextmanager
-def _needs(package: str) -> Iterator[None]:
-    """Raises ConfigError where the package of a logger is missing."""
     try:
-        yield
+        logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"logger={package}: {package} is not installed; pip install 'sliceformer-lab[{package}]'"
+            "logger=tensorboard: tensorboard is not installed; pip install 'sliceformer-lab[tensorboard]'"
         ) from error
+    logger.log_hyperparams(dict(plan.plain))
+    return logger
 
 
 def wandb_logger(
@@ -189,9 +152,6 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
             with open_picture(picture) as pixels:
                 logger.experiment.add_image(f"pictures/{picture.stem}", np.asarray(pixels), step, dataformats="HWC")
         logger.experiment.close()
-    elif isinstance(logger, MLFlowLogger):
-        for picture in pictures:
-            logger.experiment.log_artifact(str(logger.run_id), str(picture), "pictures")
 
 
 def run_name(plan: RunPlan, folder: Path) -> str:
