@@ -34,7 +34,7 @@ class Kind:
 
 
 _LOGGERS = tuple(
-    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
+    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "trackio", "tensorboard", "mlflow")
 )
 KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),

@@ -43,7 +43,8 @@ BELONGS: dict[str, tuple[type, ...]] = {
 FACTORIES = {
     "callbacks": {"sliceformer_lab.callbacks.progress.progress"},
     "logger": {
-        f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard", "mlflow")
+        f"sliceformer_lab.training.results.loggers.{name}_logger"
+        for name in ("wandb", "trackio", "tensorboard", "mlflow")
     },
 }
 HEAVY = ("sliceformer_lab.commands.wandb", "sliceformer_lab.commands.report", "pytorch_lightning.demos")
