@@ -82,6 +82,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/gpu_kernels.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
+	$(BIN)/python studies/leaderboard.py
 
 schemas: $(STAMP) ## write build/schemas, with which an editor completes and checks YAML files
 	$(BIN)/python studies/option_schemas.py
