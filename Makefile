@@ -82,6 +82,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/gpu_kernels.py
 	$(BIN)/python studies/goals_page.py
 	$(BIN)/python studies/training_page.py
+	$(BIN)/python studies/leaderboard.py
 
 gpu: $(STAMP) ## do what studies/gpu.md lists on a GPU, in 30 minutes; the same command goes on (ARGS=device=cpu rehearses)
 	$(BIN)/python studies/gpu_session.py $(ARGS)

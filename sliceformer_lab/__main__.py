@@ -27,6 +27,8 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
     "map",
     "audit",
     "wandb",
+    "submit",
+    "verify",
 )
 
 

@@ -50,6 +50,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
             "hydra",
             "rich",
             "wandb",
+            "trackio",
             "safetensors",
         ),
     ),
@@ -72,6 +73,10 @@ COMMAND = (
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
     *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
 )
+TOGETHER = {  # commands that repeat others
+    "commands.submit": ("commands.check", "commands.benchmark", "commands.map"),
+    "commands.verify": ("commands.submit",),
+}
 SAME_NAMES = ("__init__.py", "base.py", "command.py")  # that several rooms may have
 
 
@@ -116,7 +121,8 @@ def faults(name: str, source: str) -> list[str]:
     if own in ("sliceformer_lab", "__main__"):  # the door opens every room
         return []
     basis = () if own == "permute" else BASIS  # which is installed alone too
-    allowed = (own, *basis, *(COMMAND if own.startswith("commands") else ROOMS.get(own, ())))
+    of_commands = (*COMMAND, *TOGETHER.get(own, ()))
+    allowed = (own, *basis, *(of_commands if own.startswith("commands") else ROOMS.get(own, ())))
     outside = {imported for imported in imports(source) if imported.split(".")[0] not in sys.stdlib_module_names}
     return [f"{name} imports {imported}" for imported in sorted(outside) if not within(imported, allowed)]
 

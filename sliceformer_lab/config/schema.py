@@ -33,7 +33,9 @@ class Kind:
     instead: tuple[str, ...] = ()
 
 
-_LOGGERS = tuple(f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard"))
+_LOGGERS = tuple(
+    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "trackio", "tensorboard")
+)
 KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
     "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),
     "data": Kind("sliceformer_lab.data.base.DataModule"),

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.data.table_files import check_classes, ending_of, field_of, rows_and_errors
+from sliceformer_lab.data.table_files import STAGE_NAMES, check_classes, ending_of, field_of, rows_and_errors
 from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
@@ -33,13 +33,18 @@ def check_columns(config: Mapping[str, Any]) -> None:
 def check_labels(config: Mapping[str, Any]) -> None:
     """Raises DataError if the first labels of a table are measured numbers; later rows are the data module's task."""
     data = config["data"]
-    column, path = data.get("label_column"), next(_tables(data), None)
-    if column is None or path is None or data.get("split_column") is not None:
+    column, split, path = data.get("label_column"), data.get("split_column"), next(_tables(data), None)
+    if column is None or path is None:
         return
     rows = rows_and_errors(path, header=data.get("header", True), quotes=data.get("quotes", True))
     found = [row for _, row in islice(rows, MOST_ROWS)]
-    labels = [str(row.get(str(column))) for row in found if not isinstance(row, DataError)]
+    trained = [row for row in found if not isinstance(row, DataError) and (split is None or _is_trained(row, split))]
+    labels = [str(row.get(str(column))) for row in trained]
     check_classes(data["file"], column, labels, is_whole=len(found) < MOST_ROWS)
+
+
+def _is_trained(row: Mapping[str, Any], split_column: str) -> bool:
+    return STAGE_NAMES.get(str(row.get(str(split_column))).lower()) == "train"
 
 
 def _tables(data: Mapping[str, Any]) -> Iterator[Path]:

@@ -200,6 +200,9 @@ def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tm
     (tmp_path / "measured.csv").write_text("text,label\n" + "".join(f"film {i},{i / 8}\n" for i in range(40)))
     lines = ["task=text_csv data.file=nope.csv", "task=image_folder data.root=nope", "seed=4294967296", "optim.lr=inf"]
     lines += ["task=text_csv data.file=texts.csv", "task=text_csv data.file=t.txt"]
+    rows = [f"film {i},{i / 8},train" for i in range(40)] + [f"film {i},1,test" for i in range(9)]
+    (tmp_path / "split.csv").write_text("\n".join(["text,label,split", *rows]))
+    lines += ["task=text_csv data.file=split.csv data.split_column=split"]
     lines += ["task=text_csv data.file=measured.csv", "encoder.num_heads=7"]
     code = (
         "import sys; from sliceformer_lab.__main__ import main;"
@@ -207,9 +210,9 @@ def test_missing_data_and_impossible_values_are_told_before_torch_is_imported(tm
         "print(codes, 'torch' in sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "[1, 1, 1, 1, 1, 1, 1, 1] False"
+    assert done.stderr.splitlines()[-1] == f"{[1] * len(lines)} False"
     assert "texts.csv has no column 'label'; data.label_column can be one of text, class" in done.stderr
-    assert "label has 40 different numbers in 40 rows, so they are no classes" in done.stderr
+    assert done.stderr.count("label has 40 different numbers in 40 rows, so they are no classes") == 2
     assert "t.txt ends in none of .csv" in done.stderr and not files_below(tmp_path / "outputs")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from support.wandb_server import WandbServer, wandb_server
 from support.written_runs import Words, WrittenRuns
 
@@ -13,6 +16,8 @@ from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.map import map_runs
 from sliceformer_lab.commands.map.map_options import MapOptions
+from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.training.results.wandb_runs import ID_FILE
 
 MEANS = {"csp": 0.9, "identity": 0.7}
 
@@ -56,6 +61,44 @@ def test_the_summary_of_an_audit_has_the_numbers_of_each_row(audited: WandbServe
     assert found["identity/own/ci_low"] < 0.2 < found["identity/own/ci_high"] and found["identity/own/p_holm"] < 0.05
 
 
+def tune(folder: Path) -> None:
+    """Tunes csp, with runs that only write their results."""
+    options = CompareOptions(folder=str(folder), subject="csp", against=(), seeds=3, words=("logger=wandb",))
+    steps.run("tune", options, WrittenRuns(scores))
+
+
+def map_probe(folder: Path) -> None:
+    """Maps one probe, with runs that only write their results."""
+    chosen = {"attentions": ("csp", "identity"), "probes": ("recall",), "rates": (3e-3,), "seeds": 2}
+    map_runs.run(MapOptions(folder=str(folder), words=("logger=wandb",), **chosen), WrittenRuns(scores))
+
+
+@pytest.mark.parametrize(("write", "page"), [(audit, "audit"), (tune, "tune"), (map_probe, "map")])
+def test_a_report_of_an_audit_a_search_and_a_map_is_their_page_with_panels_of_their_runs(
+    write: Callable[[Path], None], page: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    with wandb_server() as server:
+        write(folder)
+        for run in (folder / "runs").glob("*/summary.json"):  # as if the runs had been logged
+            (run.parent / ID_FILE).write_text(run.parent.name)
+            logged = {**OmegaConf.load(run.parent / "config.yaml"), "logger": load_option("logger", "wandb")}
+            OmegaConf.save(OmegaConf.create(logged), run.parent / "config.yaml")
+        assert main(["wandb", "report", str(folder), f"paths.outputs={tmp_path}"]) == 0
+    (sent,) = server.views
+    title, *parts = (folder / "report" / f"{page}.md").read_text().split("\n\n")
+    assert sent["displayName"] == title.lstrip("# ")[:128]
+    blocks = json.loads(sent["spec"])["blocks"]
+    (text,) = [block["content"] for block in blocks if block["type"] == "markdown-block"]
+    assert text == "\n\n".join(part for part in parts if not part.startswith("![")) and "csp" in text
+    first, *_ = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
+    (results,) = [run.facts["jobType"] for run in server.runs.values()]
+    of_results = json.dumps(first["runSets"][-1])
+    assert results in of_results and "mine" in of_results and "csp" in [one["name"] for one in first["runSets"]]
+    shown = {key for run in server.runs.values() for key in run.logged if key.startswith("pictures/")}
+    assert shown and all(json.dumps(key) in json.dumps(first["panelBankSectionConfig"]) for key in shown)
+
+
 def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
     with wandb_server() as server:
         server.fails = lambda place: 401
@@ -65,9 +108,8 @@ def test_a_server_in_trouble_does_not_end_an_audit(tmp_path: Path) -> None:
 
 
 def test_a_map_is_one_run_with_its_sentences_table_picture_and_scores(tmp_path: Path) -> None:
-    chosen = {"attentions": ("csp", "identity"), "probes": ("recall",), "rates": (3e-3,), "seeds": 2}
     with wandb_server() as server:
-        map_runs.run(MapOptions(folder=str(tmp_path / "map"), words=("logger=wandb",), **chosen), WrittenRuns(scores))
+        map_probe(tmp_path / "map")
     (run,) = server.runs_of("probe")
     assert run.facts["displayName"] == "map of csp, identity" and run.facts["tags"] == ["probe", "recall"]
     assert run.summary["verdict"].startswith("csp solves in part recall (.8") and run.exit_code == 0

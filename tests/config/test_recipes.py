@@ -191,7 +191,7 @@ def test_every_recipe_says_where_its_numbers_come_from() -> None:
         "recipe=sliceformer/table2_lra_image attention=sinkhorn": {"dim": 32, "head_dim": None, "dropout": 0.1},
         "recipe=sliceformer/table2_lra_image attention=mha": {"dim": 128, "head_dim": 8, "dropout": 0.3},
         "recipe=sliceformer/table2_lra_image attention=csp_wide": {"dim": 128, "head_dim": 8},  # none of its own
-        "recipe=sliceformer/table2_lra_image attention=sliceformer_reference": {"dim": 96, "head_dim": 6},  # its family's
+        "recipe=sliceformer/table2_lra_image attention=sliceformer_reference": {"dim": 96, "head_dim": 6},  # family's
         "recipe=sliceformer/table2_lra_image attention=mha encoder.dim=48": {"dim": 48},  # the command line wins
     }.items(),
 )

@@ -42,7 +42,9 @@ BELONGS: dict[str, tuple[type, ...]] = {
 }
 FACTORIES = {
     "callbacks": {"sliceformer_lab.callbacks.progress.progress"},
-    "logger": {f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "tensorboard")},
+    "logger": {
+        f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "trackio", "tensorboard")
+    },
 }
 HEAVY = ("sliceformer_lab.commands.wandb", "sliceformer_lab.commands.report", "pytorch_lightning.demos")
 

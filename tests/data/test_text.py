@@ -489,6 +489,14 @@ def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
     assert len(text_csv(stars).class_names()) == 10
 
 
+def test_measured_labels_of_a_parquet_table_are_no_classes_either(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for labels, fault in ((range(40), "label has 40 different numbers"), ([0.5] * 40, "expected a word or a whole")):
+        measured = pd.DataFrame({"text": [f"film {i}" for i in range(40)], "label": labels})
+        measured.to_parquet(tmp_path / "measured.parquet")
+        assert fault in complaint(tmp_path / "measured.parquet")
+
+
 def test_turning_texts_into_tokens_shows_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

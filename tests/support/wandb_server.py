@@ -82,6 +82,7 @@ class WandbServer:
     address: str = ""
     runs: dict[str, StoredRun] = field(default_factory=dict)
     sweeps: list[Values] = field(default_factory=list)  # their configurations
+    trials: list[Values] = field(default_factory=list)  # options of the runs that agents start next, by name
     views: list[Values] = field(default_factory=list)  # workspaces and reports
     artifacts: dict[str, Values] = field(default_factory=dict)
     used_artifacts: list[str] = field(default_factory=list)
@@ -140,6 +141,14 @@ class WandbServer:
                 )
                 sweep = {"name": f"sweep{len(self.sweeps)}", "project": self._project(given["projectName"])}
                 return {"upsertSweep": {"sweep": sweep, "configValidationWarnings": []}}
+            case "SweepWithRuns":
+                found = {"name": given["sweep"], "config": json.dumps(self.sweeps[-1]), "runs": {"edges": []}}
+                return {"project": {"sweep": found}}
+            case "CreateAgent":
+                return {"createAgent": {"agent": {"id": "agent"}}}
+            case "Heartbeat":
+                commands = [] if json.loads(given["runState"]) else [self._next_trial()]
+                return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
             case "ServerFeaturesQuery":
                 return {"serverInfo": {"features": []}}
         if "upsertView" in query:
@@ -149,6 +158,14 @@ class WandbServer:
         teams: Values = {"edges": []}
         viewer = {"id": "1", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
         return {"viewer": viewer, "entity": None, "project": None}
+
+    def _next_trial(self) -> Values:
+        """What an agent without a run does next."""
+        if not self.trials:
+            return {"type": "exit"}
+        args = {name: {"value": value} for name, value in self.trials.pop(0).items()}
+        program = self.sweeps[-1].get("program")
+        return {"type": "run", "run_id": f"trial{len(self.trials)}", "args": args, "program": program}
 
     def _project(self, name: str) -> Values:
         return {"id": name, "name": name, "entity": {"id": ENTITY, "name": ENTITY}}

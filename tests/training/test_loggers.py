@@ -1,4 +1,4 @@
-"""TensorBoard beside the CSV files."""
+"""TensorBoard and Trackio beside the CSV files."""
 
 from __future__ import annotations
 
@@ -36,6 +36,19 @@ def test_tensorboard_gets_the_results_and_the_pictures_of_a_run(tmp_path: Path) 
         (picture,) = events.Images(f"pictures/{name}")
         with Image.open(folder / f"{name}.png") as drawn:
             assert (picture.width, picture.height) == drawn.size
+
+
+def test_trackio_gets_metrics_options_results_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read at the import
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    run(small_config("logger=trackio", "reference=null", "pictures=true"), tmp_path / "run")
+    (name,) = storage.get_runs("sliceformer_lab")
+    rows, config = storage.get_logs("sliceformer_lab", name), storage.get_run_config("sliceformer_lab", name)
+    assert name.endswith("/mha/run") and config["attention"] == "mha" and config["optim"]["epochs"] == 2
+    assert [row["epoch"] for row in rows if "val/accuracy" in row] == [0, 1]
+    metrics = read_summary(tmp_path / "run")["metrics"]
+    assert [row["test/accuracy"] for row in rows if "test/accuracy" in row] == [metrics["test/accuracy"]]
+    assert {"pictures/curves", "pictures/confusion"} <= {key for row in rows for key in row}
 
 
 def test_a_pretraining_logs_under_its_own_names_and_leaves_the_logger_open(tmp_path: Path) -> None:

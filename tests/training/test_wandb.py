@@ -213,9 +213,9 @@ def test_a_sweep_ends_with_one_table_of_all_its_jobs(places: list[Path], compari
     assert [row["statuses"] for row in rows if row["statuses"]] == ["1 ok", "1 diverged"]
     references = ["reference: HOG + support vectors", "reference: commonest class"]
     assert sorted(row["attention"] for row in rows if not row["statuses"]) == references
-    (bar,) = comparison.table("comparison/metric_by_attention_table")
-    assert bar == {"attention": "mha (1 of 1)", "test/accuracy": recorded["metrics"]["test/accuracy"]}
-    assert comparison.charts["comparison/metric_by_attention"]["panelDefId"] == "wandb/bar/v0"
+    (shown,) = [row["pictures/scores"] for row in comparison.history if "pictures/scores" in row]
+    picture = shown["filenames"][0] if "filenames" in shown else shown["path"]
+    assert comparison.files[picture].startswith(b"\x89PNG") and "95 % interval" in json.dumps(shown)
 
 
 def test_the_comparison_is_no_run_of_the_report(folder: Path, comparison: StoredRun) -> None:
@@ -310,7 +310,9 @@ def test_a_workspace_reads_only_what_runs_log(folder: Path, jobs: list[StoredRun
     assert list(sections) == [*wanted, "Spectra by layer", "Options"]
     summaries = set(jobs[0].summary) | set(comparison.summary)
     there = jobs[0].logged | comparison.logged | summaries
-    for panel in (panel for panels in sections.values() for panel in panels):
+    results, *panels = [panel for panels in sections.values() for panel in panels]
+    assert "pictures/scores" in read_by(results) & comparison.logged  # others of its keys are those of audits and maps
+    for panel in panels:
         for key in read_by(panel):
             if key.startswith("config:"):
                 assert panel_of_config(jobs[0].config, key) is not None
@@ -321,8 +323,7 @@ def test_a_workspace_reads_only_what_runs_log(folder: Path, jobs: list[StoredRun
             assert grouped.removesuffix(".value") in jobs[0].config
         if panel["viewType"] == "Vega2":
             (table,) = read_by(panel)
-            source = next(one for one in (jobs[0], comparison) if table in one.logged)
-            chart = source.charts[table.removesuffix("_table")]
+            chart = jobs[0].charts[table.removesuffix("_table")]
             assert panel["config"]["panelDefId"] == chart["panelDefId"]
             assert panel["config"]["fieldSettings"] == chart["fieldSettings"]
             assert set(panel["config"]["stringSettings"]) == set(chart["stringSettings"])
@@ -368,12 +369,12 @@ def test_a_report_is_our_page_with_a_set_of_runs_for_each_attention(
     assert text in (folder / "report" / "report.md").read_text() and "| mha |" in text
     (command,) = [block for block in blocks if block["type"] == "code-block"]
     assert "optim.lr=0.002,1e30" in json.dumps(command)
-    results, *grids = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
-    assert len(grids) == 6
+    grids = [block["metadata"] for block in blocks if block["type"] == "panel-grid"]
+    assert len(grids) == 6 and "pictures/scores" in json.dumps(grids[0]["panelBankSectionConfig"])
     for grid in grids:
         assert [runset["name"] for runset in grid["runSets"]] == ["mha", "results"]
         assert {*grid["customRunColors"].values()} >= {logged_runs(WandbOptions(folder=str(folder))).colours["mha"]}
-    assert "comparison" in json.dumps(results["runSets"]) and folder.name in json.dumps(results["runSets"])
+        assert "comparison" in json.dumps(grid["runSets"]) and folder.name in json.dumps(grid["runSets"])
 
 
 @pytest.mark.parametrize(("key", "answers", "offline"), [(True, True, False), (True, False, True), (False, True, True)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import wandb
 import yaml
 from support.runs import SMALL
 from support.wandb_server import wandb_server
@@ -44,24 +46,36 @@ def test_the_commands_of_the_page_work(offline: bool, tmp_path: Path) -> None:
 NAME = "outputs/sweeps/NAME"
 
 
-def test_an_agent_of_a_wandb_sweep_gets_its_trial_as_a_run_of_that_sweep(
+@pytest.mark.slow
+def test_an_agent_of_a_wandb_sweep_runs_its_trials_as_runs_of_that_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = yaml.safe_load((ROOT / "examples" / "wandb_sweep.yaml").read_text())
-    trial = {"attention": "csp", "optim.lr": 0.004, "seed": 1}
-    assert trial.keys() == config["parameters"].keys()
-    program, module, *words = config["command"][1:]
-    assert (program, module, words[0]) == ("python", "-m", "sliceformer_lab")
+    trials = [
+        {"attention": "csp", "optim.lr": 0.004, "seed": 1},
+        {"attention": "identity", "optim.lr": 0.002, "seed": 0},
+    ]
+    assert all(trial.keys() == config["parameters"].keys() for trial in trials)
+    config["command"][-1:-1] = QUICK
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with wandb_server() as server:
-        sweep = wandb.sweep(config, project="p")
-        assert server.sweeps[0]["metric"] == {"name": "val/accuracy", "goal": "maximize"}
-        monkeypatch.setenv("WANDB_SWEEP_ID", sweep)
-        monkeypatch.setenv("WANDB_RUN_ID", "chosen1")
-        wandb.teardown()  # an agent starts a process, which reads these variables first
-        given = [f"{name}={value}" for name, value in trial.items()]  # ${args_no_hyphens}
-        words = [word for one in words[1:] for word in (given if one == "${args_no_hyphens}" else [one])]
-        assert main([*words, *QUICK, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
-    (run,) = server.runs.values()
-    assert run.id == "chosen1" and run.facts["sweep"] == sweep and run.exit_code == 0
-    assert run.config["optim"]["lr"] == 0.004 and "test/accuracy" not in run.summary
-    assert run.summary["val/accuracy"] >= 0
+        server.trials = list(trials)
+        said = in_process(tmp_path, "sweep", "sweep.yaml")
+        in_process(tmp_path, *said[said.index("agent") :][:2])
+    assert server.sweeps[0]["metric"] == {"name": "val/accuracy", "goal": "maximize"}
+    assert [run.facts["displayName"] for run in server.runs_of("train")] == [
+        "csp, seed 1 (digits)",
+        "identity, seed 0 (digits)",
+    ]
+    for run, trial in zip(server.runs_of("train"), trials, strict=True):
+        assert run.id.startswith("trial") and run.facts["sweep"] == "sweep1" and run.exit_code == 0
+        assert run.config["optim"]["lr"] == trial["optim.lr"] and "test/accuracy" not in run.summary
+        assert run.summary["val/accuracy"] >= 0
+
+
+def in_process(folder: Path, *words: str) -> list[str]:
+    """What a command of W&B prints, as words."""
+    command = [sys.executable, "-m", "wandb", *words]
+    done = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    return (done.stdout + done.stderr).split()

@@ -92,6 +92,19 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     assert steps_of(one) == list(range(ROWS + 1))
 
 
+def test_a_continued_run_sends_no_row_that_the_server_has(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's client drops such rows too, unless the run is offline, but that is no promise of it."""
+    log_rows(tmp_path)
+    sent: list[int] = []
+    history = wandb_runs.ContinuedHistory(start(tmp_path), tmp_path)
+    monkeypatch.setattr(wandb.Run, "log", lambda run, row, step, commit: sent.append(step))
+    history.log_metrics({"train/loss": 0.0}, ROWS)
+    wandb_runs.close_wandb("ok", "")
+    assert sent == [ROWS]
+
+
 def test_a_training_ends_as_usual_when_the_server_goes_away_in_the_middle(server: WandbServer, tmp_path: Path) -> None:
     server.fails = lambda place: 500 if any("file_stream" in one for one in server.requests) else None
     words = last_of_each([*SMALL, "logger=wandb", "trainer.log_every_n_steps=1", f"hydra.run.dir={tmp_path / 'run'}"])

@@ -1,19 +1,25 @@
-"""Logs a W&B run for a sweep, with a table of its jobs and a table of the report's rows."""
+"""Logs a W&B run for a sweep: its figures, a table of its jobs and a table of the report's rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.report.lines import Line, lines
+from PIL import Image
+
+from sliceformer_lab.commands.report.figures.figure_files import png_of_figure
+from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
+from sliceformer_lab.commands.report.figures.scores import score_figures
+from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.commands.report.tables import frame
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.job_table import job_records
-from sliceformer_lab.training.results.wandb_charts import BY_ATTENTION, JOBS, ROWS, results_table
+from sliceformer_lab.training.results.wandb_charts import JOBS, ROWS, results_table
 from sliceformer_lab.training.results.wandb_names import sentence_of_sweep, varied_options
 from sliceformer_lab.training.results.wandb_runs import results_run, sync_command
 
@@ -48,13 +54,12 @@ def _send(sweep: Path, logger: Mapping[str, Any], found: Collection, sections: S
         config={"sweep": sweep.name, "tasks": tasks, "attentions": attentions},
     ) as run:
         jobs = job_records(found, [table for table, _ in sections])
-        run.log({JOBS: results_table(jobs), ROWS: results_table(_row_records(sections))})
-        for number, (table, rows) in enumerate(sections, start=1):
-            means = [{"attention": _label(line), table.metric: line.mean} for line in rows if line.mean is not None]
-            if means:
-                title = f"{table.title}: {table.metric}, mean over seeds; intervals and tests are in {ROWS}"
-                chart = wandb.plot.bar(results_table(means), "attention", table.metric, title=title)
-                run.log({BY_ATTENTION if number == 1 else f"{BY_ATTENTION}_{number}": chart})
+        pictures = {
+            f"pictures/{figure.name}": wandb.Image(Image.open(BytesIO(png_of_figure(figure))), caption=figure.caption)
+            for plotted in plot_tables(sections)
+            for figure in score_figures(plotted)
+        }
+        run.log({**pictures, JOBS: results_table(jobs), ROWS: results_table(_row_records(sections))})
         statuses = [record["status"] for record in jobs]
         run.summary.update({"jobs": len(jobs), **{f"jobs_{status}": statuses.count(status) for status in statuses}})
         run.summary.update(row_numbers(sections))
@@ -80,7 +85,3 @@ def _row_records(sections: Iterable[Section]) -> list[Record]:
     lines_of_all = frame(sections)
     names = [str(name) for name in lines_of_all.columns]
     return [dict(zip(names, values, strict=True)) for values in lines_of_all.astype(object).to_numpy()]
-
-
-def _label(line: Line) -> str:
-    return f"{line.row.label} ({len(line.values)} of {line.planned})"

@@ -14,7 +14,6 @@ from sliceformer_lab.runs.sweep import SWEEP, read_sweep
 from sliceformer_lab.training.results.wandb_names import sentence_of_sweep, varied_options
 
 PAGES = {"audit.md": "audit", "tune.md": "tune", "map.md": "probe", "report.md": "comparison"}  # and their job types
-PICTURES = ["pictures/differences", "pictures/learning_rate", "pictures/map"]
 
 
 def report(runs: LoggedRuns, entity: str, folder: str | None) -> wr.Report:
@@ -36,8 +35,6 @@ def report(runs: LoggedRuns, entity: str, folder: str | None) -> wr.Report:
     blocks = [
         *_methods(page),
         wr.MarkdownBlock("\n\n".join(text)),
-        wr.H2("Figures"),
-        wr.PanelGrid(runsets=[results], panels=[wr.MediaBrowser(media_keys=PICTURES)]),
     ]
     for name, panels in sections(runs).items():
         blocks += [

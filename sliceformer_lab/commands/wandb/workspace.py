@@ -8,7 +8,6 @@ from wandb_workspaces.reports.v2.interface import PanelTypes
 
 from sliceformer_lab.commands.wandb.logged_runs import LoggedRuns
 from sliceformer_lab.training.results.wandb_charts import (
-    BY_ATTENTION,
     BY_DEPTH,
     JOBS,
     LINE_SERIES,
@@ -19,6 +18,7 @@ from sliceformer_lab.training.results.wandb_charts import (
 )
 
 ATTENTION = "attention"  # key of a run's configuration
+RESULTS = ["pictures/scores", "pictures/differences", "pictures/learning_rate", "pictures/map"]  # of many runs
 SCALARS = {  # key of the history, a mean over layers -> title
     "spectrum/output_stable_rank_mean": "Stable rank of the operator's output",
     "spectrum/output_stable_rank_centred_mean": "Stable rank of the operator's output, token mean removed",
@@ -26,9 +26,9 @@ SCALARS = {  # key of the history, a mean over layers -> title
     "spectrum/output_cosine_mean": "Mean cosine between tokens of the operator's output",
 }
 NOTE = (
-    "Bars and lines are means and standard deviations over all shown runs, whatever their seeds and settings. "
-    f"Each sweep logs intervals, paired tests and failed runs in `{ROWS}` and `{JOBS}`; a difference between bars is "
-    "not a test. Compare speeds on one machine only."
+    "Bars and lines are means and standard deviations over all shown runs, whatever their seeds and settings: W&B "
+    "draws no intervals, so they are in the picture. Each sweep logs intervals, paired tests and failed runs in "
+    f"`{ROWS}` and `{JOBS}`; a difference between bars is not a test. Compare speeds on one machine only."
 )
 
 
@@ -54,8 +54,8 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
     metric = runs.metric
     return {
         "Metric by attention": [
+            wr.MediaBrowser(title="Results with intervals", media_keys=RESULTS, layout=wr.Layout(w=24)),
             _bars(metric),
-            _bar_chart(metric),
             wr.MarkdownPanel(markdown=NOTE),
             wr.WeavePanelSummaryTable(table_name=ROWS, layout=wr.Layout(w=24)),
             wr.WeavePanelSummaryTable(table_name=JOBS, layout=wr.Layout(w=24)),
@@ -68,7 +68,8 @@ def sections(runs: LoggedRuns) -> dict[str, list[PanelTypes]]:
                 "parameters": "parameters",
                 "multiply_adds": "multiply-adds a sample",
             }.items()
-        ],
+        ]
+        + [wr.MediaBrowser(title="Speed and memory of a sweep", media_keys=["pictures/score_against_speed"])],
         "Learning curves": [
             _curve(runs.curve, runs.curve, "epoch"),
             _curve("train/loss", "Training loss", "trainer/global_step"),
@@ -107,16 +108,6 @@ def _bars(key: str) -> wr.BarPlot:
         groupby=wr.Config(ATTENTION),
         groupby_aggfunc="mean",
         groupby_rangefunc="stddev",
-    )
-
-
-def _bar_chart(metric: str) -> wr.CustomChart:
-    """The comparison chart that a sweep logs."""
-    return wr.CustomChart(
-        query={"summaryTable": {"tableKey": f"{BY_ATTENTION}_table"}},
-        chart_name="wandb/bar/v0",
-        chart_fields={"label": "attention", "value": metric},
-        chart_strings={"title": f"{metric} of a sweep, mean over seeds"},
     )
 
 

@@ -1,8 +1,9 @@
-"""Logs metrics to CSV in every run, and to Weights & Biases (W&B) or TensorBoard on request."""
+"""Logs metrics to CSV in every run, and to Weights & Biases (W&B), Trackio or TensorBoard on request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,14 +72,66 @@ class PrefixedLogger(WatchingLogger):
 
 def tensorboard_logger(context: RunContext, plan: RunPlan) -> Logger:
     """TensorBoard's event files in the run folder, with the configuration. Raises ConfigError without tensorboard."""
-    try:
+    with _needs("tensorboard"):
         logger = TensorBoardLogger(context.folder, name="", version="tensorboard")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "logger=tensorboard: tensorboard is not installed; pip install 'sliceformer-lab[tensorboard]'"
-        ) from error
     logger.log_hyperparams(dict(plan.plain))
     return logger
+
+
+class TrackioLogger(Logger):
+    """A run of Trackio, Hugging Face's dashboard on this machine; it goes on if the run folder does."""
+
+    def __init__(self, project: str, name: str, group: str, config: Mapping[str, Any]) -> None:
+        import trackio
+
+        super().__init__()
+        self._name = name
+        self.run = trackio.init(project, name, group, config=dict(config), resume="allow", embed=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self._name
+
+    @property
+    def version(self) -> str:
+        """The id of the run."""
+        return str(self.run.id)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Logs a row of metrics."""
+        self.run.log(dict(metrics), step)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:  # Lightning's signature
+        """Does nothing: the run has the configuration from its start."""
+
+    def log_pictures(self, pictures: Sequence[Path], step: int) -> None:
+        """Logs pictures and waits until everything is stored."""
+        import trackio
+
+        self.run.log({f"pictures/{picture.stem}": trackio.Image(str(picture)) for picture in pictures}, step)
+        self.run.finish()
+
+
+def trackio_logger(context: RunContext, plan: RunPlan, *, project: str = "sliceformer_lab") -> Logger:
+    """A Trackio run with the name of its folder, the group and the configuration of the run on W&B.
+
+    Raises ConfigError without trackio.
+    """
+    folder = context.folder
+    with _needs("trackio"):
+        return TrackioLogger(project, run_name(plan, folder), group_of(plan, folder), config_of(plan))
+
+
+@contextmanager
+def _needs(package: str) -> Iterator[None]:
+    """Raises ConfigError where the package of a logger is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"logger={package}: {package} is not installed; pip install 'sliceformer-lab[{package}]'"
+        ) from error
 
 
 def wandb_logger(
@@ -152,6 +205,8 @@ def _publish_results(logger: Logger, pictures: Sequence[Path], values: Mapping[s
             with open_picture(picture) as pixels:
                 logger.experiment.add_image(f"pictures/{picture.stem}", np.asarray(pixels), step, dataformats="HWC")
         logger.experiment.close()
+    elif isinstance(logger, TrackioLogger):
+        logger.log_pictures(pictures, step)
 
 
 def run_name(plan: RunPlan, folder: Path) -> str:

@@ -25,7 +25,6 @@ JOBS, ROWS = (
     "comparison/jobs",
     "comparison/rows",
 )  # tables of a sweep: one line per job; one per row, averaged over seeds
-BY_ATTENTION = "comparison/metric_by_attention"
 LINE_SERIES = "wandb/lineseries/v0"
 LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
 MOST_MOMENTS = 6  # lines in the chart over training

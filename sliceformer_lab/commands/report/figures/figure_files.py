@@ -44,7 +44,7 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     paths = []
     for figure in figures:
         drawing = vl_convert.vegalite_to_svg(figure.spec, config=STYLE)
-        pictures = {".png": _png(drawing), ".pdf": vl_convert.svg_to_pdf(drawing)}
+        pictures = {".png": _png_of(drawing), ".pdf": vl_convert.svg_to_pdf(drawing)}
         for suffix, picture in pictures.items():
             path = place / f"{figure.name}{suffix}"
             path.write_bytes(picture)
@@ -52,7 +52,12 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     return paths
 
 
-def _png(drawing: str) -> bytes:
+def png_of_figure(figure: Figure) -> bytes:
+    """The picture of a figure, in the style of the files."""
+    return _png_of(vl_convert.vegalite_to_svg(figure.spec, config=STYLE))
+
+
+def _png_of(drawing: str) -> bytes:
     with Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=PNG_SCALE))) as pixels, io.BytesIO() as file:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few.save(file, format="PNG")

@@ -1,0 +1,57 @@
+"""An attention is submitted as one line, which another machine repeats; an edited line is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.submit.submission import digest
+
+SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
+
+
+@pytest.mark.slow
+def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "attention=identity", *SMALL, f"folder={tmp_path / 'mine'}"]) == 0
+    file = tmp_path / "mine" / "submission.jsonl"
+    (line,) = [json.loads(text) for text in file.read_text().splitlines()]
+    assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.2
+    assert line["growth"]["seconds"].keys() == {"16", "32"} and len(line["data"]) == 1
+    assert list(line["sources"]) == ["sliceformer_lab.attention.identity"] and line["digest"] == digest(line)
+    line["growth"]["exponent"] = 1e3  # which no machine repeats
+    file.write_text(json.dumps({**line, "digest": digest(line)}) + "\n")
+    assert main(["verify", str(file), f"folder={tmp_path / 'again'}"]) == 1
+    assert "the line of identity is not repeated here: exponent of time" in capfd.readouterr().err
+    again = json.loads((tmp_path / "again" / "submission.jsonl").read_text())
+    for subject in ("node", "sources", "rules", "data", "probes", "options"):
+        assert again[subject] == line[subject]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 1, "digest": "0", "options": {}}', "no line"])
+def test_a_line_that_submit_did_not_write_is_refused_before_anything_runs(
+    text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "line.jsonl").write_text(text)
+    assert main(["verify", str(tmp_path / "line.jsonl"), f"folder={tmp_path / 'again'}"]) == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and "line.jsonl" in err and not list((tmp_path / "again").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["attention=csq"], "did you mean"),
+        (["attention=csp", "probe=recal"], "probes"),
+        (["attention=csp", "sizes=[16]"], "growth needs two numbers"),
+        ([], "subject"),
+    ],
+)
+def test_a_wrong_submission_is_refused_in_one_sentence(
+    words: list[str], fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", *words, f"folder={tmp_path / 'mine'}"]) == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and fault in err
