@@ -41,13 +41,14 @@ def hold_out(targets: Tensor, share: float, seed: int, title: str, stage: Stage)
 def split_by_class(targets: Tensor, shares: Mapping[Stage, float], seed: int, title: str) -> dict[Stage, Tensor]:
     """Positions (k,) of each split among training examples with classes `targets` (n,).
 
-    Each of `shares` is held out in turn from what the ones before left, and sorted; the rest trains, shuffled. Raises
-    DataError if a share takes no example, or all.
+    Each of `shares` is held out in turn from what the ones before left, and sorted; the rest trains, shuffled. `seed`
+    names the fold of the first share above zero. Raises DataError if a share takes no example, or all.
     """
     rows: dict[Stage, Tensor] = {}
-    kept = hold_out(targets, 0.0, seed, title, "train")[0]
+    permutation, _ = _fold_of_seed(seed, next(filter(None, shares.values()), 0.0))
+    kept = hold_out(targets, 0.0, permutation, title, "train")[0]  # one order for all folds of a permutation
     for stage, share in shares.items():
-        staying, held = hold_out(targets[kept], share, seed, title, stage)
+        staying, held = hold_out(targets[kept], share, seed if share else permutation, title, stage)
         rows[stage] = kept[held].sort().values
         kept = kept[staying]
     return rows | {"train": kept}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sliceformer_lab.data.splits import hold_out, split_by_class, split_rows
+from sliceformer_lab.data.splits import Stage, hold_out, split_by_class, split_rows
 from sliceformer_lab.errors import DataError
 
 THREE_CLASSES = torch.tensor([0, 1, 2] * 10)
@@ -47,6 +47,13 @@ def test_consecutive_split_seeds_are_the_folds_of_a_cross_validation(share: floa
         shares = (targets.bincount() - targets[folds[0]].bincount()) / (num_folds - 1)
         torch.testing.assert_close(targets[fold].bincount().float(), shares, rtol=0, atol=1.0)
     assert folds[0].tolist() != folds[num_folds].tolist()  # the next seeds are folds of another permutation
+
+
+@pytest.mark.parametrize("shares", [{"test": 0.2, "val": 0.1}, {"test": 0.0, "val": 0.2}])
+def test_consecutive_split_seeds_hold_out_every_example_of_a_class_once(shares: dict[Stage, float]) -> None:
+    stage: Stage = "test" if shares["test"] else "val"
+    folds = [split_by_class(THREE_CLASSES, shares, seed, "set")[stage] for seed in range(5)]
+    assert sorted(torch.cat(folds).tolist()) == list(range(len(THREE_CLASSES)))
 
 
 def test_every_fold_of_a_few_examples_a_class_holds_some_out() -> None:
