@@ -55,7 +55,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         ),
     ),
     "tasks": (
-        *("measures", "encoder", "data", "training", "config", "torch", "numpy", "pydantic", "timm", "sklearn"),
+        *("measures", "encoder", "attention.dropout", "data", "training", "config"),
+        *("torch", "numpy", "pydantic", "timm", "sklearn"),
         *("pytorch_lightning", "torchmetrics"),
     ),
     "callbacks": (
