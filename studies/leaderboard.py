@@ -43,6 +43,7 @@ def page(lines: Iterable[Mapping[str, Any]]) -> str:
         probes = list(dict.fromkeys(probe for row in rows for probe in row["probes"]))
         cells = [[_name(row), *(_score(row["probes"].get(one)) for one in probes), *_facts(row)] for row in rows]
         parts += [f"## Level {level}", markdown_table(["attention", *probes, "seeds", "p", "line"], *cells)]
+    parts += [] if by_level else ["No line has been submitted yet."]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -1,0 +1,27 @@
+"""The leaderboard shows the committed lines, and no line that was edited."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import leaderboard
+import pytest
+
+
+def test_the_committed_page_is_that_of_the_committed_lines() -> None:
+    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(leaderboard.read())
+
+
+def test_a_line_is_a_row_with_its_scores_and_an_edited_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probes = {"recall": {"score": 0.5, "scores": [0.4, 0.6], "reason": None}, "back": {"score": None, "reason": "long"}}
+    line = {"options": {"subject": "mine", "level": "easy", "seeds": 2}, "probes": probes, "growth": {"exponent": 1.25}}
+    line["digest"] = leaderboard.digest(line)
+    shown = leaderboard.page([line])
+    assert "| `mine` | .500 [.400, .600] | long | 2 | 1.25 |" in shown and "## Level easy" in shown
+    monkeypatch.setattr(leaderboard, "LINES", tmp_path / "lines.jsonl")
+    leaderboard.LINES.write_text(json.dumps({**line, "growth": {"exponent": 0.5}}) + "\n")
+    with pytest.raises(ValueError, match="the line of mine does not fit its digest"):
+        leaderboard.read()
