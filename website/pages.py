@@ -7,6 +7,7 @@ reference from docstrings.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "studies"))
 from attentions import ARXIV, CAPABILITIES, layer, presets  # noqa: E402  from studies/
 
+from sliceformer_lab.commands.compare.sentences import list_names  # noqa: E402
 from sliceformer_lab.config.compose import option_file  # noqa: E402
 from sliceformer_lab.config.schema import schema  # noqa: E402
 from sliceformer_lab.runs.plain_text import markdown_table  # noqa: E402
@@ -26,6 +28,7 @@ from sliceformer_lab.runs.plain_text import markdown_table  # noqa: E402
 COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "LICENSE")
 FOLDERS = {
     "docs": "*.md",
+    "docs/figures": "*.png",
     "studies": "**/*.md",
     "studies/tuning": "**/*.png",
     "studies/figures": "*.png",
@@ -46,6 +49,18 @@ REFERENCE = {  # page -> its modules
     "Configuration": ("sliceformer_lab.config.schema", "sliceformer_lab.config.option_types", "sliceformer_lab.errors"),
 }
 PROBES = "studies/probes.md"
+MAP = ROOT / "studies" / "results" / "capability_map.json"
+ABILITIES = {  # what each probe asks for
+    "count": "counting",
+    "recall": "look-up by content",
+    "back": "carrying over a short distance",
+    "back_far": "carrying over a long distance",
+    "rank": "order statistics",
+    "select": "moving by a rule that depends on the data",
+    "hist": "comparing a token with an average",
+    "words": "tracking a state",
+}
+SOLVED, MARGIN = 0.99, 0.02  # of a score on the test set, as in the map's own sentences
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 
 
@@ -102,6 +117,7 @@ def attention_page(name: str, others: Iterable[str]) -> str:
         f"# {name}",
         text.splitlines()[0].removeprefix("# "),
         f"```bash\npython -m sliceformer_lab attention={name}\n```",
+        f"## When to use it\n\n{when_to_use(name)}",
         markdown_table(["", ""], *facts),
         *(["## On the probes", probe_row(name)] if probe_row(name) else []),
         *(["## Options", markdown_table(["option", "default", ""], *options)] if options else []),
@@ -110,6 +126,33 @@ def attention_page(name: str, others: Iterable[str]) -> str:
         f"## Class\n\n::: {kind.__module__}.{kind.__qualname__}\n    options:\n      heading_level: 3",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def when_to_use(name: str) -> str:
+    """Sentences from the class and the committed map: length, order, what is solved and what is not."""
+    built = layer(name)
+    cost = f"its mixing costs {built.complexity}"
+    if built.source == "control":
+        length = f"It is a control: use it to see what another attention adds; {cost}."
+    elif re.search(r"N\^|N / b", built.complexity):
+        length = f"Use it for short inputs: {cost}."
+    else:
+        length = f"It suits long inputs: {cost}."
+    order = (
+        "It depends on the order of the tokens by itself."
+        if built.order_sensitive
+        else "It sees no order: give the encoder positions (`encoder.position`) where order matters."
+    )
+    cells = [cell for cell in json.loads(MAP.read_text("utf-8")) if cell["row"] == name and cell["score"] is not None]
+    floors = {
+        cell["probe"]: max(cell["chance"], (cell["bag_level"] or 0) % 1) for cell in cells
+    }  # a level of 1 is none
+    solved = [ABILITIES[cell["probe"]] for cell in cells if cell["score"] >= SOLVED]
+    unsolved = [ABILITIES[cell["probe"]] for cell in cells if cell["score"] <= floors[cell["probe"]] + MARGIN]
+    found = [f"it solves {list_names(solved)}"] * bool(solved)
+    found += [f"it is not above chance or a bag of tokens on {list_names(unsolved)}"] * bool(unsolved)
+    on_probes = f"On the probes {'; '.join(found)} ([the map](../{PROBES}))." if found else ""
+    return " ".join(filter(None, [length, order, on_probes]))
 
 
 def probe_row(name: str) -> str:
@@ -172,7 +215,14 @@ def navigation(folder: Path) -> list[dict[str, object]]:
         {"Start": "README.md"},
         {"Use": [*use, "docs/guarantees.md", "docs/speed.md", "notebooks.md"]},
         {"Attentions": ["docs/attentions.md", *pages("attentions/*.md")]},
-        {"Results": ["studies/README.md", "gallery.md", *pages("studies/**/*.md", "studies/README.md")]},
+        {
+            "Results": [
+                "studies/README.md",
+                "studies/leaderboard.md",
+                "gallery.md",
+                *pages("studies/**/*.md", "studies/README.md", "studies/leaderboard.md"),
+            ]
+        },
         {"Reference": pages("reference/*.md")},
         {"Contribute": ["CONTRIBUTING.md", "docs/tour.md", "CHANGELOG.md", "SECURITY.md"]},
     ]
