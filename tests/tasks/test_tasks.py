@@ -51,7 +51,7 @@ def batch(size: int = 6, classes: int = 10) -> Batch:
     return Batch(torch.randn(size, 1, 8, 8), target, torch.arange(size))
 
 
-@pytest.mark.parametrize(("name", "pool"), zip(POOLED_TASKS, itertools.cycle(["mean", "cls"]), strict=False))
+@pytest.mark.parametrize(("name", "pool"), [*zip(POOLED_TASKS, itertools.cycle(["mean", "cls"]), strict=False)])
 def test_num_tokens_is_the_number_that_reaches_the_encoder(name: str, pool: str) -> None:
     config = small_config(f"task={name}", f"task.pool={pool}", "data.limit_train=null")
     data = OWN.get(name) or build_data(config).spec
