@@ -20,12 +20,12 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, ListConfig, Node, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue
 
-from sliceformer_lab import conf
+import sliceformer_lab.conf as own_options
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.versions import HYDRA_DEFAULTS, register_resolver
 
-CONF_DIR = Path(conf.__file__).parent
+CONF_DIR = Path(own_options.__file__).parent
 MAX_LISTED_OPTIONS = 50  # options of a group; more are too many to list in a message
 NOT_OF_A_RUN = ("hydra", "launcher", "sweep")  # keys of the root that say where a run is started
 OTHER_NAMES = dict.fromkeys(("softmax", "sdpa", "attention", "self_attention", "transformer", "vanilla"), "mha")
