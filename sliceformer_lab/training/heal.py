@@ -29,7 +29,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(block) for block in m}) == 1]
     if not lists:
         raise ValueError(f"{type(model).__name__} has no list of blocks, one for each layer, to heal")
-    return list(max(lists, key=len))
+    return list(max(lists, key=lambda blocks: len(blocks)))
 
 
 def heal_layers(

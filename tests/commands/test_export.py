@@ -177,3 +177,17 @@ def test_decomposed_operator_equals_the_operator(group_size: int, padded: bool, 
     given = (v, steps, lengths, down, group_size, reference, None, False)
     wanted = shift_sort(v, steps, group_size=group_size, lengths=lengths, descending=down, reference=reference)
     torch.testing.assert_close(decomposed(*given)[0], wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("group_size", [2, None])
+def test_pairs_are_exported_without_a_sort_and_all_tokens_without_a_stable_one(group_size: int | None) -> None:
+    class Mixer(torch.nn.Module):
+        def forward(self, v: torch.Tensor) -> torch.Tensor:
+            return shift_sort(v, torch.arange(6) * 5, group_size=group_size)
+
+    program = torch.export.export(Mixer(), (torch.randn(3, 13, 6),))
+    plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: decomposed})
+    sorts = [str(node.target) for node in plain.graph.nodes if "sort" in str(node.target)]
+    assert sorts == ([] if group_size == 2 else ["aten.sort.default"])
+    v = torch.randn(3, 13, 6)
+    torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)

@@ -17,9 +17,9 @@ def decomposed(
     backend: str | None,
     save: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The custom operator behind `shift_sort` as gathers and one sort: (B, N, C) -> (B, N, C), and nothing saved.
+    """The custom operator behind `shift_sort` in plain operators: (B, N, C) -> (B, N, C), and nothing saved.
 
-    Equal to the operator for values without NaN.
+    Pairs are a minimum and a maximum, larger windows one sort. Equal to the operator for values without NaN.
     """
     del backend, save
     x = v.mT  # (B, C, N)
@@ -33,14 +33,20 @@ def decomposed(
         count = num_tokens if lengths is None else lengths[:, None, None]
         source = (slots - steps[:, None]) % count
         source = source if padding is None else torch.where(padding, slots, source)
+    down = None
+    if descending is not None:
+        down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)[:, :num_tokens]
+    if group_size == 2 and not reference:
+        moved = _sort_pairs(x.gather(2, source), slots, down, num_tokens if lengths is None else lengths[:, None, None])
+        moved = moved if padding is None else moved.masked_fill(padding, 0.0)
+        return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
     if group_size != 1:
         keys = x.gather(2, source)
-        if descending is not None:
-            down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)
-            keys = torch.where(down[:, :num_tokens], -keys, keys)
+        if down is not None:
+            keys = torch.where(down, -keys, keys)
         if padding is not None:
             keys = keys.masked_fill(padding, torch.inf)
-        source = _sort_windows(source, keys, group_size)
+        source = _sort_windows(source, keys, group_size, stable=reference or padding is not None)
         if reference:
             ranks = source[:, :1].argsort(dim=2)
             source = source.gather(2, ranks.expand_as(source))
@@ -49,11 +55,25 @@ def decomposed(
     return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
 
 
-def _sort_windows(source: Tensor, keys: Tensor, size: int) -> Tensor:
-    """`source` in stable order of its keys inside each window of `size` slots. (B, C, N) -> (B, C, N)."""
+def _sort_pairs(x: Tensor, slots: Tensor, down: Tensor | None, count: Tensor | int) -> Tensor:
+    """Each pair of the first `count` slots in order; the last one may be alone. (B, C, N) -> (B, C, N)."""
+    second = slots % 2 == 1
+    other = slots + 1 - 2 * (slots % 2)
+    partner = x.gather(2, torch.where(other < count, other, slots))
+    takes_larger = second if down is None else second ^ down
+    return torch.where(takes_larger, torch.maximum(x, partner), torch.minimum(x, partner))
+
+
+def _sort_windows(source: Tensor, keys: Tensor, size: int, stable: bool) -> Tensor:
+    """`source` in the order of its keys inside each window of `size` slots. (B, C, N) -> (B, C, N).
+
+    Values alone do not need a stable order; ranks do, and padding, which must stay behind infinity. Not every format
+    has a stable sort.
+    """
     num_tokens = keys.shape[2]
     if statically_known_true(size == num_tokens):  # without a guard that excludes this length
-        return source.gather(2, keys.sort(dim=2, stable=True).indices)
+        indices = keys.sort(dim=2, stable=True).indices if stable else keys.sort(dim=2).indices
+        return source.gather(2, indices)
     num_windows = num_tokens // size + 1  # never 1, which would be taken as fixed
     slots = torch.arange(num_windows * size, device=keys.device)  # the last ones are beyond the tokens
     token = slots.clamp(max=num_tokens - 1)  # read, and not padded or cut: their sizes would fix the length
