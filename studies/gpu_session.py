@@ -62,7 +62,7 @@ def _tests(name: str, places: Sequence[str], limit_s: int, folder: Path) -> Part
 def _benchmark(suite: str, device: str, limit_s: int, folder: Path) -> Part:
     sizes = ["dtype=bfloat16", "sizes=[64,1024,4096,16384]"]
     if device == "cpu":
-        sizes = ["dtype=float32", "sizes=[16]", "batch=2", "rounds=1", "warmup=1"]
+        sizes = ["dtype=float32", "sizes=[16]", "batch=2", "rounds=2", "warmup=1"]
     if suite == "layers":
         sizes.append("attentions=[csp,sliceformer]")
     target = folder / suite
