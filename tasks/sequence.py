@@ -84,7 +84,7 @@ class SequenceClassification(Maskable, Classification):
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
         """The head, from a pooled vector (B, dim) to logits (B, classes)."""
-        classes = self.data_spec.num_classes
+        classes = self.data_spec.num_classes or self.data_spec.num_targets
         match head:
             case "linear":
                 return nn.Linear(dim, classes)
@@ -110,13 +110,18 @@ class SequenceClassification(Maskable, Classification):
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""
-        tokens, padding = self.embedding(inputs), self._padding_of_tokens(padding)
+        tokens, padding = self.embed(inputs, padding), self._padding_of_tokens(padding)
         reference = None
         if self.pool.needs_reference:
             tokens, reference = self.encoder.with_reference(tokens, padding)
         else:
             tokens = self.encoder(tokens, padding)
         return self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+
+    def embed(self, inputs: Tensor, padding: Padding | None, hidden: Hidden | None = None) -> Tensor:
+        """The tokens (B, N, C), with a CLS token in front if pooling reads one."""
+        del padding
+        return self.embedding(inputs, hidden)
 
     def _padding_of_tokens(self, padding: Padding | None) -> Padding | None:
         if padding is None or self.padding_counts:
@@ -150,7 +155,7 @@ class SequenceClassification(Maskable, Classification):
 
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
         """The tokens after the encoder (B, N, C)."""
-        tokens = self.embedding(batch.inputs, hidden)
+        tokens = self.embed(batch.inputs, batch.padding, hidden)
         return self.encoder(tokens, self._padding_of_tokens(batch.padding))[:, self.embedding.num_prefix :]
 
     def example(self) -> Batch:

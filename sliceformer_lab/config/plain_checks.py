@@ -24,6 +24,7 @@ FOLDERS = {  # of the user's own data: class -> option
     "sliceformer_lab.data.images.folders.ImageFolder": "root",
     "sliceformer_lab.data.images.mask_folder.MaskFolder": "root",
     "sliceformer_lab.data.points.point_folder.PointFolder": "root",
+    "sliceformer_lab.data.series.series_folder.SeriesFolder": "root",
 }
 
 

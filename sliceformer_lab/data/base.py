@@ -5,7 +5,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from sliceformer_lab.data.loader import (
     return_batch,
     start_worker,
 )
-from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan
+from sliceformer_lab.data.spec import Choice, Content, ContentKind, DataSpec, Example, LoadPlan, NewInput
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError
 
@@ -143,6 +143,17 @@ class DataModule(LightningDataModule, ABC):
     def content_column(self) -> str | None:
         """The column of a table of new contents; None where a table cannot hold them."""
         return self.content_kind if self.content_kind in ("text", "smiles") else None
+
+    def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
+        """The new inputs in a file or folder; of a table, in `column` or the one that the run was trained on.
+
+        Raises DataError if there are none.
+        """
+        from sliceformer_lab.data.input_files import read_inputs  # whose readers import this file
+
+        if self.content_kind is None:
+            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
+        return read_inputs(path, self.content_kind, column or self.content_column)
 
     def encode(self, contents: Sequence[Content]) -> Batch:
         """New contents as a batch for the model, prepared as in evaluation; targets mean nothing. Raises DataError."""

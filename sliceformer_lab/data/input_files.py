@@ -1,7 +1,6 @@
 """New inputs for a trained model: from a table, a file with one input a line, or files of pictures or clouds."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +9,12 @@ from sliceformer_lab.data.images.folders import ENDINGS as PICTURES
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
-from sliceformer_lab.data.spec import Content, ContentKind
+from sliceformer_lab.data.spec import Content, ContentKind, NewInput
 from sliceformer_lab.data.table_files import READERS, ending_of, rows_and_errors
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
 LINES = {"text": (".txt",), "smiles": (".smi", ".smiles", ".txt")}  # endings of files with one input a line
-
-
-@dataclass(frozen=True)
-class NewInput:
-    """An input to predict, or the error in its place if it cannot be read."""
-
-    place: str  # "new.csv, line 7", or a file
-    content: Content | DataError
 
 
 def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[NewInput]:
@@ -54,7 +45,7 @@ def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[N
 
 def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterator[NewInput]:
     """One input or many: texts or SMILES, arrays, or paths of pictures or clouds. Raises TypeError for others."""
-    dims = {"picture": (2, 3), "cloud": (2,)}.get(kind, ())  # of an array that is one input
+    dims = {"picture": (2, 3), "cloud": (2,), "series": (1, 2)}.get(kind, ())  # of an array that is one input
     if isinstance(contents, str | Path) or (isinstance(contents, np.ndarray) and contents.ndim in dims):
         contents = [contents]
     if not isinstance(contents, Iterable) or isinstance(contents, bytes | Mapping) or hasattr(contents, "columns"):
@@ -66,10 +57,11 @@ def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterat
             yield NewInput(f"input {number}", content)
         elif isinstance(content, np.ndarray):
             yield NewInput(f"input {number}", content)
-        elif isinstance(content, str | Path):
+        elif isinstance(content, str | Path) and kind != "series":
             yield _read(Path(content), str(content), kind)
         else:
-            raise TypeError(f"input {number} is {type(content).__name__}, expected an array or the path of a {kind}")
+            expected = "an array" if kind == "series" else f"an array or the path of a {kind}"
+            raise TypeError(f"input {number} is {type(content).__name__}, expected {expected}")
 
 
 def read_picture(path: Path) -> np.ndarray:

@@ -18,7 +18,13 @@ from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
 
-PLURALS: dict[ContentKind, str] = {"text": "texts", "smiles": "SMILES", "picture": "pictures", "cloud": "clouds"}
+PLURALS: dict[ContentKind, str] = {
+    "text": "texts",
+    "smiles": "SMILES",
+    "picture": "pictures",
+    "cloud": "clouds",
+    "series": "series",
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
 
 Content = str | np.ndarray
-ContentKind = Literal["text", "smiles", "picture", "cloud"]
+ContentKind = Literal["text", "smiles", "picture", "cloud", "series"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,16 @@ class Example:
     """One example of a data set as a person would recognise it."""
 
     place: str  # its file, or file and line: "ag.csv, line 13", "cats/12.jpg", "test picture 12"
-    content: Content | None  # text, SMILES, picture (H, W, 3) or (H, W) uint8, cloud (P, 3 or 6) float; None: none kept
+    # text, SMILES, picture (H, W, 3) or (H, W) uint8, cloud (P, 3 or 6) or series (L, C) float; None: none kept
+    content: Content | None
+
+
+@dataclass(frozen=True)
+class NewInput:
+    """An input to predict, or the error in its place if it cannot be read."""
+
+    place: str  # "new.csv, line 7", or a file
+    content: Content | DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +70,7 @@ class DataSpec:
     token_order: TokenOrder = "raster"  # of the patches of an image in the sequence
     channels: int = 0  # of an image, or features of a token that is not an id
     max_len: int | None = None  # largest number of tokens of a sample, without CLS and graph token
+    patch_len: int = 0  # time steps of a series in a token, with channels / patch_len numbers each
     vocab_size: int = 0  # token ids 0..vocab_size-1, 0 is padding if ragged; 0 where tokens are numbers
     grey_levels: bool = False  # tokens are pixels, and an id is the pixel's grey level
     parts: tuple[tuple[int, int], ...] = ()  # first part and last part + 1 of each category of shapes

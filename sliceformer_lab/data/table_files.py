@@ -76,17 +76,22 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advic
     return row[column]
 
 
-def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_whole: bool = True) -> None:
-    """Raises DataError for labels that are measured numbers rather than classes; else `labels` are the first ones."""
+def are_measured(labels: Sequence[str], *, is_whole: bool = True) -> bool:
+    """Whether labels are measured numbers rather than classes; with `is_whole` false they are a part of the labels."""
     try:
         numbers = set(map(float, set(labels)))
     except ValueError:  # words
-        return
+        return False
     fractions = any(number % 1 for number in numbers)
-    if len(numbers) > MOST_NUMBERS and (fractions or (is_whole and len(numbers) * FEWEST_ROWS > len(labels))):
+    return len(numbers) > MOST_NUMBERS and (fractions or (is_whole and len(numbers) * FEWEST_ROWS > len(labels)))
+
+
+def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_whole: bool = True) -> None:
+    """Raises DataError for labels that are measured numbers rather than classes; else `labels` are the first ones."""
+    if are_measured(labels, is_whole=is_whole):
         raise DataError(
-            f"{file}: {column} has {len(numbers):,} different numbers in {len(labels):,} rows, so they are no classes; "
-            "group them into a few classes, or, for a regression on molecules, use "
+            f"{file}: {column} has {len(set(map(float, labels))):,} different numbers in {len(labels):,} rows, so they "
+            "are no classes; group them into a few classes, or, for a regression on molecules, use "
             f"task=molecule_csv 'data.targets=[{column}]'"
         )
 

@@ -21,6 +21,7 @@ MOST_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
 WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
 MOST_PANELS, MOST_CURVES, MOST_POINTS = 6, 12, 5000
 MOST_MISTAKES = 12
+MOST_LINES = 12  # channels of a series that are drawn as lines
 TRUE, ANSWERED, MUTED = "#0072B2", "#D55E00", "#59636e"  # colours of the truth, the model's answer, and places
 LONGEST_NAME, LONGEST_TEXT = 24, 500  # characters
 WRAP, SIDE = 136, 160  # characters of a line of text, pixels of a picture
@@ -152,12 +153,17 @@ def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.floa
 
 
 def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
-    """Draw the worst mistakes, at most twelve: pictures, molecules and clouds as a grid, texts one below the other.
+    """Draw the worst mistakes, at most twelve: pictures, molecules, clouds and series as a grid, texts as lines.
 
     `kind` says what the contents are: picture, smiles, cloud, text, or None if the examples have none.
     """
     shown = mistakes[:MOST_MISTAKES]
-    ways: dict[str, Callable[[Any, Any], None]] = {"picture": _picture, "smiles": _molecule, "cloud": _cloud}
+    ways: dict[str, Callable[[Any, Any], None]] = {
+        "picture": _picture,
+        "smiles": _molecule,
+        "cloud": _cloud,
+        "series": _series,
+    }
     draw = ways.get(kind or "")
     if draw is None or any(mistake.content is None for mistake in shown):
         figure = _as_lines(shown, title)
@@ -248,6 +254,17 @@ def _cloud(axes: Any, points: NDArray[Any]) -> None:
     axes.scatter(x, y, z, c=y, cmap="viridis", s=5, linewidths=0)
     axes.set_zticks([])
     axes.set_box_aspect([max(float(np.ptp(axis)), 1e-6) for axis in (x, y, z)])
+
+
+def _series(axes: Axes, values: NDArray[Any]) -> None:
+    """A line for each channel over the steps, with gaps; many channels, such as mel bands, as a picture."""
+    if values.shape[1] > MOST_LINES:
+        axes.imshow(values.T, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis")
+        return
+    for channel, line in enumerate(values.T):
+        axes.plot(line, color=COLOURS[channel % len(COLOURS)], linewidth=0.9, marker="." if len(line) < 30 else None)
+    axes.margins(x=0.01)
+    axes.set_box_aspect(0.8)
 
 
 def _shorten(text: str, longest: int = LONGEST_NAME) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from sliceformer_lab.measures.series_features import random_convolutions, spectra, warped_distances
 from sliceformer_lab.runs.processes import end_with_parent
 
 Array = np.ndarray
@@ -22,7 +23,11 @@ HOG_PIXELS = 32  # pixels of the side to which pictures are scaled for their gra
 CELLS_PER_AXIS = 8  # cells per axis of a cloud's histogram
 FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
 NUM_TREES = 100
+RIDGE_PENALTIES = tuple(10.0**power for power in range(-3, 4))
 MAX_LOGIT = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
+
+
+Estimator = Literal["logistic regression", "forest", "support vectors", "cross-validated ridge", "nearest neighbour"]
 
 
 class SimpleModel(ABC):
@@ -47,11 +52,11 @@ class Features:
 
     name: str
     matrices: Callable[[Contents, list[Contents]], list[Array]]
-    estimator: Literal["logistic regression", "forest", "support vectors"]
+    estimator: Estimator
 
 
 def features_of(kind: str | None, num_train: int) -> list[Features]:
-    """The features of contents of a kind: text, smiles, picture or cloud; the last ones are the strongest."""
+    """The features of contents of a kind: text, smiles, picture, cloud or series; the last ones are the strongest."""
     pictures: Literal["support vectors", "logistic regression"] = (
         "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression"
     )
@@ -63,6 +68,11 @@ def features_of(kind: str | None, num_train: int) -> list[Features]:
         ],
         "picture": [Features(f"HOG + {pictures}", partial(_each, _gradients), pictures)],
         "cloud": [Features("3-D histogram + forest", partial(_each, _histogram), "forest")],
+        "series": [
+            Features("spectra + cross-validated ridge", spectra, "cross-validated ridge"),
+            Features("time warping + nearest neighbour", warped_distances, "nearest neighbour"),
+            Features("random convolutions + cross-validated ridge", random_convolutions, "cross-validated ridge"),
+        ],
     }
     return known.get(kind or "", [])
 
@@ -142,11 +152,17 @@ def _logits(fitted: object, part: Array) -> Array:
 
 def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202  (scikit-learn has no types)
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression, RidgeClassifierCV, RidgeCV
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
     from sklearn.svm import SVC
 
+    if name == "cross-validated ridge":
+        ridge = RidgeClassifierCV(RIDGE_PENALTIES) if classifies else RidgeCV(RIDGE_PENALTIES)
+        return make_pipeline(StandardScaler(), ridge)
+    if name == "nearest neighbour":
+        return (KNeighborsClassifier if classifies else KNeighborsRegressor)(1, metric="precomputed")
     if name == "forest":
         if classifies:
             return RandomForestClassifier(NUM_TREES, random_state=0, n_jobs=1)

@@ -12,6 +12,7 @@ from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
 MOST_ROWS = 20_000  # in which labels are looked for: a tenth of a second
+CONTENT_COLUMNS = ("text_column", "smiles_column")
 COLUMNS = ("text_column", "label_column", "smiles_column", "split_column", "targets")
 
 
@@ -48,6 +49,8 @@ def _is_trained(row: Mapping[str, Any], split_column: str) -> bool:
 
 
 def _tables(data: Mapping[str, Any]) -> Iterator[Path]:
+    if not any(column in data for column in CONTENT_COLUMNS):
+        return  # tables of series have rules of their own
     for option in TABLES:
         if isinstance(name := data.get(option), str) and ending_of(path := Path(name).expanduser()) != ".parquet":
             yield path  # reading Parquet takes longer than importing torch

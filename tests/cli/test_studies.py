@@ -49,6 +49,10 @@ OWN = {  # the user's own data, whose sizes are read from disk
     "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, targets="next tokens"),
     "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, targets="pixels"),
     "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
+    **dict.fromkeys(
+        ("series_csv", "series_folder"),
+        DataSpec(name="mine", num_classes=3, channels=6, patch_len=3, max_len=64, ragged=True),
+    ),
     "molecule_csv": DataSpec(
         name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3
     ),
@@ -56,6 +60,7 @@ OWN = {  # the user's own data, whose sizes are read from disk
 NUM_TOKENS = {
     **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
     "mask_folder": 192,
+    **{"series_csv": 64, "series_folder": 64},
     **{
         "text_lm": 128,
         "tiny_imagenet": 49,

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support import image_modules, official_files, official_graphs, official_points
+from support import image_modules, official_files, official_graphs, official_points, series_files
 
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import build_object
@@ -50,6 +50,8 @@ SMALL = {
     "peptides_struct": Small(official_graphs.peptides, {"processes": 1}),
     **{f"probe_{name}": Small(None, {"level": "easy"}) for name in PROBES},
     "text_lm": Small(official_files.book, {"file": "book.txt", "max_len": 16}),
+    "series_csv": Small(series_files.ucr, {"file": "series.txt"}),
+    "series_folder": Small(series_files.arrays, {"processes": 1}),
     "text_csv": Small(official_files.texts, {"file": "texts.csv", "max_len": 48, "vocab_size": 300}),
 }
 

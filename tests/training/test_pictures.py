@@ -21,7 +21,9 @@ from sliceformer_lab.training.results.pictures import draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
 EXPECTED = {
-    **dict.fromkeys(("digits", "text_csv", "point_folder", "lra_retrieval", "lra_listops", "modelnet40"), CLASSES),
+    **dict.fromkeys(
+        ("digits", "text_csv", "point_folder", "series_csv", "lra_retrieval", "lra_listops", "modelnet40"), CLASSES
+    ),
     **dict.fromkeys(("molecule_csv", "peptides_struct"), NUMBERS),
     "peptides_func": {"roc.png"},
     "mask_folder": {"masks.png"},

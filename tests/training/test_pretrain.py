@@ -231,7 +231,7 @@ def test_test_data_and_further_callbacks_take_no_part() -> None:
     [
         *("cifar10", "mask_folder", "imdb", "text_csv", "lra_text", "lra_listops", "lra_image", "lra_pathfinder"),
         *("qm9_gap", "zinc", "pcqm4m", "molecule_csv", "peptides_func", "peptides_struct"),
-        *("modelnet40", "shapenet_part", "point_folder"),
+        *("modelnet40", "shapenet_part", "point_folder", "series_csv", "series_folder"),
     ],
 )
 def test_every_modality_is_pretrained_and_trained(task: str, tmp_path: Path) -> None:

@@ -32,7 +32,11 @@ from sliceformer_lab.training.saved.saved_run import Run, load_run
 
 TOLERANCE = 1e-4  # largest difference of an output, relative to the largest output
 BATCHES = (1, 2, 5)  # samples in the batches that are compared
-PREPROCESSING = ("preprocessing.json", "tokenizer.json")  # of a run folder: class names, sizes, word pieces
+PREPROCESSING = (
+    "preprocessing.json",
+    "tokenizer.json",
+    "series.json",
+)  # of a run folder: names and sizes, word pieces, scales
 
 
 def run(options: ExportOptions) -> None:

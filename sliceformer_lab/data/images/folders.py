@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
+from sliceformer_lab.data.class_folders import class_names, training_classes
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
@@ -95,15 +96,6 @@ def reduce(image: Image.Image, shorter_side: int | None) -> None:
     """Makes an image smaller, in place, if its shorter side has more than `shorter_side` pixels."""
     if shorter_side is not None and (ratio := shorter_side / min(image.size)) < 1:
         image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
-
-
-def class_names(folder: Path) -> list[str]:
-    """The sorted names of the sub-folders of a folder. Raises DataError if there is none."""
-    if folder.is_dir():
-        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-        if names:
-            return names
-    raise DataError(f"{folder} holds no class folders; put one folder per class there")
 
 
 def list_images(root: Path, folder: str, classes: Sequence[str], inner: str = "") -> FileImages:
@@ -318,4 +310,4 @@ class ImageFolder(ImageData, FolderData, OwnData):
         return "train" if (self.path / "train").is_dir() else ""
 
     def _classes(self) -> list[str]:
-        return class_names(self.path / self._train_folder())
+        return training_classes(self.path)

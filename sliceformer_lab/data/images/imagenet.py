@@ -7,9 +7,10 @@ from typing import ClassVar
 import torch
 
 from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.data.class_folders import class_names
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.images.base import Images
-from sliceformer_lab.data.images.folders import CropPercent, FileImages, ImageNetLike, class_names, list_images
+from sliceformer_lab.data.images.folders import CropPercent, FileImages, ImageNetLike, list_images
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 

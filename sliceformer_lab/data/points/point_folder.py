@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.images.folders import class_names
+from sliceformer_lab.data.class_folders import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.data.splits import STAGES, Stage
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import digest_of
 
 
@@ -54,25 +53,11 @@ class PointFolder(PointData, OwnData):
         return Path(self.cache).expanduser()
 
     def classes(self) -> list[str]:
-        return class_names(self.path / "train" if (self.path / "train").is_dir() else self.path)
+        return training_classes(self.path)
 
     @cached_property
-    def _files(self) -> dict[Stage, list[tuple[Path, int]]]:
-        if not (self.path / "train").is_dir():
-            return {"train": self._list(self.path)}
-        return {stage: self._list(self.path / stage) for stage in STAGES if (self.path / stage).is_dir()}
-
-    def _list(self, folder: Path) -> list[tuple[Path, int]]:
-        classes = self.classes()
-        found = []
-        for name in class_names(folder):
-            if name not in classes:
-                raise DataError(f"{folder / name} is a class without training clouds; add some or delete the folder")
-            files = [path for path in sorted((folder / name).iterdir()) if path.suffix.lower() in ENDINGS]
-            if not files:
-                raise DataError(f"{folder / name} holds no clouds ({', '.join(sorted(ENDINGS))}); fill it or delete it")
-            found += [(path, classes.index(name)) for path in files]
-        return found
+    def _files(self) -> dict[Stage, ClassFiles]:
+        return files_by_class(self.path, ENDINGS, "clouds")
 
     def source(self) -> dict[str, Any]:
         return {

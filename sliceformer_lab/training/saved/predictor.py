@@ -11,8 +11,7 @@ from typing import Any, cast
 import torch
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.data.input_files import NewInput, read_inputs
-from sliceformer_lab.data.spec import Content, ContentKind, DataSpec
+from sliceformer_lab.data.spec import Content, ContentKind, DataSpec, NewInput
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
@@ -41,8 +40,8 @@ class Predictor:
         saved = read_preprocessing(folder)
         if not data.takes_new or (saved is not None and not task.columns(saved[1])):
             raise LabError(
-                f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures and clouds "
-                "with classes or numbers do, and those of masks"
+                f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures, clouds "
+                "and series with classes or numbers do, and those of masks"
             )
         if saved is None:
             raise RunFolderError(
@@ -69,7 +68,7 @@ class Predictor:
 
     def read(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """The inputs in a file or folder; of a table, in `column` or the one that the run was trained on."""
-        return read_inputs(path, self.kind, column or self.data.content_column)
+        return self.data.read_inputs(path, column)
 
     def rows(self, inputs: Iterable[NewInput]) -> Iterator[Row]:
         """A row for each input, in their order; one that cannot be predicted has an `error` and no prediction."""

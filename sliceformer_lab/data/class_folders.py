@@ -1,0 +1,45 @@
+"""A user's files in class folders: root/CLASS, or root/train/CLASS with root/val/CLASS and root/test/CLASS."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.errors import DataError
+
+ClassFiles = list[tuple[Path, int]]  # each file, and the number of its class
+
+
+def class_names(folder: Path) -> list[str]:
+    """The sorted names of the sub-folders of a folder. Raises DataError if there is none."""
+    if folder.is_dir():
+        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+        if names:
+            return names
+    raise DataError(f"{folder} holds no class folders; put one folder per class there")
+
+
+def training_classes(root: Path) -> list[str]:
+    """The classes of root/train, or of `root` if there is no such folder. Raises DataError."""
+    return class_names(root / "train" if (root / "train").is_dir() else root)
+
+
+def files_by_class(root: Path, endings: Collection[str], kind: str) -> dict[Stage, ClassFiles]:
+    """The files of each split that has a folder; `kind` names them in the plural. Raises DataError naming a folder."""
+    classes = training_classes(root)
+    if not (root / "train").is_dir():
+        return {"train": _list(root, classes, endings, kind)}
+    return {stage: _list(root / stage, classes, endings, kind) for stage in STAGES if (root / stage).is_dir()}
+
+
+def _list(folder: Path, classes: list[str], endings: Collection[str], kind: str) -> ClassFiles:
+    found: ClassFiles = []
+    for name in class_names(folder):
+        if name not in classes:
+            raise DataError(f"{folder / name} is a class without training {kind}; add some or delete the folder")
+        files = [path for path in sorted((folder / name).iterdir()) if path.suffix.lower() in endings]
+        if not files:
+            raise DataError(f"{folder / name} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
+        found += [(path, classes.index(name)) for path in files]
+    return found

@@ -1,0 +1,373 @@
+"""Series of one or several channels with a class or a number each: kept once, then scaled and cut into patches."""
+
+import json
+import logging
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.option_types import Count, Fraction, Share
+from sliceformer_lab.data.base import BucketedData
+from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
+from sliceformer_lab.data.series.augment_series import Warp, warped
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.series_tables import Series
+from sliceformer_lab.data.spec import Choice, Content, DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage, split_by_class, split_rows
+from sliceformer_lab.data.strings import Strings
+from sliceformer_lab.data.table_files import are_measured
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import write_json
+
+log = logging.getLogger(__name__)
+
+Gaps = Literal["mark", "interpolate"]
+Kind = Literal["classification", "regression"]
+
+NUM_PATCHES = 64  # of a series of median length, that patch_len=null aims at
+TIMES_MEDIAN = 4  # of the median length, that max_len=null cuts longer series to
+STORE, STAGE_FILE, LABELS, PLACES = "series", "stages.npy", "labels", f"{IDENTITY}places"
+PLAIN = (0.0, 1.0)  # the scale of numbers that the coding has scaled
+FACTS = "facts.json"  # in the cache folder: channels, and whether a value is missing
+
+
+@dataclass
+class SeriesSplit(SequenceSplit):
+    """Series of a store. Inputs are patches (B, N, patch_len * features) float, zeros on padding."""
+
+    scale: tuple[float, float] | None = PLAIN
+    coding: SeriesCoding = field(kw_only=True)
+    warp: Warp | None = None  # of training series
+
+    def lengths(self) -> np.ndarray:
+        return self.coding.count(self.store.lengths[self.rows])
+
+    def _cut(self, sequence: np.ndarray) -> np.ndarray:
+        return self.coding.patches(sequence if self.warp is None else warped(sequence, self.warp))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SeriesData(BucketedData, OwnData):
+    """Series (L, C) with one class or number each, which a subclass reads.
+
+    Null options follow from the data: `patch_len` gives a series of median length about NUM_PATCHES patches; `max_len`
+    is the longest series, at most TIMES_MEDIAN medians; `gaps` marks missing values if there are any; `kind` is
+    classification unless the labels are measured numbers.
+    """
+
+    content_kind = "series"
+    takes_new = True
+
+    patch_len: Count | None = None
+    max_len: Count | None = None
+    gaps: Gaps | None = None
+    own_scale: bool = False
+    stretch: Fraction = 0.0
+    resize: Fraction = 0.0
+    noise: Fraction = 0.0
+    kind: Kind | None = None
+    bucket: bool = True
+    bucket_share: Share = 0.15
+    batch_size: Count | None = None
+    val_fraction: Fraction = 0.2
+
+    @abstractmethod
+    def source(self) -> dict[str, Any]:
+        """Everything that decides the series, files as paths. Raises DataError if a file is missing."""
+
+    @abstractmethod
+    def read(self) -> Iterable[Series]:
+        """The series in the order of the files. Raises DataError."""
+
+    @abstractmethod
+    def cache_folder(self) -> Path:
+        """Where cache folders are made."""
+
+    @property
+    def spec(self) -> DataSpec:
+        """Reads the data. Raises DataError."""
+        store, coding = self._store, self._unscaled
+        counts = coding.count(store.lengths)
+        is_class = self._kind == "classification"
+        return DataSpec(
+            name=self.own_name,
+            targets="class" if is_class else "numbers",
+            num_classes=len(self.class_names()),
+            num_targets=0 if is_class else 1,
+            channels=coding.patch_len * coding.features,
+            patch_len=coding.patch_len,
+            max_len=int(counts.max()),
+            ragged=bool(counts.min() < counts.max()),
+        )
+
+    def choices(self) -> list[Choice]:
+        coding, lengths = self._unscaled, self._store.lengths
+        median, longest = self._median_len, int(lengths.max())
+        of_median = f"the median series has {median:,} steps"
+        chosen = [
+            Choice("data.max_len", coding.max_len, f"the longest series has {longest:,} steps"),
+            Choice("data.patch_len", coding.patch_len, of_median),
+            Choice(
+                "data.gaps",
+                "mark" if coding.marks_gaps else "interpolate",
+                "values are missing" if self._facts["gaps"] else "no value is missing",
+            ),
+            self._chosen_kind,
+        ]
+        return [c for c in chosen if getattr(self, c.option.removeprefix("data.")) is None] + super().choices()
+
+    def prepare(self) -> Path:
+        key = {"title": self.title, "identity": 1, **self.source()}
+        return cached_folder(self.cache_folder(), self.title, key, self._build)
+
+    def _build(self, folder: Path) -> None:
+        found = list(self.read())
+        if not found:
+            raise DataError(f"{self.origin} holds no series; add some")
+        channels = found[0].values.shape[1]
+        for series in found:
+            if series.values.shape[1] != channels:
+                raise DataError(
+                    f"{series.place} has {series.values.shape[1]} channels, but {found[0].place} has {channels}; give "
+                    "all series the same channels"
+                )
+        SequenceStore.write(folder, STORE, [series.values for series in found], np.arange(len(found)))
+        np.save(folder / STAGE_FILE, np.array([-1 if s.stage is None else STAGES.index(s.stage) for s in found]))
+        Strings.write(folder, LABELS, (series.label for series in found))
+        Strings.write(folder, PLACES, (self.short_place(series.place) for series in found))
+        gaps = any(np.isnan(series.values).any() for series in found)
+        write_json(folder / FACTS, {"channels": channels, "gaps": gaps})
+        log.info(f"{self.own_name}: {len(found):,} series of {channels} channels, kept for all runs")
+
+    def short_place(self, place: str) -> str:
+        """The place of a series without the folder of the data: "texts.csv, line 7"."""
+        return Path(place).name
+
+    @property
+    def _facts(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
+        return found
+
+    @cached_property
+    def _store(self) -> SequenceStore:
+        folder = self.folder()
+        return replace(SequenceStore.open(folder, STORE), places=Strings.open(folder, PLACES))
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        """The classes, whole numbers as 1 instead of 1.0000e+00, or numbers as they are written."""
+        strings = Strings.open(self.folder(), LABELS)
+        labels = [strings[row] for row in range(len(strings))]
+        return _as_whole_numbers(labels)
+
+    @cached_property
+    def _chosen_kind(self) -> Choice:
+        labels = self._labels
+        if are_measured(labels):
+            different = len(set(labels))
+            return Choice("data.kind", "regression", f"{different:,} different numbers in {len(labels):,} series")
+        return Choice("data.kind", "classification", f"{len(set(labels)):,} different labels")
+
+    @property
+    def _kind(self) -> str:
+        return self.kind or str(self._chosen_kind.value)
+
+    @property
+    def _median_len(self) -> int:
+        return max(1, int(np.median(self._store.lengths)))
+
+    @property
+    def _unscaled(self) -> SeriesCoding:
+        """The coding before the training split is known: with means 0 and deviations 1."""
+        longest, median = int(self._store.lengths.max()), self._median_len
+        max_len = self.max_len or min(longest, TIMES_MEDIAN * median)
+        patch_len = self.patch_len or math.ceil(min(median, max_len) / NUM_PATCHES)
+        marks = self._facts["gaps"] if self.gaps is None else self.gaps == "mark"
+        channels = self._facts["channels"]
+        return SeriesCoding((0.0,) * channels, (1.0,) * channels, patch_len, max_len, marks, self.own_scale)
+
+    def class_names(self) -> tuple[str, ...]:
+        return self._class_names if self._kind == "classification" else ()
+
+    @cached_property
+    def _class_names(self) -> tuple[str, ...]:
+        """The classes of the training series. Raises DataError for one class, or for one that does not train."""
+        stages = np.load(self.folder() / STAGE_FILE)
+        training = {label for label, stage in zip(self._labels, stages, strict=True) if stage <= 0}
+        if len(training) < 2:
+            raise DataError(f"{self.origin}: all training series have the class {min(training)!r}; two are needed")
+        for row, label in enumerate(self._labels):
+            if label not in training:
+                raise DataError(
+                    f"{self._store.places[row]} has the class {label!r}, which no training series has; add some or "
+                    "delete it"
+                )
+        return tuple(sorted(training, key=_number_first))
+
+    def target_names(self) -> tuple[str, ...]:
+        return () if self._kind == "classification" else (self.number_name,)
+
+    @property
+    def number_name(self) -> str:
+        """What the numbers of a regression are called."""
+        return "target"
+
+    def _targets(self) -> np.ndarray:
+        """Classes (n,) int64, or numbers (n, 1) float32. Raises DataError for a label that is no number."""
+        if self._kind == "classification":
+            numbers = {name: number for number, name in enumerate(self.class_names())}
+            return np.array([numbers[label] for label in self._labels], dtype=np.int64)
+        values = []
+        for row, label in enumerate(self._labels):
+            try:
+                values.append(float(label))
+            except ValueError:
+                raise DataError(
+                    f"{self._store.places[row]}: the label is {label!r}, not a number; set data.kind=classification"
+                ) from None
+        return np.array(values, dtype=np.float32)[:, None]
+
+    def target_statistics(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and standard deviation (T,) of the training targets."""
+        self.setup()
+        split = self.splits["train"]
+        targets = split.targets_at(list(range(len(split)))).double()
+        std = targets.std(dim=0, correction=0)
+        return targets.mean(dim=0).float(), torch.where(std > 0, std, 1.0).float()
+
+    def make_splits(self) -> dict[Stage, Split]:
+        store = replace(self._store, targets=self._targets())
+        rows = self._rows_of_splits(store.targets)
+        coding = self._coding_of([store[row] for row in rows["train"]])
+        warp = Warp(self.stretch, self.resize, self.noise)
+        return {
+            stage: SeriesSplit(
+                store, coding.max_len, coding=coding, rows=rows[stage], warp=warp if stage == "train" and warp else None
+            )
+            for stage in STAGES
+        }
+
+    def _rows_of_splits(self, targets: np.ndarray) -> dict[Stage, np.ndarray]:
+        stages = np.load(self.folder() / STAGE_FILE)
+        published = {STAGES[stage] for stage in np.unique(stages) if stage > 0}
+        if self._kind == "regression":
+            stages[stages <= 0] = 0 if "test" in published else -1  # `split_rows` tests a share of the latter
+            shares: dict[Stage, float] = {"test": self.test_share, "val": self.val_fraction}
+            return split_rows(stages, shares, self.split_seed, self.own_name)
+        training = np.flatnonzero(stages <= 0)
+        held = split_by_class(
+            torch.from_numpy(targets[training]), self.held_out_shares(published), self.split_seed, self.own_name
+        )
+        rows: dict[Stage, np.ndarray] = {stage: np.flatnonzero(stages == STAGES.index(stage)) for stage in published}
+        return {**rows, **{stage: training[part.numpy()] for stage, part in held.items()}}
+
+    def _coding_of(self, training: list[np.ndarray]) -> SeriesCoding:
+        coding = self._unscaled
+        cut = (values[: coding.max_len] for values in training)
+        mean, std = channel_statistics(map(own_scale, cut) if self.own_scale else cut, coding.channels)
+        return replace(coding, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+
+    @property
+    def coding(self) -> SeriesCoding:
+        """How series become patches: that of a trained model's run folder, or of the training split."""
+        if self.plan.run_folder is not None:
+            return self._saved_coding
+        self.setup()
+        split = self.splits["train"]
+        if not isinstance(split, SeriesSplit):
+            raise TypeError(f"{self.title} splits into {type(split).__name__}, expected SeriesSplit")
+        return split.coding
+
+    @cached_property
+    def _saved_coding(self) -> SeriesCoding:
+        if self.plan.run_folder is None:
+            raise TypeError(f"{self.title} reads a saved coding without a run folder")
+        return SeriesCoding.read(self.plan.run_folder)
+
+    def save_encoder(self, folder: Path) -> None:
+        """Writes the coding."""
+        self.coding.write(folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The part of the data that a checkpoint keeps."""
+        return super().state_dict() | {"coding": json.dumps(asdict(self.coding))}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the coding of the checkpoint, with which its weights belong together."""
+        coding = SeriesCoding.from_json(json.loads(state_dict["coding"]))
+        for split in self.splits.values():
+            if isinstance(split, SeriesSplit):
+                split.coding = coding
+
+    def encode_one(self, content: Content) -> np.ndarray:
+        """The patches (N, patch_len * features) of a series (L,) or (L, C)."""
+        if not isinstance(content, np.ndarray) or content.ndim not in (1, 2) or content.dtype.kind not in "fiub":
+            raise DataError("it is not a series: numbers of time steps, or rows of them with a column for each channel")
+        values = content.astype(np.float32).reshape(len(content), *content.shape[1:] or (1,))
+        if not values.size or np.isnan(values).all():
+            raise DataError("the series has no values")
+        if (infinite := np.isinf(values).any(axis=1)).any():
+            raise DataError(f"the series has an infinite value in step {int(infinite.argmax()) + 1}")
+        coding = self.coding
+        coding.check(values)
+        return coding.patches(values)
+
+    def collate(self, encoded: Sequence[Any]) -> Batch:
+        longest = max(map(len, encoded))
+        inputs, padding = SequenceSplit(NOTHING, longest, scale=PLAIN, rows=np.arange(0)).padded(list(encoded))
+        return Batch.unlabelled(inputs, padding)
+
+    @property
+    def rule_of_ids(self) -> str:
+        """How a program outside this package makes the inputs of a series."""
+        coding = self.coding
+        gaps = ", then a column of 1 (observed) or 0 (missing) for each" if coding.marks_gaps else ""
+        return (
+            "standardise each channel of a series by `mean` and `std` of series.json, fill missing values by linear "
+            f"interpolation{gaps}, and write {coding.patch_len} consecutive steps into each row, the last one filled "
+            "with 0"
+        )
+
+    def remarks(self) -> list[str]:
+        """Counts the series that are cut, and the classes with one example."""
+        self.prepare_data()
+        self.setup()
+        found = super().remarks()
+        max_len = self.coding.max_len
+        if cut := int((self._store.lengths > max_len).sum()):
+            found.append(f"{cut:,} of {len(self._store):,} series are cut to data.max_len={max_len:,} steps")
+        counts = Counter(self._labels) if self._kind == "classification" else {}
+        if single := [name for name, count in counts.items() if count == 1]:
+            found.append(
+                f"{len(single)} of {len(counts)} classes have one example, such as {single[0]!r}, so no other split "
+                "tests them; add examples or delete them"
+            )
+        return found
+
+
+def _as_whole_numbers(labels: list[str]) -> list[str]:
+    """Labels that are all whole numbers, however they are written, as plain whole numbers; else as they are."""
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return labels
+    return [str(int(number)) for number in numbers] if all(map(float.is_integer, numbers)) else labels
+
+
+def _number_first(name: str) -> tuple[float, str]:
+    try:
+        return float(name), name
+    except ValueError:
+        return math.inf, name

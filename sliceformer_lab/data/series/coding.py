@@ -1,0 +1,123 @@
+"""From the values of a series to the numbers that a model reads: scaled, without gaps, cut into patches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from sliceformer_lab.errors import DataError, RunFolderError
+from sliceformer_lab.runs.files import write_json
+
+CODING_FILE = "series.json"  # in a run folder
+MIN_DEVIATION = 1e-8  # of a channel, below which it counts as constant
+
+
+@dataclass(frozen=True)
+class SeriesCoding:
+    """How a series (L, C) becomes patches (N, patch_len * features), with the statistics of the training series.
+
+    Each channel is standardised. A missing value (NaN) is interpolated linearly between its neighbours in time, at an
+    end it repeats the nearest one, and in a channel without any it is the training mean. If the training data have
+    gaps, each channel gets a second one of ones and zeros: observed or missing. The last patch is filled with zeros.
+    """
+
+    mean: tuple[float, ...]  # (C,)
+    std: tuple[float, ...]  # (C,)
+    patch_len: int
+    max_len: int  # steps; a longer series is cut
+    marks_gaps: bool = False
+    own_scale: bool = False  # each series is standardised by itself first
+
+    @property
+    def channels(self) -> int:
+        """The channels of a series."""
+        return len(self.mean)
+
+    @property
+    def features(self) -> int:
+        """Numbers of a time step: the channels, and whether each is observed."""
+        return self.channels * (2 if self.marks_gaps else 1)
+
+    def count(self, lengths: np.ndarray) -> np.ndarray:
+        """The patches of series with these numbers of steps."""
+        patches: np.ndarray = -(-np.minimum(lengths, self.max_len) // self.patch_len)
+        return patches
+
+    def patches(self, values: np.ndarray) -> np.ndarray:
+        """The patches (N, patch_len * features) float32 of a series (L, C)."""
+        steps = self.steps(values)
+        missing = -len(steps) % self.patch_len
+        filled = np.pad(steps, ((0, missing), (0, 0)))
+        return filled.reshape(-1, self.patch_len * self.features)
+
+    def steps(self, values: np.ndarray) -> np.ndarray:
+        """The numbers (L, features) float32 of each step."""
+        values = np.asarray(values[: self.max_len], dtype=np.float32)
+        observed = ~np.isnan(values)
+        if self.own_scale:
+            values = own_scale(values)
+        mean, std = (np.asarray(numbers, dtype=np.float32) for numbers in (self.mean, self.std))
+        scaled: np.ndarray = (values - mean) / std
+        if not observed.all():
+            scaled = np.stack([_without_gaps(channel) for channel in scaled.T], axis=1)
+        if self.marks_gaps:
+            scaled = np.concatenate([scaled, observed.astype(np.float32)], axis=1)
+        return np.asarray(scaled, dtype=np.float32)
+
+    def check(self, values: np.ndarray) -> None:
+        """Raises DataError for a series with other channels than those of training."""
+        if values.shape[1] != self.channels:
+            raise DataError(f"it has {values.shape[1]} channels, and the model was trained on {self.channels}")
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        write_json(folder / CODING_FILE, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """What `write` wrote. Raises RunFolderError."""
+        try:
+            return cls.from_json(json.loads((folder / CODING_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunFolderError(f"{folder / CODING_FILE} cannot be read ({error!r})") from error
+
+    @classmethod
+    def from_json(cls, content: dict[str, object]) -> Self:
+        """The coding that `asdict` and JSON made plain."""
+        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+        return cls(**lists)  # type: ignore[arg-type]
+
+
+def own_scale(values: np.ndarray) -> np.ndarray:
+    """A series (L, C) with mean 0 and deviation 1 in each channel."""
+    mean, std = channel_statistics([values], values.shape[1])
+    scaled: np.ndarray = (values - mean) / std
+    return scaled
+
+
+def channel_statistics(series: Iterable[np.ndarray], channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation (C,) float32 of the known values of many series (L, C), 0 and 1 where there are none."""
+    count, total, squares = (np.zeros(channels) for _ in range(3))
+    for values in series:
+        known, exact = ~np.isnan(values), np.nan_to_num(values.astype(np.float64))
+        count += known.sum(axis=0)
+        total += exact.sum(axis=0)
+        squares += (exact**2).sum(axis=0)
+    mean = total / np.maximum(count, 1)
+    std = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0))
+    constant = std <= MIN_DEVIATION * np.maximum(np.abs(mean), 1)
+    return mean.astype(np.float32), np.where(constant, 1, std).astype(np.float32)
+
+
+def _without_gaps(channel: np.ndarray) -> np.ndarray:
+    """A channel (L,) with numbers in place of NaN."""
+    known = np.flatnonzero(~np.isnan(channel))
+    if not len(known):
+        return np.zeros_like(channel)
+    filled: np.ndarray = np.interp(np.arange(len(channel)), known, channel[known])
+    return filled

@@ -1,0 +1,166 @@
+"""Your own series or sounds in class folders."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from sliceformer_lab.config.option_types import Count, Processes
+from sliceformer_lab.data.class_folders import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.parallel import Pace, in_order
+from sliceformer_lab.data.series.base import SeriesData
+from sliceformer_lab.data.series.series_tables import Series
+from sliceformer_lab.data.series.sound import log_mel, read_sound, resampled
+from sliceformer_lab.data.spec import Choice, Content, NewInput
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.errors import DataError
+
+SOUNDS = {".wav"}
+ENDINGS = {".npy", *SOUNDS}
+MAX_RATE = 16_000  # Hz, that rate=null chooses
+LOOKED_AT = 100  # training files that decide the rate
+
+Features = Literal["log_mel", "raw"]
+
+
+@dataclass(frozen=True)
+class SoundForm:
+    """What the series of a sound is: the log mel bands of its frames, or its samples."""
+
+    rate: int  # Hz
+    features: Features
+    bands: int
+
+    def values(self, samples: np.ndarray) -> np.ndarray:
+        """The series (L, C) of samples (n,) at `rate`."""
+        return log_mel(samples, self.rate, self.bands) if self.features == "log_mel" else samples[:, None]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SeriesFolder(SeriesData):
+    """Your own series: root/CLASS/*.npy or *.wav, or root/train/CLASS, also root/val/CLASS and root/test/CLASS.
+
+    An .npy file has an array (steps,) or (steps, channels), NaN where a value is missing. A .wav file is mixed to one
+    channel and resampled to `rate` Hz, by default the commonest of the training files, at most MAX_RATE; `features`
+    are the logarithms of `bands` mel bands in frames of 25 ms, one every 10 ms, or `raw` samples.
+    """
+
+    title = "series_folder"
+    note = "your own series; sha256 is of their values and classes"
+
+    cache: str
+    rate: Count | None = None
+    features: Features = "log_mel"
+    bands: Count = 40
+    processes: Processes | None = None
+
+    @property
+    def origin(self) -> Path:
+        return self.path
+
+    def cache_folder(self) -> Path:
+        return Path(self.cache).expanduser()
+
+    def short_place(self, place: str) -> str:
+        return place
+
+    @cached_property
+    def _files(self) -> dict[Stage, ClassFiles]:
+        return files_by_class(self.path, ENDINGS, "series")
+
+    @cached_property
+    def _are_sounds(self) -> bool:
+        """Whether the files are sounds. Raises DataError if only some are."""
+        files = [path for part in self._files.values() for path, _ in part]
+        kinds = {path.suffix.lower() in SOUNDS: path for path in files}
+        if len(kinds) > 1:
+            raise DataError(f"{self.path} holds series and sounds ({kinds[False]}, {kinds[True]}); keep one kind there")
+        return True in kinds
+
+    @property
+    def _sound_form(self) -> SoundForm | None:
+        """The form of the sounds; None for arrays. A trained model knows its rate, so its data may be gone."""
+        if self.rate is None and not self._are_sounds:
+            return None
+        return SoundForm(self.rate or self._common_rate, self.features, self.bands)
+
+    @cached_property
+    def _common_rate(self) -> int:
+        files = [path for path, _ in self._files["train"]]
+        rates = Counter(read_sound(path)[1] for path in files[:: -(-len(files) // LOOKED_AT)])
+        return min(rates.most_common(1)[0][0], MAX_RATE)
+
+    def choices(self) -> list[Choice]:
+        if self.rate is not None or not self._are_sounds:
+            return super().choices()
+        reason = f"the commonest rate of the training files, at most {MAX_RATE:,}"
+        return [Choice("data.rate", self._common_rate, reason), *super().choices()]
+
+    def source(self) -> dict[str, Any]:
+        files = {str(path.relative_to(self.path)): path for part in self._files.values() for path, _ in part}
+        return {"files": files, "sounds": str(self._sound_form) if self._are_sounds else None}
+
+    def read(self) -> Iterator[Series]:
+        """The series of all files."""
+        classes = training_classes(self.path)
+        listed = [(stage, path, label) for stage, part in self._files.items() for path, label in part]
+        form = self._sound_form if self._are_sounds else None
+        pace = Pace("series", len(listed))
+        arrays = in_order(partial(read_file, form=form), (path for _, path, _ in listed), self.processes)
+        for number, (values, (stage, path, label)) in enumerate(zip(arrays, listed, strict=True), start=1):
+            place = path.relative_to(self.path).as_posix()
+            yield Series(values, classes[label], place, None if stage == "train" else stage)
+            pace.update(number)
+
+    def encode_one(self, content: Content) -> np.ndarray:
+        """The patches of a series, or of the samples (n,) of a sound at `rate`."""
+        if isinstance(content, np.ndarray) and content.ndim == 1 and content.dtype.kind in "fiu" and self.rate:
+            if not len(content):
+                raise DataError("the sound has no samples")
+            content = SoundForm(self.rate, self.features, self.bands).values(content.astype(np.float32))
+        return super().encode_one(content)
+
+    def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
+        """A file, or all files in a folder and the folders in it."""
+        del column
+        form = None if self.rate is None else SoundForm(self.rate, self.features, self.bands)
+        endings = {".npy"} if form is None else ENDINGS
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix.lower() in endings)
+        if not files:
+            raise DataError(f"input={path} holds no series ({', '.join(sorted(endings))})")
+        for file in files:
+            place = file.name if path.is_file() else file.relative_to(path).as_posix()
+            try:
+                yield NewInput(place, read_file(file, form))
+            except DataError as error:
+                yield NewInput(place, error)
+
+
+def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
+    """The series (L, C) float32 of a file. Raises DataError naming it."""
+    if path.suffix.lower() in SOUNDS:
+        if form is None:
+            raise DataError(f"{path} is a sound, and the model was trained on arrays; give .npy files")
+        samples, rate = read_sound(path)
+        return form.values(resampled(samples, rate, form.rate))
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read as .npy ({error}); replace or delete it") from error
+    if not isinstance(array, np.ndarray) or array.ndim not in (1, 2) or array.dtype.kind not in "fiub":
+        shape = getattr(array, "shape", "?")
+        raise DataError(
+            f"{path} has the shape {shape} of {getattr(array, 'dtype', '?')}, expected numbers of "
+            "(steps,) or (steps, channels)"
+        )
+    values = array.astype(np.float32).reshape(len(array), *array.shape[1:] or (1,))
+    if not values.size or np.isnan(values).all():
+        raise DataError(f"{path} has no values; replace or delete it")
+    if np.isinf(values).any():
+        step = int(np.isinf(values).any(axis=1).argmax()) + 1
+        raise DataError(f"{path} has an infinite value in step {step}; correct it, or write NaN if it is missing")
+    return values

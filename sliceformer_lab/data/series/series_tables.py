@@ -1,0 +1,267 @@
+"""Series in tables: one a row, as in the files of the UCR archive, or one value of time a row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.table_files import (
+    DELIMITERS,
+    MAX_TARGET,
+    RowsAndErrors,
+    decode_text,
+    ending_of,
+    field_of,
+    number_of,
+    rows_and_errors,
+    split_of,
+)
+from sliceformer_lab.errors import DataError
+
+MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}  # in lower case: words for a missing value
+MAX_TIMES_LONGER = 10  # that missing times may make a series; beyond, its times count as an order only
+TIME_TOLERANCE = 0.05  # of a time step, by which a time may miss the grid
+Column = str | int  # its name, or its number from 1 in a table without a header
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series, its class or number as it is written, and its place for messages."""
+
+    values: np.ndarray  # (L, C) float32, NaN where a value is missing
+    label: str  # empty: none
+    place: str
+    stage: Stage | None = None  # None: its table or `split_seed` says it
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """Which columns of a table hold what."""
+
+    label: Column
+    split: Column | None = None
+    id: Column | None = None  # of a table with one time a row; None: one series a row
+    time: Column | None = None  # None: rows have the order of time
+    values: tuple[Column, ...] | None = None  # None: all others
+    num_channels: int = 1  # of a table with one series a row: its columns are all times of one channel, then the next
+    header: bool | None = None  # None: unless the first line is mostly numbers
+
+    def named(self, header: bool) -> TableForm:
+        """The same with `label` as the first column where the table has no header and `label` is a name."""
+        label = 1 if not header and isinstance(self.label, str) and not self.label.isdecimal() else self.label
+        return TableForm(label, self.split, self.id, self.time, self.values, self.num_channels, header)
+
+
+Found = Iterator[Series | tuple[str, DataError]]  # a series, or the place and the error of one that cannot be read
+
+
+def read_series(path: Path, form: TableForm) -> Iterator[Series]:
+    """The labelled series of a table in the order of their first rows. Raises DataError for the first bad row."""
+    for found in series_and_errors(path, form, labelled=True):
+        if not isinstance(found, Series):
+            raise found[1]
+        yield found
+
+
+def series_and_errors(path: Path, form: TableForm, *, labelled: bool) -> Found:
+    """As `read_series`, but with an error in place of a series that cannot be read. Raises DataError if none can.
+
+    A table that is not `labelled` may lack the columns of labels and splits; labels are then empty.
+    """
+    form = form.named(_has_header(path) if form.header is None else form.header)
+    rows = _rows(path, bool(form.header))
+    return _rows_of_series(rows, form, labelled) if form.id is None else _rows_of_times(rows, form, labelled)
+
+
+def _rows_of_series(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Found:
+    for place, row in rows:
+        try:
+            if isinstance(row, DataError):
+                raise row
+            label, stage = _label_and_stage(place, row, form, labelled)
+            yield Series(_wide_values(place, row, form), label, place, stage)
+        except DataError as error:
+            yield place, error
+
+
+def _wide_values(place: str, row: Mapping[str, Any], form: TableForm) -> np.ndarray:
+    """The values (L, C) of a row; missing ones at its end are none."""
+    columns = _value_columns(place, row, form)
+    if len(columns) % form.num_channels:
+        raise DataError(
+            f"{place} has {len(columns)} values, which data.num_channels={form.num_channels} does not divide; give "
+            "every channel as many columns"
+        )
+    numbers = _numbers(place, row, columns).reshape(form.num_channels, -1).T
+    known = np.flatnonzero(~np.isnan(numbers).all(axis=1))
+    if not len(known):
+        raise DataError(f"{place} has no values; delete the row")
+    return numbers[: known[-1] + 1].astype(np.float32)
+
+
+def _value_columns(place: str, row: Mapping[str, Any], form: TableForm) -> list[str]:
+    if form.values is not None:
+        for column in form.values:
+            field_of(place, row, str(column), "value_columns")
+        return list(map(str, form.values))
+    others = {str(column) for column in (form.label, form.split, form.id, form.time) if column is not None}
+    return [name for name in row if name not in others]
+
+
+def _numbers(place: str, row: Mapping[str, Any], columns: Sequence[str]) -> np.ndarray:
+    """Fields of a row as numbers (n,), NaN where they are missing. Raises DataError naming the column."""
+    fields = [row[column] for column in columns]
+    numbers = None
+    with suppress(TypeError, ValueError):
+        numbers = np.array(fields, dtype=np.float64)
+    if numbers is None or any("_" in part for part in fields if isinstance(part, str)):
+        known = [None if isinstance(part, str) and part.strip().lower() in MISSING else part for part in fields]
+        numbers = np.array([number_of(place, column, part) for column, part in zip(columns, known, strict=True)])
+    beyond = np.flatnonzero(np.abs(numbers) > MAX_TARGET)  # infinity, too
+    if len(beyond):
+        name, value = columns[beyond[0]], numbers[beyond[0]]
+        raise DataError(f"{place}: {name} is {value:g}, beyond the largest number that can be learned ({MAX_TARGET:g})")
+    return numbers
+
+
+def _label_and_stage(place: str, row: Mapping[str, Any], form: TableForm, labelled: bool) -> tuple[str, Stage | None]:
+    if not labelled:
+        return "", None
+    advice = "" if form.header is False else "; without a header in the first line, set data.header=false"
+    label = field_of(place, row, str(form.label), "label_column", advice)
+    if label is None or str(label).strip().lower() in MISSING:
+        raise DataError(f"{place}: {form.label} is {label!r}, expected a class or a number; add it or delete the row")
+    return str(label).strip(), None if form.split is None else split_of(place, row, str(form.split))
+
+
+@dataclass
+class _Long:
+    """A series of a table with one time a row, as far as it was read."""
+
+    label: str
+    stage: Stage | None
+    place: str
+    times: list[float] = field(default_factory=list)
+    values: list[np.ndarray] = field(default_factory=list)
+    error: DataError | None = None
+
+
+def _rows_of_times(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Found:
+    found: dict[str, _Long] = {}
+    for place, row in rows:
+        if isinstance(row, DataError):
+            raise row  # of which series it is a part is unknown
+        name = str(field_of(place, row, str(form.id), "id_column"))
+        try:
+            label, stage = _label_and_stage(place, row, form, labelled)
+            one = found.setdefault(name, _Long(label, stage, f"{place} ({name})"))
+            for word, before, now in (("label", one.label, label), ("split", one.stage, stage)):
+                if before != now:
+                    raise DataError(f"{place}: {name} has the {word} {now!r}, but {before!r} before; give it one")
+            one.values.append(_numbers(place, row, _value_columns(place, row, form)))
+            one.times.append(len(one.times) if form.time is None else _time(place, row, form.time))
+        except DataError as error:
+            one = found.setdefault(name, _Long("", None, f"{place} ({name})"))
+            one.error = one.error or error
+    step = _commonest_step(found.values())
+    for one in found.values():
+        try:
+            if one.error is not None:
+                raise one.error
+            yield Series(_in_time(one, step), one.label, one.place, one.stage)
+        except DataError as error:
+            yield one.place, error
+
+
+def _time(place: str, row: Mapping[str, Any], column: Column) -> float:
+    """A number, or the seconds of an ISO date."""
+    value = field_of(place, row, str(column), "time_column")
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+        with suppress(ValueError):
+            return datetime.fromisoformat(value.strip()).timestamp()
+    elif isinstance(value, int | float):
+        return float(value)
+    elif isinstance(value, datetime):
+        return value.timestamp()
+    raise DataError(f"{place}: {column} is {value!r}, expected a number or a date such as 2024-05-31T12:00")
+
+
+def _commonest_step(found: Sequence[_Long] | Any) -> float:
+    """The commonest time from one row to the next."""
+    steps = Counter(round(float(step), 9) for one in found for step in np.diff(np.sort(one.times)).tolist() if step > 0)
+    return steps.most_common(1)[0][0] if steps else 1.0
+
+
+def _in_time(one: _Long, step: float) -> np.ndarray:
+    """The values (L, C) by time; where all times are on a grid of `step`, those that are missing are NaN."""
+    order = np.argsort(one.times, kind="stable")
+    times, values = np.array(one.times)[order], np.stack(one.values)[order]
+    if twice := [time for time, count in Counter(times.tolist()).items() if count > 1]:
+        raise DataError(f"{one.place} has the time {twice[0]:g} twice; delete one")
+    if np.isnan(values).all():
+        raise DataError(f"{one.place} has no values; delete its rows")
+    exact = (times - times[0]) / step
+    places = exact.round().astype(np.int64)
+    is_grid = (np.abs(exact - places) < TIME_TOLERANCE).all() and (np.diff(places) > 0).all()
+    if is_grid and places[-1] < MAX_TIMES_LONGER * len(places):
+        grid = np.full((places[-1] + 1, values.shape[1]), np.nan)
+        grid[places] = values
+        values = grid
+    return values.astype(np.float32)
+
+
+def _rows(path: Path, header: bool) -> RowsAndErrors:
+    if ending_of(path) == ".txt":
+        return _read_text(path, header)
+    return rows_and_errors(path, header=header or ending_of(path) not in DELIMITERS)
+
+
+def _read_text(path: Path, header: bool) -> RowsAndErrors:
+    """Rows of numbers between spaces, tabs or commas."""
+    names: list[str] = []
+    for number, line in enumerate(decode_text(path.read_bytes(), path).split("\n"), start=1):
+        if not (fields := _split_line(line)):
+            continue
+        place = f"{path}, line {number}"
+        if not names:
+            names = fields if header else [str(column) for column in range(1, len(fields) + 1)]
+            if header:
+                continue
+        if len(fields) == len(names):
+            yield place, dict(zip(names, fields, strict=True))
+        else:
+            yield place, DataError(f"{place} has {len(fields)} fields, but the first line has {len(names)}")
+
+
+def _split_line(line: str) -> list[str]:
+    """The fields of a line, which commas separate if it has any, and else spaces or tabs."""
+    text = line.strip()
+    return [] if not text else [part.strip() for part in text.split(",")] if "," in text else re.split(r"\s+", text)
+
+
+def _has_header(path: Path) -> bool:
+    """Whether the first line of a text table holds names: at most half of its fields are numbers or missing."""
+    if ending_of(path) not in (*DELIMITERS, ".txt"):
+        return True
+    first = next(_rows(path, header=False), None)
+    if first is None or isinstance(first[1], DataError):
+        return True
+    fields = list(first[1].values())
+    return 2 * sum(map(_is_number, fields)) <= len(fields)
+
+
+def _is_number(text: str) -> bool:
+    with suppress(ValueError):
+        return text.strip().lower() in MISSING or float(text) == float(text)
+    return False

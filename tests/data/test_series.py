@@ -1,0 +1,325 @@
+"""Series from tables, arrays and sounds: read, checked, split, scaled and cut into patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import wavfile
+from support import series_files
+
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.series.augment_series import Warp, warped
+from sliceformer_lab.data.series.base import SeriesData, SeriesSplit
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics
+from sliceformer_lab.data.series.series_csv import SeriesTable
+from sliceformer_lab.data.series.series_folder import SeriesFolder
+from sliceformer_lab.data.series.sound import log_mel, mel_filters, read_sound, resampled
+from sliceformer_lab.data.spec import LoadPlan
+from sliceformer_lab.errors import DataError
+
+
+def ready(data: SeriesData) -> SeriesData:
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def table(file: Path, **options: Any) -> SeriesData:
+    return ready(SeriesTable(file=str(file), root=f"{file.parent}_cache", **options))
+
+
+def folder(root: Path, **options: Any) -> SeriesData:
+    return ready(SeriesFolder(root=str(root), cache=f"{root}_cache", processes=1, **options))
+
+
+def split_of(data: DataModule, stage: str = "train") -> SeriesSplit:
+    split = data.splits[stage]  # type: ignore[index]
+    assert isinstance(split, SeriesSplit)
+    return split
+
+
+def places(data: DataModule, stage: str) -> set[str]:
+    split = split_of(data, stage)
+    return {split.place(row) for row in range(len(split))}
+
+
+def test_a_table_of_ucr_is_read_as_it_is(tmp_path: Path) -> None:
+    data = table(series_files.ucr(tmp_path), test_file=str(series_files.ucr(tmp_path, 10, "test.txt")))
+    assert data.class_names() == ("1", "2") and data.sizes() == {"num_train": 48, "num_val": 12, "num_test": 10}
+    split = split_of(data, "test")
+    assert split.place(3) == "test.txt, line 4"
+    np.testing.assert_allclose(split.stored(3)[:, 0], series_files.wave(3, 1), atol=1e-6)
+    assert split.targets_at([0, 3]).tolist() == [0, 1]
+    chosen = {choice.option: choice.value for choice in data.choices()}
+    assert chosen["data.patch_len"] == 1 and chosen["data.max_len"] == 40 and chosen["data.gaps"] == "interpolate"
+    assert data.spec.max_len == 40 and not data.spec.ragged
+
+
+@pytest.mark.parametrize("name", ["series.tsv", "series.csv"])
+def test_separators_and_headers_do_not_change_the_series(name: str, tmp_path: Path) -> None:
+    plain = series_files.ucr(tmp_path)
+    rows = [line.split() for line in plain.read_text().splitlines()]
+    other, separator = tmp_path / name, "\t" if name.endswith("tsv") else ","
+    names = ["label", *(f"t{i}" for i in range(40))] if name.endswith("csv") else None
+    other.write_text("\n".join(separator.join(row) for row in ([names] if names else []) + rows))
+    assert table(other).digests() == table(plain).digests()
+
+
+def test_missing_values_at_the_end_are_none_and_others_are_gaps(tmp_path: Path) -> None:
+    rows = [[str(i % 2), *map(str, range(8))] for i in range(20)]
+    rows[0][4], rows[1][7:], rows[2][1] = "", ["NaN", "?"], "nan"
+    (tmp_path / "gaps.csv").write_text("\n".join(map(",".join, rows)))
+    data = table(tmp_path / "gaps.csv", test_fraction=0.0, val_fraction=0.0, patch_len=3)
+    split = split_of(data)
+    found = {split.place(row).rpartition(" ")[2]: row for row in range(len(split))}
+    assert len(split.stored(found["2"])) == 6 and data.spec.ragged and data.spec.max_len == 3
+    batch = split.batch([found["1"], found["2"]])
+    assert batch.padding is not None and batch.padding.lengths.tolist() == [3, 2]
+    steps = batch.inputs[0].reshape(-1, 2)  # value, and whether it is observed
+    assert steps[:8, 1].tolist() == [1, 1, 1, 0, 1, 1, 1, 1]
+    torch.testing.assert_close(steps[3, 0], (steps[2, 0] + steps[4, 0]) / 2)
+    assert not steps[8:].any() and not batch.inputs[1, 2:].any(), "padding is zero"
+    assert table(tmp_path / "gaps.csv", gaps="interpolate", test_fraction=0.0, patch_len=3).spec.channels == 3
+
+
+def test_statistics_are_those_of_the_training_series(tmp_path: Path) -> None:
+    data = folder_of_arrays(tmp_path)
+    split = split_of(data)
+    values = np.concatenate([split.stored(row) for row in range(len(split))])
+    np.testing.assert_allclose(data.coding.mean, np.nanmean(values, axis=0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(data.coding.std, np.nanstd(values, axis=0), rtol=1e-4)
+    mean, std = channel_statistics([np.array([[1.0, np.nan], [3.0, np.nan]])], 2)
+    assert mean.tolist() == [2, 0] and std.tolist() == [1, 1]
+
+
+def folder_of_arrays(root: Path, **options: Any) -> SeriesData:
+    series_files.arrays(root / "arrays")
+    return folder(root / "arrays", **options)
+
+
+def test_a_table_of_times_has_channels_gaps_splits_and_numbers(tmp_path: Path) -> None:
+    data = table(
+        series_files.long_table(tmp_path),
+        label_column="level",
+        id_column="run",
+        time_column="day",
+        split_column="part",
+    )
+    assert data.spec.targets == "numbers" and data.target_names() == ("level",)
+    assert data.sizes()["num_test"] == 4
+    split = split_of(data)
+    found = {split.place(row).partition("(")[2]: row for row in range(len(split))}
+    first, second = split.stored(found["r0)"]), split.stored(found["r1)"])
+    assert first.shape == (12, 2) and np.isnan(first[5]).all() and not np.isnan(np.delete(first, 5, axis=0)).any()
+    assert np.isnan(second[3, 1]) and np.isnan(second).sum() == 1
+    torch.testing.assert_close(split.targets_at([found["r1)"]]), torch.tensor([[1 / 7]]), rtol=0, atol=1e-5)
+
+
+def test_numbers_keep_the_test_series_of_a_file_and_hold_out_others_without_one(tmp_path: Path) -> None:
+    for name, count in (("train.csv", 40), ("test.csv", 7)):
+        (tmp_path / name).write_text("\n".join(f"{i / 7},{i},{i + 1},{i + 2}" for i in range(count)))
+    own = table(tmp_path / "train.csv", test_file=str(tmp_path / "test.csv"))
+    assert own.sizes() == {"num_train": 32, "num_val": 8, "num_test": 7}
+    assert table(tmp_path / "train.csv").sizes() == {"num_train": 29, "num_val": 7, "num_test": 4}
+
+
+def test_irregular_times_are_an_order_only(tmp_path: Path) -> None:
+    lines = [f"{i},{time},{value},{i % 2}" for i in range(20) for time, value in ((3.7, 2), (1, 0), (1.9, 1), (90, 3))]
+    (tmp_path / "long.csv").write_text("\n".join(["id,time,value,label", *lines]))
+    data = table(tmp_path / "long.csv", id_column="id", time_column="time")
+    assert split_of(data).stored(0)[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_channels_of_one_row_follow_each_other(tmp_path: Path) -> None:
+    rows = [f"{i % 2},1,2,3,10,20,30" for i in range(20)]
+    (tmp_path / "wide.csv").write_text("\n".join(rows))
+    stored = split_of(table(tmp_path / "wide.csv", num_channels=2)).stored(0)
+    assert stored.tolist() == [[1, 10], [2, 20], [3, 30]]
+
+
+def test_arrays_in_class_folders_and_in_splits(tmp_path: Path) -> None:
+    data = folder_of_arrays(tmp_path)
+    assert data.class_names() == ("fast", "slow") and data.spec.ragged and data.spec.channels == 6
+    assert "fast/07.npy" in set().union(*(places(data, stage) for stage in ("train", "val", "test")))
+    for stage in ("train", "test"):
+        series_files.arrays(tmp_path / "split" / stage)
+    own = folder(tmp_path / "split")
+    assert own.sizes() == {"num_train": 32, "num_val": 8, "num_test": 40}
+    assert all(place.startswith("test/") for place in places(own, "test"))
+
+
+def test_split_seeds_are_the_folds_and_the_same_split_has_the_same_digest(tmp_path: Path) -> None:
+    file = series_files.ucr(tmp_path)
+    folds = [places(table(file, test_fraction=0.2, split_seed=seed), "test") for seed in range(5)]
+    assert len(set().union(*folds)) == 60 == sum(map(len, folds))
+    assert table(file).digests() == table(file).digests() != table(file, split_seed=1).digests()
+
+
+def test_the_same_series_in_two_splits_is_counted(tmp_path: Path) -> None:
+    file, again = series_files.ucr(tmp_path), series_files.ucr(tmp_path, 5, "test.txt")
+    (remark,) = table(file, test_file=str(again)).remarks()
+    assert "5 of 5 test" in remark or "of 5 test" in remark
+
+
+def test_sounds_are_mixed_resampled_and_framed(tmp_path: Path) -> None:
+    series_files.sounds(tmp_path / "tones")
+    data = folder(tmp_path / "tones", bands=8)
+    assert data.spec.channels // data.spec.patch_len == 8
+    assert next(str(choice).partition(" ")[0] for choice in data.choices()) == f"data.rate={series_files.RATE}"
+    split = split_of(data)
+    peaks = {split.targets_at([row]).item(): int(split.stored(row).mean(axis=0).argmax()) for row in range(len(split))}
+    assert peaks[data.class_names().index("low")] < peaks[data.class_names().index("high")]
+    raw = folder(tmp_path / "tones", features="raw", rate=1000)
+    assert 200 <= len(split_of(raw).stored(0)) <= 300
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.float32])
+def test_samples_of_every_type_have_one_scale(kind: type, tmp_path: Path) -> None:
+    wave = 0.5 * np.sin(np.arange(400) / 9)
+    scale, shift = {np.uint8: (128, 128), np.int16: (2**15, 0), np.int32: (2**31, 0)}.get(kind, (1, 0))
+    wavfile.write(tmp_path / "a.wav", 8000, (wave * scale + shift).astype(kind))
+    samples, rate = read_sound(tmp_path / "a.wav")
+    assert rate == 8000 and samples.dtype == np.float32
+    np.testing.assert_allclose(samples, wave, atol=0.01)
+
+
+def test_samples_of_24_bits_are_read(tmp_path: Path) -> None:
+    levels = np.array([0, 2**22, -(2**22), 2**23 - 1])
+    body = b"".join(int(level).to_bytes(3, "little", signed=True) for level in levels)
+    head = b"RIFF" + (36 + len(body)).to_bytes(4, "little") + b"WAVEfmt " + (16).to_bytes(4, "little")
+    head += b"".join(n.to_bytes(size, "little") for n, size in ((1, 2), (1, 2), (8000, 4), (24000, 4), (3, 2), (24, 2)))
+    (tmp_path / "a.wav").write_bytes(head + b"data" + len(body).to_bytes(4, "little") + body)
+    np.testing.assert_allclose(read_sound(tmp_path / "a.wav")[0], [0, 0.5, -0.5, 1], atol=1e-6)
+
+
+def test_a_tone_is_in_the_band_of_its_pitch() -> None:
+    for rate in (8000, 16000):
+        tone = np.sin(2 * np.pi * 1000 * np.arange(rate) / rate).astype(np.float32)
+        levels = log_mel(tone, rate, 40)
+        corners = 700 * (10 ** (np.linspace(*(2595 * np.log10(1 + np.array([20, rate / 2]) / 700)), 42) / 2595) - 1)
+        assert abs(int(levels.mean(axis=0).argmax()) - int(np.abs(corners[1:-1] - 1000).argmin())) <= 1
+    assert (mel_filters(8000, 256, 40).sum(axis=1) > 0).all()
+    assert abs(len(resampled(np.ones(1000, np.float32), 8000, 3000)) - 375) <= 1
+
+
+def test_patches_do_not_depend_on_the_batch() -> None:
+    coding = SeriesCoding((1.0,), (2.0,), patch_len=4, max_len=10)
+    patches = coding.patches(np.arange(12.0)[:, None])
+    assert patches.shape == (3, 4) and patches[2].tolist() == [3.5, 4.0, 0, 0]
+    assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
+
+
+def test_a_warp_keeps_the_length_and_the_ends_within_the_series() -> None:
+    np.random.seed(0)
+    values = np.linspace(0, 1, 50, dtype=np.float32)[:, None]
+    for _ in range(20):
+        found = warped(values, Warp(0.3, 0.0, 0.0))
+        assert found.shape == values.shape and found.min() >= 0 and found.max() <= 1
+        assert (np.diff(found[:, 0]) >= 0).all() and found[-1, 0] - found[0, 0] >= 0.66
+    np.testing.assert_array_equal(warped(values, Warp(0.0, 0.0, 0.0)), values)
+    assert not Warp(0.0, 0.0, 0.0)
+
+
+def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None:
+    data = folder_of_arrays(tmp_path)
+    data.save_encoder(tmp_path)
+    saved = SeriesFolder(LoadPlan(run_folder=tmp_path), root="gone", cache="gone")
+    split = split_of(data, "test")
+    expected = split.batch([0, 1])
+    found = saved.encode([split.stored(0), split.stored(1)])
+    torch.testing.assert_close(found.inputs, expected.inputs)
+
+
+def write(text: str) -> Callable[[Path], SeriesData]:
+    def build(root: Path) -> SeriesData:
+        (root / "bad.csv").write_text(text)
+        return table(root / "bad.csv")
+
+    return build
+
+
+def spoiled(change: Callable[[Path], object]) -> Callable[[Path], SeriesData]:
+    def build(root: Path) -> SeriesData:
+        series_files.arrays(root / "arrays")
+        change(root / "arrays" / "fast" / "03.npy")
+        return folder(root / "arrays")
+
+    return build
+
+
+def spoiled_sound(change: Callable[[Path], object]) -> Callable[[Path], SeriesData]:
+    def build(root: Path) -> SeriesData:
+        series_files.sounds(root / "tones")
+        change(root / "tones" / "high" / "03.wav")
+        return folder(root / "tones")
+
+    return build
+
+
+ROWS = "1,0.5,0.25\n2,0.5,0.75\n"
+FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
+    "ragged row": (write(ROWS + "1,0.5\n"), r"bad.csv, line 3 has 2 fields, but line 1 has 3 columns"),
+    "a word": (write(ROWS + "1,0.5,high\n"), r"bad.csv, line 3: 3 is 'high', not a number; leave it empty"),
+    "infinity": (write(ROWS + "1,0.5,inf\n"), r"bad.csv, line 3: 3 is inf, beyond the largest number"),
+    "no values": (write(ROWS + "1,,nan\n"), r"bad.csv, line 3 has no values; delete the row"),
+    "no label": (write(ROWS + ",0.5,0.1\n"), r"bad.csv, line 3: 1 is '', expected a class or a number"),
+    "one class": (write("1,0.5,0.25\n1,0.5,0.75\n"), r"all training series have the class '1'; two are needed"),
+    "no rows": (write("label,a,b\n"), r"bad.csv holds no series"),
+    "no column": (write("kind,a,b\n1,2,3\n"), r"no column 'label'; data.label_column can be one of kind, a, b"),
+    "other channels": (
+        spoiled(lambda file: np.save(file, np.zeros((9, 2)))),
+        r"fast/03.npy has 2 channels, but fast/00.npy has 3",
+    ),
+    "words in an array": (
+        spoiled(lambda file: np.save(file, np.array(["a"]))),
+        r"03.npy has the shape \(1,\) of <U1, expected numbers of \(steps,\) or \(steps, channels\)",
+    ),
+    "no array": (spoiled(lambda file: file.write_bytes(b"no")), r"03.npy cannot be read as .npy"),
+    "an empty array": (spoiled(lambda file: np.save(file, np.zeros((0, 3)))), r"03.npy has no values"),
+    "an infinite value": (spoiled(lambda file: np.save(file, np.full((4, 3), np.inf))), r"infinite value in step 1"),
+    "no sound": (spoiled_sound(lambda file: file.write_bytes(b"RIFFno")), r"high/03.wav cannot be read as .wav"),
+    "an empty sound": (
+        spoiled_sound(lambda file: wavfile.write(file, 4000, np.zeros(0, np.int16))),
+        r"high/03.wav holds no samples",
+    ),
+    "both": (
+        spoiled_sound(lambda file: np.save(file.with_name("x.npy"), np.zeros(4))),
+        r"holds series and sounds \(.*npy, .*wav\); keep one kind",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_series_are_one_clear_sentence(name: str, tmp_path: Path) -> None:
+    build, complaint = FAULTS[name]
+    with pytest.raises(DataError, match=complaint) as caught:
+        build(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+LONG = "id,time,value,label\na,1,2,x\na,1,3,x\nb,1,2,y\n"
+
+
+def test_bad_tables_of_times_are_one_clear_sentence(tmp_path: Path) -> None:
+    options = {"id_column": "id", "time_column": "time"}
+    for text, complaint in (
+        (LONG, r"line 2 \(a\) has the time 1 twice; delete one"),
+        (LONG.replace("a,1,3,x", "a,2,3,y"), r"line 3: a has the label 'y', but 'x' before; give it one"),
+        (LONG.replace("a,1,3", "a,soon,3"), r"line 3: time is 'soon', expected a number or a date"),
+    ):
+        (tmp_path / "long.csv").write_text(text)
+        with pytest.raises(DataError, match=complaint):
+            table(tmp_path / "long.csv", **options)
+    with pytest.raises(ValueError, match="needs id_column"):
+        SeriesTable(file="a.csv", root="b", time_column="time")
+
+
+def test_a_class_with_one_example_is_remarked(tmp_path: Path) -> None:
+    file = series_files.ucr(tmp_path)
+    file.write_text(file.read_text() + file.read_text().splitlines()[0].replace("1.0000000e+00", "7", 1))
+    assert any("1 of 3 classes have one example, such as '7'" in remark for remark in table(file).remarks())

@@ -1,0 +1,94 @@
+"""Series: a token does not depend on padding, and a run trains, scores, draws, predicts and exports."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from support import series_files
+
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.batch import Padding
+from sliceformer_lab.encoder.series_embed import SeriesEmbedding
+from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.saved.saved_run import load_run
+
+QUICK = ["callbacks=minimal", "encoder.dim=16", "encoder.depth=1", "encoder.mlp_dim=16", "encoder.num_heads=2"]
+
+
+@pytest.mark.parametrize("stem", ["patch", "conv"])
+def test_a_token_does_not_depend_on_padding(stem: str) -> None:
+    torch.manual_seed(0)
+    embedding = SeriesEmbedding(4, 2, 16, stem=stem, cls=False)  # type: ignore[arg-type]
+    short = torch.randn(1, 5, 8)
+    padded = torch.cat([torch.cat([short, torch.zeros(1, 4, 8)], dim=1), torch.randn(1, 9, 8)])
+    padding = Padding.from_lengths(torch.tensor([5, 9]), 9)
+    torch.testing.assert_close(embedding(padded, padding)[:1, :5], embedding(short))
+
+
+def run(folder: Path, *words: str) -> Path:
+    """The folder of a run, which takes a few seconds."""
+    places = [f"paths.data={folder}/data", f"hydra.run.dir={folder}/run", "optim.steps=30", "optim.val_every=15"]
+    assert main([*words, *places, *QUICK, "optim.lr=1e-2", "attention=csp"]) == 0
+    return folder / "run"
+
+
+def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = series_files.ucr(tmp_path / "mine")
+    new = series_files.ucr(tmp_path / "mine", 4, "new.txt")
+    folder = run(tmp_path, "task=series_csv", f"data.file={file}")
+    summary = read_summary(folder)
+    assert summary["metrics"]["test/accuracy"] > 0.8
+    names = [row["name"] for row in summary["references"]]
+    assert names[0] == "commonest class" and names[-1].startswith("random convolutions") and len(names) == 4
+    assert all(row["metrics"]["test/accuracy"] > 0.8 for row in summary["references"][1:])
+    assert (folder / "confusion.png").is_file()
+    new.write_text(new.read_text() + "1 2 3\n")
+    hidden = file.rename(tmp_path / "elsewhere.txt")
+    assert main(["predict", f"resume={folder}", f"input={new}"]) == 0
+    hidden.rename(file)
+    table = pd.read_csv("predictions.csv", keep_default_na=False)
+    assert table["prediction"].tolist()[:4] == ["1", "2", "1", "2"] and (table["error"][:4] == "").all()
+    assert table["place"][4] == "new.txt, line 5" and "has 3 fields" in table["error"][4]
+    assert main(["export", f"resume={folder}", "format=torch_export"]) == 0
+    card = (folder / "export" / "torch_export" / "README.md").read_text()
+    assert "standardise each channel" in card and (folder / "export" / "torch_export" / "series.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_run_on_times_learns_numbers(tmp_path: Path) -> None:
+    file = series_files.long_table(tmp_path / "mine")
+    words = ["data.label_column=level", "data.id_column=run", "data.time_column=day", "data.split_column=part"]
+    folder = run(tmp_path, "task=series_csv", f"data.file={file}", *words)
+    summary = read_summary(folder)
+    assert summary["metrics"]["test/mae"] < summary["chance"] and summary["metrics"]["test/r2"] > 0
+    assert summary["references"][0]["name"] == "training mean" and len(summary["references"]) == 4
+    assert (folder / "predicted.png").is_file() and (folder / "mistakes.png").is_file()
+    assert list(pd.read_csv(folder / "predictions.csv").columns) == [
+        *("split", "place", "target_level", "prediction_level")
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_on_sounds_predicts_new_sounds_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    series_files.sounds(tmp_path / "tones")
+    shutil.copytree(tmp_path / "tones", tmp_path / "new")
+    folder = run(tmp_path, "task=series_folder", f"data.root={tmp_path / 'tones'}", "data.processes=1")
+    shutil.rmtree(tmp_path / "tones")
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "new" / "low" / "bad.wav").write_bytes(b"RIFF")
+    assert main(["predict", f"resume={folder}", f"input={tmp_path / 'new'}"]) == 0
+    table = pd.read_csv("predictions.csv", keep_default_na=False)
+    bad = table["place"] == "low/bad.wav"
+    assert (table["prediction"][~bad] == table["place"][~bad].str.partition("/")[0]).mean() > 0.9
+    assert "cannot be read as .wav" in table["error"][bad].item()
+    tone = np.sin(2 * np.pi * 300 * np.arange(900) / series_files.RATE).astype(np.float32)
+    assert load_run(folder).predict([tone])["prediction"].item() == "low"
