@@ -86,8 +86,7 @@ def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_who
     if len(numbers) > MOST_NUMBERS and (fractions or (is_whole and len(numbers) * FEWEST_ROWS > len(labels))):
         raise DataError(
             f"{file}: {column} has {len(numbers):,} different numbers in {len(labels):,} rows, so they are no classes; "
-            "group them into a few classes, or, for a regression on molecules, use "
-            f"task=molecule_csv 'data.targets=[{column}]'"
+            f"group them into a few classes, or predict them as numbers by 'data.targets=[{column}]'"
         )
 
 
