@@ -12,7 +12,7 @@ from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
 MOST_ROWS = 20_000  # in which labels are looked for: a tenth of a second
-COLUMNS = ("text_column", "label_column", "smiles_column", "split_column", "targets")
+COLUMNS = ("text_column", "image_column", "label_column", "smiles_column", "split_column", "targets")
 
 
 def check_columns(config: Mapping[str, Any]) -> None:
