@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
@@ -32,7 +32,7 @@ class Task(TaskModule):
 
     monitor = "accuracy"
     monitor_mode = "max"
-    kept_type: ClassVar[torch.dtype] = torch.float16  # of the predictions in predictions.npz
+    kept_type: torch.dtype = torch.float16  # of the predictions in predictions.npz
 
     def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""Numbers or labels of graphs, with Graphormer's tokens and bias."""
+"""Numbers, labels or classes of graphs, with Graphormer's tokens and bias."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,21 +21,16 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
 from sliceformer_lab.tasks.masked import Maskable, Units
-from sliceformer_lab.tasks.targets import Numbers, TargetTask
+from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 
 
 class GraphTask(Maskable, TargetTask):
-    """Graphs with nodes (B, N, F) -> numbers, or logits of labels (B, T). A subclass embeds them as tokens.
+    """Graphs with nodes (B, N, F) -> numbers or logits of labels (B, T), or logits (B, classes).
 
-    Numbers are standardised by the training set's mean and deviation, which every checkpoint holds, unless
-    `standardise` is false; the output is in their own unit.
+    A subclass embeds them as tokens.
     """
 
-    kept_type: ClassVar[torch.dtype] = torch.float32  # rounding would tie what metrics rank
     pool_over_padding = False
-    standardise = True
-    target_mean: Tensor  # (T,)
-    target_std: Tensor  # (T,)
 
     def build(self, pool: PoolMode, *, num_prefix: int) -> None:
         """Creates encoder, pooling and head for tokens whose first `num_prefix` are not from the graph.
@@ -43,8 +38,8 @@ class GraphTask(Maskable, TargetTask):
         Raises ValueError for data that are not graphs with numbers to predict.
         """
         spec, nodes = self.data_spec, self.nodes
-        if spec.max_len is None or not spec.has_edges or not spec.num_targets:
-            raise ValueError(f"{spec.name} has no graphs with numbers to predict; choose another task for it")
+        if spec.max_len is None or not spec.has_edges or not self.num_outputs:
+            raise ValueError(f"{spec.name} has no graphs with targets to predict; choose another task for it")
         self.num_prefix = num_prefix
         self.encoder = build_encoder(
             nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=num_prefix
@@ -53,26 +48,11 @@ class GraphTask(Maskable, TargetTask):
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
         self.pool.check(blocks[-1].attention)
         dim = self.encoder.options.dim
-        self.head = nn.Linear(dim, spec.num_targets)
+        self.head = nn.Linear(dim, self.num_outputs)
         initialise_head(self.head, self.encoder.options)
         self.convolves = any(block.needs_edges for block in blocks)
         reads_edge_features = any(block.reads_edge_features for block in blocks)
         self.edge_features = FeatureEmbedding(spec.edge_values, dim) if reads_edge_features else None
-        saved = isinstance(self.kind, Numbers)
-        self.register_buffer("target_mean", torch.zeros(spec.num_targets), persistent=saved)
-        self.register_buffer("target_std", torch.ones(spec.num_targets), persistent=saved)
-
-    def setup(self, stage: str) -> None:
-        """Reads the mean and the deviation of numbers from the training set; a checkpoint has its own."""
-        if stage == "fit" and isinstance(self.kind, Numbers) and self.standardise:
-            mean, std = self.trainer.datamodule.target_statistics()  # type: ignore[attr-defined]
-            self.target_mean.copy_(mean)
-            self.target_std.copy_(std)
-
-    @property
-    def target_scale(self) -> Tensor:
-        """The deviations of numbers (T,)."""
-        return self.target_std
 
     @abstractmethod
     def embed(
@@ -90,8 +70,8 @@ class GraphTask(Maskable, TargetTask):
             tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
         else:
             tokens = self.encoder(tokens, padding, bias, edges)
-        output: Tensor = self.head(self.pool(tokens, None if self.pool_over_padding else padding, reference=reference))
-        return output * self.target_std + self.target_mean
+        pooled = self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+        return self.in_own_unit(self.head(pooled))
 
     def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
         shape = (batch.inputs.shape[0], batch.inputs.shape[1])
@@ -144,7 +124,7 @@ class GraphTask(Maskable, TargetTask):
             positions = torch.zeros(1, size, spec.position_channels, device=self.device)
         edge_features = zero.new_zeros(edge_index.shape[1], spec.edge_channels)
         graphs = Graphs(edge_index, edge_features, distances, path_edges, positions)
-        target = torch.zeros(1, spec.num_targets, device=self.device)
+        target = torch.zeros(1, self.num_outputs, device=self.device)
         return Batch(zero.new_zeros(1, size, spec.channels), target, zero, structure=graphs)
 
 
@@ -164,9 +144,11 @@ class Graphormer(GraphTask):
         bias: bool = True,
         zero_padding: bool = True,
         standardise: bool = True,
+        class_weights: ClassWeights | None = None,
     ) -> None:
         super().__init__(model, data)
         self.standardise = standardise
+        self.weigh_classes(class_weights)
         spec, encoder = self.data_spec, self.nodes.encoder.options
         self.embedding = GraphEmbedding(spec.channels, int(encoder["dim"]), zero_padding=zero_padding)
         self.bias: GraphBias | None = None

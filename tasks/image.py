@@ -1,4 +1,4 @@
-"""Image classification: patches, encoder, pooling, norm and head."""
+"""A class, numbers or labels of an image: patches, encoder, pooling, norm and head."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.classification import Classification
 from sliceformer_lab.tasks.patches import PatchTask, patch_for
+from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 
 if TYPE_CHECKING:
     from timm.data.mixup import Mixup
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 AUTO_PATCHES_PER_SIDE = 8  # patches per side that patch_size=null aims at
 
 
-class ImageClassification(PatchTask, Classification):
+class ImageClassification(PatchTask, TargetTask):
     """A vision transformer of any attention. Batches of images (B, c, H, W) -> logits (B, classes).
 
+    Where the data have several numbers or labels an image in place of classes, outputs are these (B, T).
     `patch_size` null means `patch_for` the image. Raises ValueError if the patch does not divide the
     image, or for pretrained weights with `stem` conv.
     """
@@ -42,20 +43,24 @@ class ImageClassification(PatchTask, Classification):
         label_smoothing: Fraction = 0.0,
         mixup: NonNegative = 0.0,
         cutmix: NonNegative = 0.0,
+        class_weights: ClassWeights | None = None,
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
-        if spec.image_size is None or spec.targets != "class":
-            raise ValueError(f"{spec.name} has no images with one class each; choose another task for it")
+        if spec.image_size is None or spec.targets not in ("class", "numbers", "labels"):
+            raise ValueError(f"{spec.name} has no images with a class, numbers or labels each; choose another task")
+        if (mixup or cutmix) and spec.targets != "class":
+            raise ValueError(f"mixup and cutmix mix classes, but {spec.name} has {spec.targets}; set both to 0")
         patch_size = patch_size or patch_for(spec.image_size, AUTO_PATCHES_PER_SIDE)
         dim = int(nodes.encoder.options["dim"])
         self.build_encoder(patch_size, stem, cls=pool == "cls")
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(self.encoder.attentions[-1])
         self.norm = nn.LayerNorm(dim) if head_norm else nn.Identity()
-        self.head = nn.Linear(dim, spec.num_classes)
+        self.head = nn.Linear(dim, self.num_outputs)
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
+        self.weigh_classes(class_weights)
         self.mix: Mixup | None = None
         if mixup or cutmix:
             from timm.data.mixup import Mixup
@@ -65,14 +70,14 @@ class ImageClassification(PatchTask, Classification):
             )
 
     def forward(self, batch: Batch) -> Tensor:
-        """Images (B, c, H, W) -> logits (B, classes)."""
+        """Images (B, c, H, W) -> logits (B, classes), or numbers or logits (B, T)."""
         tokens = self.embedding(batch.inputs)  # (B, N, C)
         if self.pool.needs_reference:
             tokens, reference = self.encoder.with_reference(tokens)
             pooled = self.pool(tokens, reference=reference)
         else:
             pooled = self.pool(self.encoder(tokens))
-        return self.head(self.norm(pooled))
+        return self.in_own_unit(self.head(self.norm(pooled)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One batch, with Mixup or CutMix if the recipe has them; they pair samples, so odd batches are not mixed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class LanguageModel(Task):
     monitor = "bits_per_token"
     monitor_mode = "min"
     causal = True
-    kept_type: ClassVar[torch.dtype] = torch.float32
+    kept_type = torch.float32
 
     def __init__(
         self,

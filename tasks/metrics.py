@@ -149,6 +149,44 @@ def _ranked(score: Callable[[Tensor, Tensor], Tensor], outputs: Tensor, labels: 
     return score(ranks, labels.long()).to(outputs.dtype)
 
 
+def best_thresholds(logits: Tensor, labels: Tensor) -> Tensor:
+    """For each label the probability above which predicting it has the best F1, from (n, T), (n, T) to (T,).
+
+    It lies in the middle between two probabilities; one half for labels that are never true.
+    """
+    columns = zip(logits.double().sigmoid().T, labels.T, strict=True)
+    return torch.stack(
+        [
+            _best_threshold(column[known], truth[known] > 0)
+            for column, truth, known in ((column, truth, ~truth.isnan()) for column, truth in columns)
+        ]
+    )
+
+
+def _best_threshold(probabilities: Tensor, truth: Tensor) -> Tensor:
+    if not truth.any():
+        return probabilities.new_tensor(0.5)
+    ordered, order = probabilities.sort(descending=True, stable=True)
+    f1 = 2 * truth[order].cumsum(0) / (torch.arange(1, len(truth) + 1) + truth.sum())  # of the first 1, 2, ... samples
+    following = torch.cat([ordered[1:], ordered.new_zeros(1)])
+    f1 = f1.where(ordered > following, -1.0)  # equal probabilities are on one side
+    best = f1.argmax()
+    return (ordered[best] + following[best]) / 2
+
+
+def f1_scores(logits: Tensor, labels: Tensor, thresholds: Tensor) -> dict[str, float]:
+    """Micro and macro F1 of labels (n, T), of which those with a probability above their threshold (T,) are predicted.
+
+    `f1_macro` is the mean over labels that are true at least once; unknown labels (NaN) do not count.
+    """
+    known, predicted = ~labels.isnan(), logits.double().sigmoid() > thresholds
+    truth = (labels > 0) & known
+    hits, claims, positives = (part.sum(dim=0) for part in (predicted & truth, predicted & known, truth))
+    some = positives > 0
+    macro = (2 * hits / (claims + positives).clamp_min(1))[some].mean()
+    return {"f1_macro": float(macro), "f1_micro": float(2 * hits.sum() / (claims.sum() + positives.sum()).clamp_min(1))}
+
+
 def rmse(outputs: Tensor, numbers: Tensor) -> Tensor:
     """Root mean squared error; NaN without numbers."""
     return (outputs - numbers).square().mean().sqrt()

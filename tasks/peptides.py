@@ -18,6 +18,7 @@ from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.graph import GraphTask
 from sliceformer_lab.tasks.metrics import BatchPrecision
+from sliceformer_lab.tasks.target_task import TargetKind
 from sliceformer_lab.tasks.targets import Labels, NumberLoss, Numbers
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class PeptideNumbers(PeptideTask):
         self.number_loss = number_loss
 
     @property
-    def kind(self) -> Numbers:
+    def kind(self) -> TargetKind:
         """Numbers."""
         return Numbers(form=self.number_loss)
 
@@ -120,6 +121,6 @@ class PeptideLabels(PeptideTask):
         return MetricCollection(metrics | {"average_precision_samsa": BatchPrecision()}, compute_groups=False)
 
     @property
-    def kind(self) -> Labels:
+    def kind(self) -> TargetKind:
         """Labels, ranked by average precision."""
         return Labels(monitor="average_precision")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import PoolMode
 from sliceformer_lab.tasks.masked_balls import CloudTask
 from sliceformer_lab.tasks.sequence import Head, SequenceClassification
+from sliceformer_lab.tasks.target_task import ClassWeights
 
 
 class PointClassification(CloudTask, SequenceClassification):
@@ -42,8 +43,16 @@ class PointClassification(CloudTask, SequenceClassification):
         head_dim: Count | None = None,
         head_dropout: Fraction = 0.0,
         label_smoothing: Fraction = 0.0,
+        class_weights: ClassWeights | None = None,
     ) -> None:
-        super().__init__(model, data, pool=pool, head=head, head_dim=head_dim, label_smoothing=label_smoothing)
+        super().__init__(
+            *(model, data),
+            pool=pool,
+            head=head,
+            head_dim=head_dim,
+            label_smoothing=label_smoothing,
+            class_weights=class_weights,
+        )
         self.head = nn.Sequential(Dropout(head_dropout), self.head)
 
     def build_metrics(self) -> MetricCollection:
@@ -97,7 +106,7 @@ class PointSegmentation(CloudTask):
     """
 
     monitor = "instance_iou"
-    kept_type: ClassVar[torch.dtype] = torch.uint8
+    kept_type = torch.uint8
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class Pretraining(Task):
     are always the same. `rate` is the share of the parts that is hidden, unless `options.mask_rate` is another.
     """
 
-    kept_type: ClassVar[torch.dtype] = torch.float32
+    kept_type = torch.float32
 
     def __init__(self, task: Task, options: PretrainOptions, seed: int, rate: float) -> None:
         super().__init__(task.nodes, task.data_spec)

@@ -24,7 +24,7 @@ class Retrieval(SequenceClassification):
         if head != "mlp":
             return super().build_head(head, 2 * dim, hidden)
         first, second = nn.Linear(2 * dim, hidden), nn.Linear(hidden, hidden // 2)
-        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(hidden // 2, self.data_spec.num_classes))
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(hidden // 2, self.num_outputs))
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """The two concatenated vectors of each pair: (2B, N) -> (B, 2 dim)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class ImageSegmentation(PatchTask):
     """
 
     monitor = "mean_iou"
-    kept_type: ClassVar[torch.dtype] = torch.uint8
+    kept_type = torch.uint8
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Sequence classification: token ids or numbers, encoder, pooling and head."""
+"""A class, numbers or labels of a sequence: token ids or numbers, encoder, pooling and head."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.classification import Classification
+from sliceformer_lab.tasks.classes import Classes
 from sliceformer_lab.tasks.masked import Maskable, Units
+from sliceformer_lab.tasks.target_task import ClassWeights, TargetKind, TargetTask
 
 Head = Literal["linear", "mlp", "gelu", "mega"]
 
 FEW_SYMBOLS = 32  # a vocabulary of at most as many is one of symbols, as that of ListOps, and not of text
 
 
-class SequenceClassification(Maskable, Classification):
+class SequenceClassification(Maskable, TargetTask):
     """A sequence encoder of any attention. Ids (B, N) or numbers (B, N, F) -> logits (B, classes).
+
+    Where the data have several numbers or labels a sequence in place of classes, outputs are these (B, T).
 
     head: `linear`; `mlp`, one hidden layer with ReLU (Long-Range Arena); `gelu`, one hidden layer with GELU; `mega`,
     the same without the last bias. The hidden layer has `head_dim` units, by default as many as the encoder's MLP. With
@@ -36,6 +39,8 @@ class SequenceClassification(Maskable, Classification):
     pools over all positions, with zeros at padding. `padding_counts` repeats SAMSA's published code: padding is an
     ordinary token in the whole model.
     """
+
+    double_softmax = False
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class SequenceClassification(Maskable, Classification):
         double_softmax: bool = False,
         pool_over_padding: bool = False,
         padding_counts: bool = False,
+        class_weights: ClassWeights | None = None,
     ) -> None:
         super().__init__(model, data)
         spec, nodes = self.data_spec, self.nodes
@@ -79,12 +85,22 @@ class SequenceClassification(Maskable, Classification):
         self.head = self.build_head(head, dim, head_dim or int(nodes.encoder.options["mlp_dim"]))
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
+        if double_softmax and not spec.num_classes:
+            raise ValueError(f"double_softmax=true is for classes, which {spec.name} has not; set it to false")
         self.double_softmax, self.pool_over_padding = double_softmax, pool_over_padding
         self.padding_counts = padding_counts
+        self.weigh_classes(class_weights)
+
+    @property
+    def kind(self) -> TargetKind:
+        """What is predicted."""
+        if self.double_softmax:
+            return Classes(self.data_spec.num_classes, self.label_smoothing, double_softmax=True)
+        return super().kind
 
     def build_head(self, head: Head, dim: int, hidden: int) -> nn.Module:
-        """The head, from a pooled vector (B, dim) to logits (B, classes)."""
-        classes = self.data_spec.num_classes or self.data_spec.num_targets
+        """The head, from a pooled vector (B, dim) to outputs (B, classes or T)."""
+        classes = self.num_outputs
         match head:
             case "linear":
                 return nn.Linear(dim, classes)
@@ -100,13 +116,9 @@ class SequenceClassification(Maskable, Classification):
         return self.max_len + self.embedding.num_prefix
 
     def forward(self, batch: Batch) -> Tensor:
-        """Ids (B, N) or numbers (B, N, F) -> logits (B, classes)."""
-        logits = self.head(self.encoded(batch.inputs, batch.padding))
-        return logits.softmax(dim=-1) if self.double_softmax else logits
-
-    def probabilities(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, classes); with `double_softmax` the outputs themselves."""
-        return outputs.float() if self.double_softmax else super().probabilities(outputs)
+        """Ids (B, N) or numbers (B, N, F) -> logits (B, classes), or numbers or logits (B, T)."""
+        output = self.in_own_unit(self.head(self.encoded(batch.inputs, batch.padding)))
+        return output.softmax(dim=-1) if self.double_softmax else output
 
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""

@@ -1,24 +1,20 @@
-"""Tasks whose samples have numbers, or labels that are true or false, in place of one class."""
+"""Numbers of a sample, or labels that are true or false: loss, metrics, tables, pictures and references."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import Metric
 
-from sliceformer_lab.config.checked import ModelNodes
-from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.measures.simple_models import TargetModel, features_of
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.measures.simple_models import SimpleModel, TargetModel, classifiers_of, regressors_of
 from sliceformer_lab.tasks.metrics import (
     KnownAccuracy,
     KnownMeanAbsoluteError,
@@ -46,6 +42,7 @@ class Numbers:
     monitor: Literal["mae"] = "mae"
     form: NumberLoss = "l1"
     monitor_mode: ClassVar[str] = "min"
+    kept_type: ClassVar[torch.dtype] = torch.float32  # rounding would tie what metrics rank
 
     def metrics(self) -> Mapping[str, Metric]:
         """Mean absolute error of all numbers; root mean squared error, R2 and rank correlation, averaged over targets.
@@ -55,23 +52,35 @@ class Numbers:
         scores = {"rmse": rmse, "r2": r2, "spearman": spearman}
         return {"mae": KnownMeanAbsoluteError(), **{name: MeanOverTargets(score) for name, score in scores.items()}}
 
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """Mean loss of the known numbers, divided by `scale`."""
+    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Mean loss of the known numbers, divided by `scale`; numbers have no weights."""
+        del weights
         known = ~target.isnan()
         errors = ((output - target) / scale).where(known, 0.0)
         each = errors.abs() if self.form == "l1" else F.smooth_l1_loss(errors, errors * 0, reduction="none")
         return each.sum() / known.sum().clamp_min(1)
 
+    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+        """The same."""
+        return self.loss(output, target, scale)
+
+    def balanced_weights(self, targets: Tensor) -> None:
+        """Numbers have none."""
+
     def chance(self, targets: Tensor) -> float:
         """Mean absolute error of always predicting the mean of these targets."""
         return float((targets - targets.nanmean(dim=0)).abs().nanmean())
 
-    def outcomes(self, outputs: Tensor, names: Sequence[str]) -> list[Row]:
+    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
         """The numbers."""
         return [
-            {f"prediction_{name}": seven_digits(value) for name, value in zip(names, row, strict=True)}
+            {f"prediction_{name}": seven_digits(value) for name, value in zip(names.targets, row, strict=True)}
             for row in outputs.tolist()
         ]
+
+    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+        """The true numbers (n, T); None for those that are missing."""
+        return _truths(targets, names)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The mean of each number."""
@@ -83,6 +92,10 @@ class Numbers:
 
         return {"predicted.png": partial(_draw, plot_predicted, scored), "mistakes.png": partial(_draw_errors, scored)}
 
+    def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
+        """A model for each number, on each kind of features that suits the contents."""
+        return [TargetModel(each, has_labels=False) for each in regressors_of(contents)]
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -90,31 +103,46 @@ class Labels:
 
     monitor: Literal["auc", "average_precision"] = "auc"
     monitor_mode: ClassVar[str] = "max"
+    kept_type: ClassVar[torch.dtype] = torch.float32
 
     def metrics(self) -> Mapping[str, Metric]:
         """Area under the ROC curve and average precision, averaged over labels; accuracy of all labels."""
         ranked = {"auc": auc, "average_precision": average_precision}
         return {**{name: MeanOverTargets(score) for name, score in ranked.items()}, "accuracy": KnownAccuracy()}
 
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """Binary cross-entropy, averaged over the known labels."""
+    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Binary cross-entropy, averaged over the known labels; `weights` (T,) are those of true labels."""
         del scale
         known = ~target.isnan()
-        each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), reduction="none")
+        each = F.binary_cross_entropy_with_logits(output, target.nan_to_num(), pos_weight=weights, reduction="none")
         return each.where(known, 0.0).sum() / known.sum().clamp_min(1)
+
+    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+        """The loss without weights."""
+        return self.loss(output, target, scale)
+
+    def balanced_weights(self, targets: Tensor) -> Tensor:
+        """For each label (T,), how many times more often the training targets (n, T) have it false than true."""
+        positive = (targets == 1).sum(dim=0)
+        return torch.where(positive > 0, (targets == 0).sum(dim=0) / positive.clamp_min(1), 1.0)
 
     def chance(self, targets: Tensor) -> float:
         """Of equal outputs for all samples: one half, or the mean of the labels' frequencies for average precision."""
         return 0.5 if self.monitor == "auc" else float(targets.nanmean(dim=0).nanmean())
 
-    def outcomes(self, outputs: Tensor, names: Sequence[str]) -> list[Row]:
-        """Each label, 0 or 1, and its probability."""
-        rows = [dict(zip(names, row, strict=True)) for row in outputs.sigmoid().tolist()]
+    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
+        """Each label, 0 or 1, and its probability. Without thresholds a label needs a probability above one half."""
+        thresholds = names.thresholds or (0.5,) * len(names.targets)
+        rows = [list(zip(names.targets, thresholds, row, strict=True)) for row in outputs.float().sigmoid().tolist()]
         return [
-            {f"prediction_{name}": int(value > 0.5) for name, value in row.items()}
-            | {f"probability_{name}": seven_digits(value) for name, value in row.items()}
+            {f"prediction_{name}": int(value > threshold) for name, threshold, value in row}
+            | {f"probability_{name}": seven_digits(value) for name, _, value in row}
             for row in rows
         ]
+
+    def truths(self, targets: Tensor, names: Names) -> list[Row]:
+        """The true labels (n, T); None for those that are missing."""
+        return _truths(targets, names)
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logit of each label's frequency."""
@@ -126,63 +154,14 @@ class Labels:
 
         return {"roc.png": partial(_draw, plot_roc, scored)}
 
+    def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
+        """A model for each label, on each kind of features that suits the contents."""
+        return [TargetModel(each, has_labels=True) for each in classifiers_of(contents, num_train)]
 
-class TargetTask(Task):
-    """A task with several numbers or labels for a sample. Outputs are numbers or logits (B, T)."""
 
-    def __init__(self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any]) -> None:
-        super().__init__(model, data)
-        self.monitor, self.monitor_mode = self.kind.monitor, self.kind.monitor_mode
-
-    @property
-    def kind(self) -> Numbers | Labels:
-        """What the targets are."""
-        return Labels() if self.data_spec.targets == "labels" else Numbers()
-
-    @property
-    def target_scale(self) -> Tensor:
-        """The deviations of numbers (T,), in whose unit the loss is."""
-        return torch.ones(self.data_spec.num_targets, device=self.device)
-
-    def build_metrics(self) -> MetricCollection:
-        """The metrics of numbers or labels."""
-        return MetricCollection(dict(self.kind.metrics()), compute_groups=False)
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """The loss of numbers or labels; missing targets (NaN) are ignored."""
-        return self.kind.loss(output, target, self.target_scale)
-
-    def chance(self, targets: Tensor) -> float:
-        """The monitored metric of the best constant prediction."""
-        return self.kind.chance(targets)
-
-    def columns(self, names: Names) -> tuple[str, ...]:
-        """Those of the numbers or labels."""
-        return tuple(self.outcomes(torch.zeros(1, len(names.targets)), names)[0])
-
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
-        """The numbers or labels of each sample."""
-        return self.kind.outcomes(outputs, names.targets)
-
-    def truths(self, targets: Tensor, names: Names) -> list[Row]:
-        """The true numbers or labels (n, T); None for those that are missing."""
-        return [
-            {f"target_{name}": None if value != value else seven_digits(value) for name, value in found}
-            for found in (zip(names.targets, row, strict=True) for row in targets.tolist())
-        ]
-
-    def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]:
-        """Those of numbers or labels."""
-        return self.kind.pictures(scored)
-
-    def constant(self, targets: Tensor) -> tuple[str, Tensor]:
-        """The mean of each target, or the logit of its frequency."""
-        return self.kind.constant(targets)
-
-    def simple_models(self, data: DataModule, num_train: int) -> list[TargetModel]:
-        """A model for each target, on each kind of features that suits the contents."""
-        has_labels = isinstance(self.kind, Labels)
-        return [TargetModel(each, has_labels) for each in features_of(data.content_kind, num_train)]
+def _truths(targets: Tensor, names: Names) -> list[Row]:
+    rows = (zip(names.targets, row, strict=True) for row in targets.tolist())
+    return [{f"target_{name}": None if value != value else seven_digits(value) for name, value in row} for row in rows]
 
 
 def _means(targets: Tensor) -> Tensor:
@@ -191,7 +170,8 @@ def _means(targets: Tensor) -> Tensor:
 
 
 def _draw(plot: Callable[..., None], scored: ScoredSplit, path: Path) -> None:
-    title = f"{scored.title}, {len(scored.targets):,} examples"
+    unit = scored.data.target_unit()
+    title = f"{scored.title}, {len(scored.targets):,} examples{f', in {unit}' if unit else ''}"
     plot(scored.targets, scored.outputs, _names(scored), path, title)
 
 

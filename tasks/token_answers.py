@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class TokenAnswers(Task):
     pooling, so that what another token holds must be carried to the asked one by the attention.
     """
 
-    kept_type: ClassVar[torch.dtype] = torch.int16
+    kept_type = torch.int16
 
     def __init__(
         self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, embed_std: Positive = 0.5

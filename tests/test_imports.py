@@ -44,6 +44,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("measures", "runs", "config", "attention", "encoder", "data", "torch", "numpy", "pandas", "pydantic"),
         *(
             "pytorch_lightning",
+            "timm",
             "lightning_fabric",
             "torchmetrics",
             "omegaconf",

@@ -14,7 +14,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool, PoolMode
-from sliceformer_lab.tasks.targets import TargetTask
+from sliceformer_lab.tasks.target_task import TargetTask
 
 
 class Frequency(TargetTask):
@@ -22,8 +22,6 @@ class Frequency(TargetTask):
 
     `TargetTask` has the loss, metrics, tables, pictures and references of numbers.
     """
-
-    kept_type = torch.float32
 
     def __init__(
         self, model: ModelNodes | Mapping[str, Any], data: DataSpec | Mapping[str, Any], *, pool: PoolMode = "mean"
@@ -40,7 +38,7 @@ class Frequency(TargetTask):
 
     def forward(self, batch: Batch) -> Tensor:
         tokens = self.encoder(self.embedding(batch.inputs), batch.padding)
-        return self.head(self.pool(tokens, batch.padding))
+        return self.in_own_unit(self.head(self.pool(tokens, batch.padding)))
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The median, which has the smallest absolute error of all constants."""

@@ -114,6 +114,22 @@ class DataModule(LightningDataModule, ABC):
         """Names of the numbers or labels to predict; empty where a sample has a class instead."""
         return tuple(map(str, range(self.spec.num_targets)))
 
+    def training_targets(self) -> torch.Tensor:
+        """The targets (n, ...) of all training examples. Needs the splits."""
+        split = self.splits["train"]
+        return split.targets_at(list(range(len(split))))
+
+    def target_statistics(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and standard deviation (T,) of the known training targets. Raises DataError if none is known."""
+        self.setup()
+        targets = self.training_targets().double()
+        known = ~targets.isnan()
+        if unknown := [name for name, column in zip(self.target_names(), known.T, strict=True) if not column.any()]:
+            raise DataError(f"{self.spec.name}: no training example has {', '.join(unknown)}; choose other targets")
+        mean = targets.nanmean(dim=0)
+        std = (targets - mean).square().nanmean(dim=0).sqrt()
+        return mean.float(), torch.where(std > 0, std, 1.0).float()
+
     def places(self, stage: Stage, rows: Sequence[int]) -> list[str]:
         """Where the examples at `rows` of a split come from; the ids in predictions.npz are such rows."""
         self.setup()
@@ -170,6 +186,14 @@ class DataModule(LightningDataModule, ABC):
 
     def save_encoder(self, folder: Path) -> None:
         """Write what `encode` needs besides the options into a run folder."""
+
+    def about(self) -> str | None:
+        """Where a set of a library comes from, with its paper or page, as the library says."""
+        return None
+
+    def target_unit(self) -> str | None:
+        """The unit of the numbers to predict, if the user has given one."""
+        return None
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know about the data, in sentences. Prepares the data."""

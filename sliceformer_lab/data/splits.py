@@ -24,7 +24,10 @@ def hold_out(targets: Tensor, share: float, seed: int, title: str, stage: Stage)
     """Positions that stay in training and positions held out for `stage`, both shuffled: (n,) int64 -> (k,), (n - k,).
 
     About `share` of every class is held out; `seed` names the fold. Raises DataError if that takes no example, or all.
+    Examples with numbers or labels (n, T) count as one class.
     """
+    if targets.ndim > 1:
+        targets = torch.zeros(len(targets), dtype=torch.long)
     permutation, fold = _fold_of_seed(seed, share)
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(permutation))
     by_class = order[targets[order].argsort(stable=True)]

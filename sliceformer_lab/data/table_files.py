@@ -91,8 +91,7 @@ def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_who
     if are_measured(labels, is_whole=is_whole):
         raise DataError(
             f"{file}: {column} has {len(set(map(float, labels))):,} different numbers in {len(labels):,} rows, so they "
-            "are no classes; group them into a few classes, or, for a regression on molecules, use "
-            f"task=molecule_csv 'data.targets=[{column}]'"
+            f"are no classes; group them into a few classes, or predict them as numbers by 'data.targets=[{column}]'"
         )
 
 

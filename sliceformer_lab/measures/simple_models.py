@@ -24,10 +24,13 @@ CELLS_PER_AXIS = 8  # cells per axis of a cloud's histogram
 FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
 NUM_TREES = 100
 RIDGE_PENALTIES = tuple(10.0**power for power in range(-3, 4))
+RIDGE_PENALTY = 10.0  # of features scaled to at most 1; with TF-IDF, 1 fits the training texts too closely
 MAX_LOGIT = 20.0  # of a logit: a forest's probabilities of 0 and 1 have infinite ones
 
 
-Estimator = Literal["logistic regression", "forest", "support vectors", "cross-validated ridge", "nearest neighbour"]
+Estimator = Literal[
+    "logistic regression", "ridge", "forest", "support vectors", "cross-validated ridge", "nearest neighbour"
+]
 
 
 class SimpleModel(ABC):
@@ -50,31 +53,52 @@ class Features:
     `matrices` maps training and other contents to a matrix (n, F) each.
     """
 
-    name: str
+    reads: str
     matrices: Callable[[Contents, list[Contents]], list[Array]]
     estimator: Estimator
 
 
-def features_of(kind: str | None, num_train: int) -> list[Features]:
-    """The features of contents of a kind: text, smiles, picture, cloud or series; the last ones are the strongest."""
-    pictures: Literal["support vectors", "logistic regression"] = (
-        "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression"
-    )
-    known = {
-        "text": [Features("TF-IDF + logistic regression", _tfidf, "logistic regression")],
-        "smiles": [
-            Features("Morgan fingerprints + forest", partial(_each, _fingerprint), "forest"),
-            Features("fingerprints, descriptors + forest", partial(_each, _descriptors), "forest"),
+def classifiers_of(contents: str | None, num_train: int) -> list[Features]:
+    """The features of text, smiles, picture, cloud or series to tell classes by; the last ones are the strongest."""
+    return {
+        "text": [Features("TF-IDF", _tfidf, "logistic regression")],
+        "smiles": _molecular(),
+        "picture": [
+            Features(
+                "HOG",
+                partial(_each, _gradients),
+                "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression",
+            )
         ],
-        "picture": [Features(f"HOG + {pictures}", partial(_each, _gradients), pictures)],
-        "cloud": [Features("3-D histogram + forest", partial(_each, _histogram), "forest")],
-        "series": [
-            Features("spectra + cross-validated ridge", spectra, "cross-validated ridge"),
-            Features("time warping + nearest neighbour", warped_distances, "nearest neighbour"),
-            Features("random convolutions + cross-validated ridge", random_convolutions, "cross-validated ridge"),
-        ],
-    }
-    return known.get(kind or "", [])
+        "cloud": [Features("3-D histogram", partial(_each, _histogram), "forest")],
+        "series": _of_series(),
+    }.get(contents or "", [])
+
+
+def regressors_of(contents: str | None) -> list[Features]:
+    """The same to learn numbers by."""
+    return {
+        "text": [Features("TF-IDF", _tfidf, "ridge")],
+        "smiles": _molecular(),
+        "picture": [Features("HOG", partial(_each, _gradients), each) for each in ("ridge", "forest")],
+        "cloud": [Features("3-D histogram", partial(_each, _histogram), "forest")],
+        "series": _of_series(),
+    }.get(contents or "", [])
+
+
+def _molecular() -> list[Features]:
+    return [
+        Features("Morgan fingerprints", partial(_each, _fingerprint), "forest"),
+        Features("fingerprints, descriptors", partial(_each, _descriptors), "forest"),
+    ]
+
+
+def _of_series() -> list[Features]:
+    return [
+        Features("spectra", spectra, "cross-validated ridge"),
+        Features("time warping", warped_distances, "nearest neighbour"),
+        Features("random convolutions", random_convolutions, "cross-validated ridge"),
+    ]
 
 
 @dataclass(frozen=True)
@@ -85,8 +109,8 @@ class FeatureModel(SimpleModel):
 
     @property
     def name(self) -> str:
-        """The name of its features."""
-        return self.features.name
+        """What it reads, and the estimator."""
+        return f"{self.features.reads} + {self.features.estimator}"
 
 
 @dataclass(frozen=True)
@@ -152,7 +176,7 @@ def _logits(fitted: object, part: Array) -> Array:
 
 def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202  (scikit-learn has no types)
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-    from sklearn.linear_model import LogisticRegression, RidgeClassifierCV, RidgeCV
+    from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifierCV, RidgeCV
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
@@ -167,6 +191,8 @@ def _estimator(name: str, *, classifies: bool):  # type: ignore[no-untyped-def] 
         if classifies:
             return RandomForestClassifier(NUM_TREES, random_state=0, n_jobs=1)
         return RandomForestRegressor(NUM_TREES, max_features=1 / 3, random_state=0, n_jobs=1)  # a third, as Breiman's
+    if name == "ridge":
+        return make_pipeline(MaxAbsScaler(), Ridge(alpha=RIDGE_PENALTY))
     if name == "support vectors":
         return make_pipeline(StandardScaler(), SVC())
     return make_pipeline(MaxAbsScaler(), LogisticRegression(C=1.0, max_iter=100))

@@ -51,7 +51,9 @@ def run_folder(resume: str | None, outputs: str, task: str | None, attention: st
 
 
 def task_folder(task: str, data: Mapping[str, Any]) -> str:
-    """The task's folder name. That of a user's own data contains their name: text_csv-reviews."""
+    """The task's folder name. It contains the name of a user's own data, text_csv-reviews, or of a library's set."""
+    if "dataset" in data:
+        return "-".join(str(part) for part in (task, data["dataset"], data["name"]) if part)
     if "name" not in data:
         return task
     return f"{task}-{data['name'] or name_of(data['file'] if 'file' in data else data['root'])}"

@@ -98,6 +98,16 @@ class TaskModule(LightningModule, ABC):
         del targets, names
         return []
 
+    def thresholds(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> tuple[float, ...]:
+        """The probability of each label above which it is predicted, chosen on the validation predictions."""
+        del predictions
+        return ()
+
+    def decided_metrics(self, predictions: Mapping[str, Mapping[str, Tensor]]) -> dict[str, float]:
+        """Metrics of decisions that follow from validation, such as test/f1_macro, from gathered predictions."""
+        del predictions
+        return {}
+
     def at_input_size(self, outcome: Row, content: Content) -> Row:
         """The outcome of a new input in the size of the input, such as a mask, from one in the size of the model."""
         del content

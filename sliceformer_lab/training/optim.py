@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from torch import nn, optim
@@ -23,7 +23,7 @@ class OptimOptions:
     shortens the run and rescales its schedule. Raises ValueError for options that contradict each other.
     """
 
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "muon", "lion", "nadamw", "radamw", "adoptw", "lamb"] = "adam"
     lr: Positive = 1e-4
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-8
@@ -89,23 +89,48 @@ class OptimOptions:
         """The optimizer for the trainable parameters of `model`.
 
         With `no_decay`, parameters of fewer than two dimensions (biases, norms, scalars) and those with the attribute
-        `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate.
+        `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate. Muon trains
+        the matrices of the encoder, and AdamW beside it the tables, the head and all vectors.
         """
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-        for parameter in trained:
-            exempt = self.no_decay and (parameter.ndim < 2 or getattr(parameter, "no_decay", False))
-            decay = 0.0 if exempt else self.weight_decay
-            groups.setdefault((decay, getattr(parameter, "lr_scale", 1.0)), []).append(parameter)
-        params = [
-            {"params": members, "weight_decay": decay, "lr": self.lr * scale}
-            for (decay, scale), members in groups.items()
-        ]
-        fused = True if all(map(_on_cpu, trained)) else None  # None: torch's choice, which is fast on a GPU
-        if self.optimizer == "sgd":
+        if self.optimizer in ("adam", "adamw", "sgd"):
+            return self._of_torch(model)
+        from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # slow to import
+
+        groups = self._groups(model)
+        betas = {"betas": self.betas}
+        options = {"muon": betas, "lion": betas}.get(self.optimizer, betas | {"eps": self.eps})
+        built: optim.Optimizer = create_optimizer_v2(
+            groups, opt=self.optimizer, lr=self.lr, weight_decay=self.weight_decay, **options
+        )
+        return built
+
+    def _of_torch(self, model: nn.Module) -> optim.Optimizer:
+        params = self._groups(model)
+        fused = True if all(map(_on_cpu, (p for group in params for p in group["params"]))) else None
+        if self.optimizer == "sgd":  # fused=None: torch's choice, which is fast on a GPU
             return optim.SGD(params, lr=self.lr, momentum=self.betas[0], fused=fused)
         adam = optim.Adam if self.optimizer == "adam" else optim.AdamW
         return adam(params, lr=self.lr, betas=self.betas, eps=self.eps, fused=fused)
+
+    def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """The trainable parameters with equal decay and rate; for Muon, also by whether it trains them."""
+        tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+        groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                exempt = self.no_decay and (parameter.ndim < 2 or getattr(parameter, "no_decay", False))
+                beside = self.optimizer == "muon" and (id(parameter) in tables or name.startswith("head."))
+                key = (0.0 if exempt else self.weight_decay, getattr(parameter, "lr_scale", 1.0), beside)
+                groups.setdefault(key, []).append(parameter)
+        return [
+            {
+                "params": members,
+                "weight_decay": decay,
+                "lr": self.lr * scale,
+                **({"use_fallback": True} if beside else {}),
+            }
+            for (decay, scale, beside), members in groups.items()
+        ]
 
     def build_schedule(self, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
         """The schedule of a run of `total_steps` optimizer steps; call its `step()` after each of them.

@@ -31,7 +31,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrain import pretrain
 from sliceformer_lab.training.processes.other_processes import child_processes, record_first_error
 from sliceformer_lab.training.processes.signals import catch_signals, recorded_by, signals_as_errors, stop_behind
-from sliceformer_lab.training.results.prediction_table import read_preprocessing, save_preprocessing
+from sliceformer_lab.training.results.prediction_table import names_of, read_preprocessing, save_preprocessing
 from sliceformer_lab.training.results.record import record
 from sliceformer_lab.training.results.scoring import count_evaluation, score, score_selected
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
@@ -109,6 +109,7 @@ def _silence_lightning() -> None:
     hidden = (
         *("does not have many workers", "smaller than the logging interval", "LeafSpec", "ranks is zero"),
         *("This DataLoader will create", "The `srun` command is available"),
+        *("loading a checkpoint outside the 'fit' stage", "WeightAveraging doesn't support sharding"),
         "resuming from a checkpoint that ended before the epoch ended",  # our loaders go on within a pass
     )
     for message in hidden:
@@ -183,11 +184,11 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
     load_weights(task, scored)
     trainer = build_trainer(plan, run_context(plan, folder, task), task, [])
     with child_processes(trainer, folder):
-        metrics = score(trainer, task, data, scored, plan)
+        metrics, predictions = score(trainer, task, data, scored, plan)
         count_evaluation(plan, data, folder)
     if is_first_process():
         if trained is None:
-            save_preprocessing(folder, data)
+            save_preprocessing(folder, data, names_of(data, task.thresholds(predictions)))
         facts = {"digests": data.digests(), "changed_data": warn_of_changes(folder, data)}
         facts["sources"] = sources_of(plan.plain)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})

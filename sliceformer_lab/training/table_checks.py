@@ -12,14 +12,16 @@ from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
 MOST_ROWS = 20_000  # in which labels are looked for: a tenth of a second
-CONTENT_COLUMNS = ("text_column", "smiles_column")
-COLUMNS = ("text_column", "label_column", "smiles_column", "split_column", "targets")
+CONTENT_COLUMNS = ("text_column", "image_column", "smiles_column")
+COLUMNS = ("text_column", "image_column", "label_column", "smiles_column", "split_column", "targets")
 
 
 def check_columns(config: Mapping[str, Any]) -> None:
     """Raises DataError for the first row of a table that cannot be read or lacks a column."""
     data = config["data"]
     columns = {option: _list_of(data.get(option)) for option in COLUMNS if data.get(option) is not None}
+    if "targets" in columns:  # which take the place of the classes
+        columns.pop("label_column", None)
     header, quotes = data.get("header", True), data.get("quotes", True)
     advice = "; if the first line of this CSV or TSV is a text, set data.header=false" if data.get("header") else ""
     for path in _tables(data) if columns else ():
@@ -36,6 +38,8 @@ def check_labels(config: Mapping[str, Any]) -> None:
     data = config["data"]
     column, split, path = data.get("label_column"), data.get("split_column"), next(_tables(data), None)
     if column is None or path is None:
+        return
+    if data.get("targets") is not None or data.get("labels_separator") is not None:
         return
     rows = rows_and_errors(path, header=data.get("header", True), quotes=data.get("quotes", True))
     found = [row for _, row in islice(rows, MOST_ROWS)]

@@ -45,6 +45,12 @@ NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text
 TASKS = option_names("task")
 OWN = {  # the user's own data, whose sizes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "image_csv": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "torchvision": DataSpec(name="mine", num_classes=3, image_size=(28, 28), channels=3),
+    "pyg": DataSpec(
+        **{"name": "mine", "num_classes": 2, "max_len": 128, "ragged": True, "has_edges": True},
+        **{"channels": 1, "node_values": (7,), "edge_channels": 1, "edge_values": (4,)},
+    ),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
     "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, targets="next tokens"),
     "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, targets="pixels"),
@@ -59,6 +65,7 @@ OWN = {  # the user's own data, whose sizes are read from disk
 }
 NUM_TOKENS = {
     **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
+    **{"image_csv": 64, "torchvision": 49, "pyg": 129},
     "mask_folder": 192,
     **{"series_csv": 64, "series_folder": 64},
     **{

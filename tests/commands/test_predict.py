@@ -74,6 +74,19 @@ def as_table(column: str) -> Callable[[Path, list[Any]], Path]:
     return lambda folder, contents: write(folder / "new.csv", column, contents)
 
 
+def stars(root: Path) -> Path:
+    """Texts with two numbers, and with labels."""
+    rows = [["text", "stars", "length", "tags"]]
+    for number in range(60):
+        good, long = number % 5, number % 3
+        text = " ".join(["good"] * good + ["bad"] * (4 - good) + ["film"] * (1 + long))
+        tags = [*(["liked"] if good > 2 else []), *(["long"] if long else [])]
+        rows.append([text, str(good + 1), str(5 + long), "/".join(tags)])
+    with (path := root / "stars.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
 MOLECULE = ("task=molecule_csv", "data.targets=[target,other]", "data.processes=1", "attention=mha")
 RUNS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], Callable[[Path, list[Any]], Path]]] = {
     "pieces": (
@@ -86,6 +99,26 @@ RUNS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], Callable[[Path,
         official_graphs.peptides,
         ("task=peptides_func", "data.verify=false", "data.processes=1"),
         as_table("smiles"),
+    ),
+    "stars": (
+        stars,
+        ("task=text_csv", "data.file={root}/stars.csv", "data.targets=[stars,length]", "data.vocab_size=300"),
+        as_table("text"),
+    ),
+    "tags": (
+        stars,
+        ("task=text_csv", "data.file={root}/stars.csv", "data.label_column=tags", "data.labels_separator=/"),
+        as_table("text"),
+    ),
+    "image numbers": (
+        official_files.image_table,
+        ("task=image_csv", "data.file={root}/images.csv", "data.targets=[brightness]", "task.patch_size=4"),
+        lambda folder, contents: save_pictures(folder / "new", contents),
+    ),
+    "image tags": (
+        official_files.image_table,
+        ("task=image_csv", "data.file={root}/images.csv", "data.label_column=tags", 'data.labels_separator=";"'),
+        lambda folder, contents: save_pictures(folder / "new", contents),
     ),
     "folder": (
         official_files.image_folder,

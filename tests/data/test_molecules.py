@@ -218,7 +218,7 @@ def test_a_run_learns_labels_and_its_checkpoint_knows_it(tmp_path: Path) -> None
 
 def test_a_target_that_no_training_molecule_has_is_named(tmp_path: Path) -> None:
     data = table(tmp_path, ["CCO,1,", "CC,3,"], "smiles,target,other", targets=("target", "other"))
-    with pytest.raises(DataError, match="no training graph has other"):
+    with pytest.raises(DataError, match="no training example has other"):
         data.target_statistics()
 
 

@@ -18,7 +18,7 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.names import task_folder
 
-OWN = {"text_csv": "texts", "molecule_csv": "molecules", "series_csv": "series"} | dict.fromkeys(
+OWN = {"text_csv": "texts", "molecule_csv": "molecules", "image_csv": "images", "series_csv": "series"} | dict.fromkeys(
     ("image_folder", "mask_folder", "point_folder", "series_folder"), "mine.v2"
 )
 

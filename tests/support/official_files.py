@@ -39,6 +39,12 @@ def mnist(root: Path, packed: bool = True) -> None:
             (raw / f"{name}.gz" if packed else raw / name).write_bytes(gzip.compress(content) if packed else content)
 
 
+def fashion_mnist(root: Path) -> None:
+    """The files of MNIST where torchvision looks for those of Fashion-MNIST."""
+    mnist(root, packed=False)
+    (root / "MNIST").rename(root / "FashionMNIST")
+
+
 def cifar10(root: Path, protocol: int | None = None) -> None:
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         _cifar_batch(root / "cifar-10-batches-py" / name, "labels", 10, protocol)
@@ -73,6 +79,20 @@ def dogs_vs_cats(root: Path) -> None:
 
 def image_folder(root: Path) -> None:
     _class_folders(root, ("ant", "bee", "wasp"), 20, "png")
+
+
+def image_table(root: Path, count: int = 40) -> Path:
+    """A table of grey pictures with a class, labels, and their brightness, which is missing once."""
+    root.mkdir(parents=True, exist_ok=True)
+    rows = ["image,label,tags,brightness"]
+    for number in range(count):
+        grey = 5 * number + 10
+        Image.fromarray(np.full((16, 20, 3), grey, dtype=np.uint8)).save(root / f"{number}.png")
+        tags = ";".join([*(["dark"] if grey < 120 else []), *(["even"] if number % 2 == 0 else [])])
+        rows.append(f"{number}.png,{'ab'[number % 2]},{tags},{grey if number else ''}")
+    table = root / "images.csv"
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return table
 
 
 def mask_folder(root: Path, count: int = 30, size: tuple[int, int] = (24, 32)) -> None:

@@ -94,6 +94,26 @@ def zinc(root: Path) -> None:
         (folder / f"{part}.index").write_text(",".join(map(str, range(count))) + "\n")
 
 
+def mutag(root: Path, count: int = 30) -> None:
+    """A small set in the text format of TU Dortmund: rings of three to five atoms, whose class is their parity."""
+    folder = root / "TUDataset" / "MUTAG" / "raw"
+    folder.mkdir(parents=True)
+    edges, owners, atoms, bonds, labels = [], [], [], [], []
+    for graph in range(count):
+        size, first = 3 + graph % 3, len(owners) + 1
+        owners += [graph + 1] * size
+        atoms += [(graph + place) % 7 for place in range(size)]
+        for place in range(size):
+            ends = (first + place, first + (place + 1) % size)
+            edges += [ends, ends[::-1]]
+            bonds += [place % 4] * 2
+        labels.append(1 if size % 2 else -1)
+    parts = {"A": [f"{a}, {b}" for a, b in edges], "graph_indicator": owners, "node_labels": atoms}
+    parts |= {"edge_labels": bonds, "graph_labels": labels}
+    for name, rows in parts.items():
+        (folder / f"MUTAG_{name}.txt").write_text("\n".join(map(str, rows)) + "\n")
+
+
 def peptides(root: Path) -> None:
     """Both sets of the Long Range Graph Benchmark: a table with an index column, and rows in a pickle of arrays."""
     labels = {"labels": lambda i: f'"{[int((i + j) % 4 == 0) for j in range(10)]}"'}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from sklearn.metrics import average_precision_score, r2_score, roc_auc_score, root_mean_squared_error
+from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score, root_mean_squared_error
 
 from sliceformer_lab.tasks.metrics import (
     BatchPrecision,
@@ -18,6 +18,8 @@ from sliceformer_lab.tasks.metrics import (
     Score,
     auc,
     average_precision,
+    best_thresholds,
+    f1_scores,
     r2,
     rmse,
     spearman,
@@ -112,3 +114,30 @@ def test_auc_of_classes(classes: int) -> None:
     shares = torch.from_numpy(logits).softmax(1).numpy()
     ranked = shares if classes > 2 else shares[:, 1]
     assert float(metric.compute()) == pytest.approx(roc_auc_score(target, ranked, multi_class="ovr"), abs=1e-6)
+
+
+def test_thresholds_have_the_best_f1_of_all() -> None:
+    random = np.random.default_rng(1)
+    labels = with_gaps(random.random((60, 3)) < np.array([0.5, 0.1, 0.0]), random)
+    logits = (np.nan_to_num(labels) + random.normal(size=(60, 3))).round(1).astype(np.float32)  # with ties
+    found = best_thresholds(torch.from_numpy(logits), torch.from_numpy(labels)).numpy()
+    assert found[2] == 0.5  # never true
+    for label in range(2):
+        known = ~np.isnan(labels[:, label])
+        truth, chances = labels[known, label], 1 / (1 + np.exp(-logits[known, label].astype(np.float64)))
+        of_all = [f1_score(truth, chances > threshold, zero_division=0) for threshold in (0, *chances)]
+        assert f1_score(truth, chances > found[label]) == pytest.approx(max(of_all))
+
+
+def test_f1_of_labels_equals_that_of_scikit_learn() -> None:
+    random = np.random.default_rng(2)
+    labels, logits = random.random((80, 4)) < 0.3, random.normal(size=(80, 4))
+    thresholds = np.array([0.3, 0.5, 0.6, 0.9])
+    predicted = 1 / (1 + np.exp(-logits)) > thresholds
+    found = f1_scores(torch.from_numpy(logits), torch.from_numpy(labels).float(), torch.from_numpy(thresholds))
+    for name in ("micro", "macro"):
+        assert found[f"f1_{name}"] == pytest.approx(f1_score(labels, predicted, average=name), rel=1e-6)
+    gaps = torch.from_numpy(labels).float()
+    gaps[:, 0] = torch.nan  # nothing is known: the others count
+    alone = f1_scores(torch.from_numpy(logits), gaps, torch.from_numpy(thresholds))
+    assert alone["f1_macro"] == pytest.approx(f1_score(labels[:, 1:], predicted[:, 1:], average="macro"), rel=1e-6)

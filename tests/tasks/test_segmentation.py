@@ -110,7 +110,7 @@ def test_data_of_another_kind_are_refused() -> None:
     whole = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
     with pytest.raises(ConfigError, match="digits has no images with a class for each pixel; choose another task"):
         task(spec=whole)
-    with pytest.raises(ConfigError, match="mine has no images with one class each; choose another task"):
+    with pytest.raises(ConfigError, match="mine has no images with a class, numbers or labels each; choose another"):
         build_task(composed("task=digits"), SPEC)
 
 

@@ -35,6 +35,12 @@ POOLED_TASKS = [
 ]
 OWN = {  # the user's own data, whose classes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "image_csv": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
+    "torchvision": DataSpec(name="mine", num_classes=3, image_size=(28, 28), channels=3),
+    "pyg": DataSpec(
+        **{"name": "mine", "num_classes": 2, "max_len": 128, "ragged": True, "has_edges": True},
+        **{"channels": 1, "node_values": (7,), "edge_channels": 1, "edge_values": (4,)},
+    ),
     "text_csv": DataSpec(name="mine", num_classes=3, max_len=100, vocab_size=300, ragged=True),
 }
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)

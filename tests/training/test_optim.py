@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -292,6 +293,43 @@ def test_optimiser_is_the_named_one_with_its_options(name: Any, kind: type[optim
     assert type(optimizer) is kind
     group = optimizer.param_groups[0]
     assert group["momentum"] == 0.8 if name == "sgd" else (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-3)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "muon", "lion", "nadamw", "radamw", "adoptw", "lamb"])
+def test_every_optimiser_lowers_a_loss_and_goes_on_from_its_state(name: Any) -> None:
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(64, 6), torch.randn(64, 6)
+
+    def built() -> tuple[nn.Module, optim.Optimizer]:
+        torch.manual_seed(1)
+        model = nn.Sequential(OrderedDict(body=nn.Linear(6, 8), head=nn.Linear(8, 6)))
+        return model, OptimOptions(optimizer=name, lr=1e-2, weight_decay=0.01).build_optimizer(model)
+
+    def steps(model: nn.Module, optimizer: optim.Optimizer, count: int) -> float:
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    first, again = built(), built()
+    before = steps(*first, 1)
+    assert steps(*first, 20) < before
+    steps(*again, 10)
+    resumed = built()
+    resumed[0].load_state_dict(again[0].state_dict())
+    resumed[1].load_state_dict(again[1].state_dict())
+    steps(*resumed, 11)
+    torch.testing.assert_close(list(resumed[0].parameters()), list(first[0].parameters()), atol=1e-6, rtol=1e-5)
+
+
+def test_muon_leaves_tables_the_head_and_vectors_to_adamw() -> None:
+    model = nn.Sequential(OrderedDict(table=nn.Embedding(5, 4), body=nn.Linear(4, 4), head=nn.Linear(4, 2)))
+    optimizer = OptimOptions(optimizer="muon", weight_decay=0.1).build_optimizer(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    beside = {names[id(p)] for group in optimizer.param_groups if group.get("use_fallback") for p in group["params"]}
+    assert beside == {"table.weight", "head.weight", "head.bias"}  # and timm does so with vectors
 
 
 @pytest.mark.parametrize("name", option_names("optim"))

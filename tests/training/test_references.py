@@ -13,7 +13,7 @@ from support.runs import small_config
 
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.errors import Interrupted
-from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, features_of
+from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, classifiers_of, regressors_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.results import references as module
@@ -61,7 +61,7 @@ def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_fitted", fitted)
-        two = [ClassModel(features, 10) for features in features_of("smiles", 10)]
+        two = [ClassModel(features, 10) for features in classifiers_of("smiles", 10)]
         patch.setattr(type(arguments[2]), "simple_models", lambda *_: two)
         references(*arguments, 1.0)
         references(*arguments, 1000.0)
@@ -110,7 +110,7 @@ def test_words_decide_texts_and_characters_decide_names() -> None:
     names = ["".join(rng.choice(list("bcdfg"), 4)) + end for end in ("ina", "ort") * 30]
     targets = np.array([0, 1] * 30)
     for contents in (texts, names):
-        model = ClassModel(*features_of("text", 40), 2)
+        model = ClassModel(*classifiers_of("text", 40), 2)
         found = model.fit_and_predict(contents[:40], targets[:40], {"test": contents[40:]})["test"]
         np.testing.assert_array_equal(found.argmax(axis=1), targets[40:])
 
@@ -120,7 +120,7 @@ def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
     alcohol = np.array([0.0] * 24 + [1.0] * 24)
     gaps = np.where(np.arange(48) % 5 == 0, np.nan, alcohol)
     targets = np.stack([gaps, np.full(48, np.nan)], axis=1)  # nothing is known of the second label
-    fingerprints, descriptors = features_of("smiles", 48)
+    fingerprints, descriptors = classifiers_of("smiles", 48)
     logits = TargetModel(fingerprints, has_labels=True).fit_and_predict(smiles, targets, {"test": smiles})["test"]
     np.testing.assert_array_equal(logits[:, 0] > 0, alcohol > 0)
     assert logits.shape == (48, 2) and np.isfinite(logits).all()
@@ -129,9 +129,26 @@ def test_labels_with_gaps_and_numbers_are_learned_column_by_column() -> None:
     assert np.abs(numbers - sizes).mean() < 2
 
 
+def test_numbers_of_texts_and_pictures_are_learned() -> None:
+    rng = np.random.default_rng(0)
+    stars = rng.integers(1, 6, 120)
+    texts = [" ".join(["good" if i < star else "bad" for i in range(5)] + ["film"]) for star in stars]
+    grey = rng.integers(0, 256, 120)
+    pictures = [np.full((16, 16), value, dtype=np.uint8) for value in grey]
+    for contents, numbers in (("text", stars), ("picture", grey)):
+        inputs, targets = (texts if contents == "text" else pictures), numbers[:, None].astype(np.float32)
+        deviation = targets.std()
+        for features in regressors_of(contents):
+            model = TargetModel(features, has_labels=False)
+            found = model.fit_and_predict(inputs[:80], targets[:80], {"test": inputs[80:]})["test"]
+            assert np.abs(found - targets[80:]).mean() < 0.3 * deviation, model.name
+    names = [TargetModel(each, has_labels=False).name for each in regressors_of("picture")]
+    assert names == ["HOG + ridge", "HOG + forest"]
+
+
 def test_class_without_training_examples_is_never_predicted() -> None:
     pictures = [np.full((8, 8), 250 * (n % 2), dtype=np.uint8) for n in range(20)]
-    model = ClassModel(*features_of("picture", 20), 4)
+    model = ClassModel(*classifiers_of("picture", 20), 4)
     targets = np.array([0, 2] * 10)
     logits = model.fit_and_predict(pictures, targets, {"test": pictures})["test"]
     np.testing.assert_array_equal(logits.argmax(axis=1), targets)
@@ -141,6 +158,6 @@ def test_class_without_training_examples_is_never_predicted() -> None:
 def test_histogram_of_a_cloud_ignores_order_place_and_scale() -> None:
     rng = np.random.default_rng(0)
     cloud = rng.normal(size=(50, 3))
-    (features,) = features_of("cloud", 2)
+    (features,) = classifiers_of("cloud", 2)
     first, second = features.matrices([cloud], [[rng.permutation(cloud) * 1.0 + 3]])
     np.testing.assert_allclose(first, second, atol=1e-6)

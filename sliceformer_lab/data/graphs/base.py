@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
@@ -131,20 +129,6 @@ class GraphData(BucketedData):
         folder = self.folder()
         smiles = Strings.open(folder, SMILES) if self.content_kind == "smiles" else None
         return replace(GraphStore.open(folder), places=Strings.open(folder, PLACES), smiles=smiles)
-
-    def target_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation (T,) of the known training targets. Raises DataError if none is known."""
-        self.setup()
-        split = self.splits["train"]
-        if not isinstance(split, GraphSplit):
-            raise TypeError(f"{self.title} splits into {type(split).__name__}, expected GraphSplit")
-        targets = split.store.targets[split.rows].astype(np.float64)
-        if unknown := [
-            name for name, column in zip(self.target_names(), targets.T, strict=True) if np.isnan(column).all()
-        ]:
-            raise DataError(f"{self.title}: no training graph has {', '.join(unknown)}; choose other targets")
-        mean, std = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
-        return torch.from_numpy(mean).float(), torch.from_numpy(np.where(std > 0, std, 1)).float()
 
     def num_read(self) -> int:
         """Number of graphs in the files, including those that are left out."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import starmap
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -17,14 +16,12 @@ from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_targets import OwnTargets
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
-from sliceformer_lab.errors import DataError
 
 MaxNodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Kind = Literal["regression", "classification"]
 
 
 def with_paths(molecule: Molecule) -> Graph:
@@ -56,10 +53,10 @@ class MoleculeData(SmilesData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MoleculeTable(MoleculeData, OwnData):
+class MoleculeTable(MoleculeData, OwnTargets):
     """SMILES with numbers or labels (0 or 1) of a table; empty fields are ignored in loss and metrics.
 
-    A column or fractions define the splits. With `kind=None` the targets are labels if every value is 0, 1 or empty.
+    A column or fractions define the splits.
     """
 
     title = "molecule_csv"
@@ -68,7 +65,6 @@ class MoleculeTable(MoleculeData, OwnData):
     file: str
     smiles_column: str = "smiles"
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
-    kind: Kind | None = None
     split_column: str | None = None
 
     @property
@@ -78,32 +74,16 @@ class MoleculeTable(MoleculeData, OwnData):
     @property
     def spec(self) -> DataSpec:
         """Reads the values of the table unless `kind` says what they are. Raises DataError."""
-        kind = self._chosen_kind.value if self.kind is None else self.kind
-        return replace(super().spec, name=self.own_name, targets="labels" if kind == "classification" else "numbers")
-
-    @cached_property
-    def _chosen_kind(self) -> Choice:
-        found = self._other_than_labels()
-        if found is None:
-            return Choice("data.kind", "classification", f"every value of {', '.join(self.targets)} is 0, 1 or empty")
-        name, value = found
-        return Choice("data.kind", "regression", f"{name} has values other than 0 and 1, such as {value:g}")
-
-    def _other_than_labels(self) -> tuple[str, float] | None:
-        """Name and value of a target that is no label; None if every value is 0, 1 or missing."""
-        targets = GraphStore.open(self.folder()).targets
-        rows, columns = np.nonzero((targets != 0) & (targets != 1) & ~np.isnan(targets))
-        return (self.targets[columns[0]], float(targets[rows[0], columns[0]])) if len(rows) else None
+        return replace(super().spec, name=self.own_name, targets=self.targets_are)
 
     def choices(self) -> list[Choice]:
-        return [*super().choices(), *([self._chosen_kind] if self.kind is None else [])]
+        return [*super().choices(), *self.kind_choices]
+
+    def target_values(self) -> np.ndarray:
+        return GraphStore.open(self.folder()).targets
 
     def make_splits(self) -> dict[Stage, Split]:
-        if self.kind == "classification" and (found := self._other_than_labels()):
-            raise DataError(
-                f"{self.table}: {found[0]} has the value {found[1]:g}, but labels are 0, 1 or empty; "
-                "set data.kind=regression"
-            )
+        self.check_kind()
         return super().make_splits()
 
     @property

@@ -179,7 +179,7 @@ class ImageFolder(ImageData, FolderData, OwnData):
     image_size: Count | None = None
     batch_size: Count | None = None
     memory: NonNegative = 1.0
-    augment: ImageAugment = "crop"
+    augment: ImageAugment | None = "crop"
     smallest_crop: CropPercent = 0.5
     mirror: bool | None = None
     auto_augment: str = "rand-m9-mstd0.5-inc1"
@@ -203,6 +203,17 @@ class ImageFolder(ImageData, FolderData, OwnData):
     def prepare_data(self) -> None:
         self._classes()
 
+    @cached_property
+    def parts(self) -> dict[Stage, FileImages]:
+        """The images of the splits that the files come with. Raises DataError."""
+        classes, train = self._classes(), self._train_folder()
+        parts: dict[Stage, FileImages] = {"train": list_images(self.path, train, classes)}
+        others: tuple[Stage, ...] = ("val", "test")
+        for stage in others:
+            if train and (self.path / stage).is_dir():
+                parts[stage] = list_images(self.path, stage, classes)
+        return parts
+
     def choices(self) -> list[Choice]:
         chosen = []
         if self.image_size is None:
@@ -215,9 +226,9 @@ class ImageFolder(ImageData, FolderData, OwnData):
             chosen.append(Choice("data.mirror", self._mirrors, reason))
         return [*chosen, *super().choices()]
 
-    @cached_property
+    @property
     def _training_images(self) -> FileImages:
-        return list_images(self.path, self._train_folder(), self._classes())
+        return self.parts["train"]
 
     @cached_property
     def _looked_at(self) -> Tensor:
@@ -243,16 +254,20 @@ class ImageFolder(ImageData, FolderData, OwnData):
         return max(8, side - side % (8 if side >= 32 else 4))
 
     @property
+    def _augment(self) -> ImageAugment:
+        return self.augment or "crop"
+
+    @property
     def _mirrors(self) -> bool:
         return not self._are_grey if self.mirror is None else self.mirror
 
     def transforms(self) -> tuple[Transform, Transform]:
-        evaluation = eval_transform(self._side, self.crop_pct)
-        if self.augment == "none":
+        evaluation, augment = eval_transform(self._side, self.crop_pct), self._augment
+        if augment == "none":
             return evaluation, evaluation
         training = training_transform(
             self._side,
-            self.augment,
+            augment,
             self.auto_augment,
             self.erase,
             smallest_crop=self.smallest_crop,
@@ -264,15 +279,8 @@ class ImageFolder(ImageData, FolderData, OwnData):
         return tuple(self._classes())
 
     def read(self) -> dict[Stage, Images]:
-        classes, train = self._classes(), self._train_folder()
-        parts: dict[Stage, FileImages] = {"train": self._training_images}
-        others: tuple[Stage, ...] = ("val", "test")
-        for stage in others:
-            if train and (self.path / stage).is_dir():
-                parts[stage] = list_images(self.path, stage, classes)
-        return {
-            stage: replace(images, shorter_side=self._shorter_side, by_bytes=True) for stage, images in parts.items()
-        }
+        side = self._shorter_side
+        return {stage: replace(images, shorter_side=side, by_bytes=True) for stage, images in self.parts.items()}
 
     @property
     def _shorter_side(self) -> int | None:

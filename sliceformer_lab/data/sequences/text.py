@@ -14,6 +14,8 @@ import torch
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
+from sliceformer_lab.data.class_names import class_names_of
+from sliceformer_lab.data.own_targets import Target
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -30,10 +32,10 @@ TEXTS_FILE = "texts.json"  # in the cache folder: classes, and sha256 of all tex
 
 @dataclass(frozen=True)
 class Text:
-    """A text, the name of its class, and its file or row for messages."""
+    """A text, the name of its class, its labels or its numbers, and its file or row for messages."""
 
     content: str
-    label: str
+    label: Target
     place: str
 
 
@@ -42,7 +44,7 @@ Texts = Mapping[Stage, list[Text]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TextData(SequenceData):
-    """Texts with one class each. A subclass reads the texts and chooses the tokenizer."""
+    """Texts with one class each, or numbers or labels. A subclass reads the texts and chooses the tokenizer."""
 
     content_kind = "text"
     takes_new = True
@@ -108,7 +110,7 @@ class TextData(SequenceData):
             write_text(folder / TOKENIZER_FILE, learned.read_text(encoding="utf-8"))
 
     def class_names(self) -> tuple[str, ...]:
-        return tuple(self.facts()["classes"])
+        return tuple(self.facts().get("classes", ()))
 
     def remarks(self) -> list[str]:
         """Names the classes that differ only in spaces or capital letters."""
@@ -123,7 +125,7 @@ class TextData(SequenceData):
         ]
 
     def facts(self) -> dict[str, Any]:
-        """`classes`, the names of the classes in the order of their numbers, and `sha256` of texts and labels."""
+        """`classes` or `labels`, their names in the order of their numbers, and `sha256` of texts and targets."""
         facts: dict[str, Any] = json.loads((self.folder() / TEXTS_FILE).read_text(encoding="utf-8"))
         return facts
 
@@ -157,7 +159,7 @@ class TextData(SequenceData):
             if not text.content.strip():
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
         parts = self.with_test(parts)
-        classes = _class_names(parts)
+        names, targets = self.answers(parts)
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
         self.tokenizer.train([text.content for text in parts["train"]], folder)
         pace, done = Pace("texts", len(every)), 0
@@ -166,12 +168,19 @@ class TextData(SequenceData):
             for ids in self.tokenizer.encode([text.content for text in part], folder):
                 tokens.append(ids)
                 pace.update(done := done + 1)
-            SequenceStore.write(folder, stage, tokens, [classes.index(text.label) for text in part])
+            SequenceStore.write(folder, stage, tokens, targets[stage])
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
-        facts = {"classes": classes, "sha256": digest(every)}
+        facts = {**names, "sha256": digest(every)}
         (folder / TEXTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
+        """The names of classes or labels, for `facts`, and the targets of each split. Raises DataError."""
+        examples = [(stage, text.place, str(text.label)) for stage, part in parts.items() for text in part]
+        classes = class_names_of(examples, "texts")
+        numbers = {name: number for number, name in enumerate(classes)}
+        return {"classes": classes}, {stage: [numbers[str(t.label)] for t in part] for stage, part in parts.items()}
 
     def with_test(self, parts: Texts) -> Texts:
         """The splits with a test split, held out from the training texts if there is none. Raises DataError."""
@@ -183,8 +192,9 @@ class TextData(SequenceData):
 
     def _split_test(self, training: list[Text]) -> dict[Stage, list[Text]]:
         """Training texts and held-out test texts, both in their order."""
-        numbers = {label: number for number, label in enumerate(sorted({text.label for text in training}))}
-        targets = torch.tensor([numbers[text.label] for text in training])
+        names = [text.label if isinstance(text.label, str) else "" for text in training]
+        numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+        targets = torch.tensor([numbers[name] for name in names])
         kept, held = hold_out(targets, self.test_share, self.split_seed, self.title, "test")
         return {
             "train": [training[i] for i in kept.sort().values.tolist()],
@@ -198,25 +208,3 @@ def digest(texts: list[Text]) -> str:
     for text in texts:
         found.update(f"{text.label}\0{text.content}\0".encode())
     return found.hexdigest()
-
-
-def _class_names(parts: Texts) -> list[str]:
-    """The labels of the training texts, sorted as numbers if all are numbers.
-
-    Raises DataError for a single class, or for a class without training texts.
-    """
-    labels = {text.label for text in parts["train"]}
-    if len(labels) < 2:
-        raise DataError(
-            f"{parts['train'][0].place} and all other training texts have the class {min(labels)!r}; "
-            "at least two classes are needed"
-        )
-    for stage, part in parts.items():
-        for text in part:
-            if text.label not in labels:
-                raise DataError(
-                    f"{text.place} has the class {text.label!r}, which only the {stage} split has; "
-                    "add training texts of this class or delete the text"
-                )
-    as_numbers = all(label.removeprefix("-").isdecimal() for label in labels)
-    return sorted(labels, key=int) if as_numbers else sorted(labels)

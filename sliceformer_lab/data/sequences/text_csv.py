@@ -6,9 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from sliceformer_lab.config.option_types import Count, Share
 from sliceformer_lab.data.cache import by_name
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_targets import Column, TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.sequences.base import SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
     ByteTokenizer,
@@ -25,12 +29,11 @@ from sliceformer_lab.errors import DataError
 
 SHORT_TEXT_CHARACTERS = 24  # characters of a text on average, below which a step is quick and has little to learn from
 MORE_STEPS = 4  # times optim.target_steps, that short texts train
-Column = str | Count  # its name, or its number from 1 in a table without a header
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TextCSV(TextData, OwnData):
-    """Texts of a table with one class each, named by words or numbers.
+class TextCSV(TextData, TableTargets):
+    """Texts of a table with one class each, named by words or numbers, or with several numbers or labels.
 
     A column, separate files, or fractions of every class define the splits. Raises ValueError if both a column and
     files define them.
@@ -42,7 +45,6 @@ class TextCSV(TextData, OwnData):
 
     file: str
     text_column: Column = "text"
-    label_column: Column = "label"
     split_column: Column | None = None
     header: bool = True
     quotes: bool = True
@@ -74,10 +76,11 @@ class TextCSV(TextData, OwnData):
         return MORE_STEPS if sum(self._training_lengths) < SHORT_TEXT_CHARACTERS * len(self._training_lengths) else 1
 
     def choices(self) -> list[Choice]:
+        kind = [] if self.has_classes else self.kind_choices
         if self.vocab_size is not None or self.tokens == "bytes":
-            return super().choices()
+            return [*super().choices(), *kind]
         pieces, texts = self.tokenizer.vocab_size, f"{sum(self._training_lengths):,} characters in the training texts"
-        return [*super().choices(), Choice("data.vocab_size", pieces, texts)]
+        return [*super().choices(), *kind, Choice("data.vocab_size", pieces, texts)]
 
     @property
     def content_column(self) -> str:
@@ -89,8 +92,31 @@ class TextCSV(TextData, OwnData):
 
     @property
     def spec(self) -> DataSpec:
-        """Reads the classes from the table. Raises DataError."""
-        return replace(self._spec(num_classes=len(self.facts()["classes"])), name=self.own_name)
+        """Reads the classes or targets from the table. Raises DataError."""
+        spec = replace(self._spec(num_classes=len(self.class_names())), name=self.own_name)
+        if self.has_classes:
+            return spec
+        return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
+
+    def found_labels(self) -> tuple[str, ...]:
+        return tuple(self.facts()["labels"])
+
+    def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
+        if self.has_classes:
+            return super().answers(parts)
+        rows = {stage: [text.label for text in part] for stage, part in parts.items()}
+        if self.targets is not None:
+            return {}, {stage: np.array(part, dtype=np.float32) for stage, part in rows.items()}
+        names = sorted_labels(self.file, [label for part in rows.values() for label in part])
+        return {"labels": names}, {stage: label_matrix(part, names) for stage, part in rows.items()}
+
+    def target_values(self) -> np.ndarray:
+        return np.concatenate([SequenceStore.open(self.folder(), stage).targets for stage in self.stages()])
+
+    def make_splits(self) -> dict[Stage, Split]:
+        if not self.has_classes:
+            self.check_kind()
+        return super().make_splits()
 
     @property
     def origin(self) -> Path:
@@ -105,7 +131,7 @@ class TextCSV(TextData, OwnData):
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
             check_table(path, "texts and labels")
-        columns = {"text": self.text_column, "label": self.label_column, "split": self.split_column}
+        columns = {"text": self.text_column, "split": self.split_column, **self.target_columns}
         columns |= {"header": self.header, "quotes": self.quotes}
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
@@ -114,24 +140,23 @@ class TextCSV(TextData, OwnData):
         for stage, path in self.files.items():
             for place, row in table_rows(path, header=self.header, quotes=self.quotes):
                 part = split_of(place, row, str(self.split_column)) if self.split_column else stage
-                parts.setdefault(part, []).append(Text(self._text(place, row), self._label(place, row), place))
+                text = Text(self._text(place, row), self.target_of(place, row, self._advice), place)
+                parts.setdefault(part, []).append(text)
             if stage not in parts:
                 raise DataError(f"{path} has no {'rows' if self.split_column is None else 'training rows'}; add some")
-        check_classes(self.file, self.label_column, [text.label for text in parts["train"]])
+        if self.has_classes:
+            check_classes(self.file, self.label_column, [str(text.label) for text in parts["train"]])
         return parts
 
+    @property
+    def _advice(self) -> str:
+        return "; if the first line of this CSV or TSV is a text, set data.header=false" if self.header else ""
+
     def _field(self, place: str, row: Mapping[str, Any], column: Column, option: str) -> Any:
-        advice = "; if the first line of this CSV or TSV is a text, set data.header=false" if self.header else ""
-        return field_of(place, row, str(column), option, advice)
+        return field_of(place, row, str(column), option, self._advice)
 
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
         text = self._field(place, row, self.text_column, "text_column")
         if not isinstance(text, str):
             raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; choose another data.text_column")
         return text
-
-    def _label(self, place: str, row: Mapping[str, Any]) -> str:
-        label = self._field(place, row, self.label_column, "label_column")
-        if not isinstance(label, str | int) or label == "":
-            raise DataError(f"{place}: {self.label_column} is {label!r}, expected a word or a whole number")
-        return str(label)

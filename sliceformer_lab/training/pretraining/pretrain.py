@@ -115,7 +115,7 @@ def _pretrain(plan: RunPlan, options: PretrainOptions, folder: Path, loggers: Se
     if own.trainer.fast_dev_run:
         return None
     checkpoint, steps = scored_checkpoint(own.selection, place), trainer.global_step
-    metrics = score(trainer, module, data, checkpoint, own)
+    metrics, _ = score(trainer, module, data, checkpoint, own)
     facts = {
         "metrics": metrics,
         "monitor": f"val/{module.monitor}",

@@ -22,6 +22,7 @@ class Names:
 
     classes: tuple[str, ...]
     targets: tuple[str, ...]
+    thresholds: tuple[float, ...] = ()  # of each label: the probability above which it is predicted; (): one half
 
 
 @dataclass(frozen=True)

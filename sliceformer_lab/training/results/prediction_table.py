@@ -27,23 +27,25 @@ MOST_CHARACTERS = 1_000  # of a text in predictions.csv
 CHUNK = 1_000  # examples that are read at once
 
 
-def names_of(data: DataModule) -> Names:
-    """The names of a data set. Classes without a name have their number."""
+def names_of(data: DataModule, thresholds: tuple[float, ...] = ()) -> Names:
+    """The names of a data set, with the thresholds of labels. Classes without a name have their number."""
     known, count = data.class_names(), data.spec.num_classes
-    return Names((*known, *map(str, range(len(known), count))), data.target_names())
+    return Names((*known, *map(str, range(len(known), count))), data.target_names(), thresholds)
 
 
-def save_preprocessing(folder: Path, data: DataModule) -> None:
+def save_preprocessing(folder: Path, data: DataModule, names: Names) -> None:
     """Writes into a run folder what predicting new inputs needs besides configuration and checkpoint."""
     data.save_encoder(folder)
-    write_json(folder / PREPROCESSING, {"data": asdict(data.spec), **asdict(names_of(data))})
+    write_json(folder / PREPROCESSING, {"data": asdict(data.spec), **asdict(names)})
 
 
 def read_preprocessing(folder: Path) -> tuple[DataSpec, Names] | None:
     """The sizes of the data and the names of the outputs; None before the run has ended."""
     try:
         content = json.loads((folder / PREPROCESSING).read_text(encoding="utf-8"))
-        return DataSpec.from_json(content["data"]), Names(tuple(content["classes"]), tuple(content["targets"]))
+        thresholds = tuple(content.get("thresholds", ()))  # which the first runs of this format have not
+        names = Names(tuple(content["classes"]), tuple(content["targets"]), thresholds)
+        return DataSpec.from_json(content["data"]), names
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -57,10 +59,9 @@ def trained_classes(folder: Path) -> tuple[str, ...]:
 
 
 def record_predictions(
-    folder: Path, task: TaskModule, data: DataModule, predictions: Mapping[str, Mapping[str, Tensor]]
+    folder: Path, task: TaskModule, data: DataModule, names: Names, predictions: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
     """Writes predictions.npz, with names and places, and predictions.csv if the task has such a table."""
-    names = names_of(data)
     places = {split: data.places(split, parts["ids"].tolist()) for split, parts in predictions.items()}  # type: ignore[arg-type]
     words = {f"{split}_places": found for split, found in places.items()}
     words |= {"class_names": list(names.classes), "target_names": list(names.targets)}

@@ -12,7 +12,7 @@ from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.results.loggers import publish
 from sliceformer_lab.training.results.pictures import draw_pictures
-from sliceformer_lab.training.results.prediction_table import record_predictions, save_preprocessing
+from sliceformer_lab.training.results.prediction_table import names_of, record_predictions, save_preprocessing
 from sliceformer_lab.training.results.references import below_reference, references
 from sliceformer_lab.training.results.scoring import Outputs, results
 from sliceformer_lab.training.results.summary import Summary, print_summary
@@ -30,8 +30,9 @@ def record(
     """Writes what a run predicted and how well into its folder and its summary, and prints the summary."""
     task, predictions = outputs.task, outputs.predictions
     if outputs.checkpoint is not None:
-        record_predictions(folder, task, data, predictions)
-        save_preprocessing(folder, data)
+        names = names_of(data, task.thresholds(predictions))
+        record_predictions(folder, task, data, names, predictions)
+        save_preprocessing(folder, data, names)
         if plan.pictures:
             draw_pictures(folder, task, data, predictions)
     summary.update(steps={"planned": task.num_steps, "trained": outputs.steps})

@@ -97,11 +97,20 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
 
 def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predictions, started: float) -> Row:
     """The row of a constant output (...), fitted since `started`."""
-    metrics: dict[str, float] = {}
-    for split, parts in predictions.items():
-        outputs = output.expand(len(parts["targets"]), *output.shape)
-        metrics |= scores_of(task, split, outputs, parts["targets"])
-    return {"name": name, "metrics": metrics, "seconds": time.monotonic() - started}
+    outputs = {split: output.expand(len(parts["targets"]), *output.shape) for split, parts in predictions.items()}
+    return {"name": name, "metrics": _scores(task, outputs, predictions), "seconds": time.monotonic() - started}
+
+
+def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: Predictions) -> dict[str, float]:
+    """The metrics of outputs (n, ...) of all splits, for the first examples that a run predicted."""
+    found = {
+        split: {"logits": logits, "targets": predictions[split]["targets"][: len(logits)]}
+        for split, logits in outputs.items()
+    }
+    metrics = task.decided_metrics(found)
+    for split, parts in found.items():
+        metrics |= scores_of(task, split, parts["logits"], parts["targets"])
+    return metrics
 
 
 def scores_of(task: TaskModule, split: str, outputs: Tensor, targets: Tensor) -> dict[str, float]:
@@ -144,15 +153,12 @@ def _fitted(
         return late
     if done.returncode:
         return {"name": model.name, "skipped": done.stderr.decode(errors="replace").strip().rpartition("\n")[2]}
-    outputs: dict[str, np.ndarray] = pickle.loads(done.stdout)  # from our own child process
-    metrics: dict[str, float] = {}
-    for split, logits in outputs.items():
-        found = torch.from_numpy(logits)
-        found = found.float() if found.is_floating_point() else found
-        metrics |= scores_of(task, split, found, predictions[split]["targets"][:MAX_REFERENCE_EXAMPLES])
+    arrays: dict[str, np.ndarray] = pickle.loads(done.stdout)  # from our own child process
+    outputs = {split: torch.from_numpy(array) for split, array in arrays.items()}
+    outputs = {split: each.float() if each.is_floating_point() else each for split, each in outputs.items()}
     return {
         "name": model.name,
-        "metrics": metrics,
+        "metrics": _scores(task, outputs, predictions),
         "seconds": round(time.monotonic() - started, 2),
         "num_train": len(train),
     }

@@ -27,11 +27,13 @@ from sliceformer_lab.training.results.advice import warnings_of
 if TYPE_CHECKING:
     import pandas as pd
 
+Predictions = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets (n, ...) and logits (n, ...)
+
 
 def score(
     trainer: pl.Trainer, task: TaskModule, data: DataModule, checkpoint: Path | None, plan: RunPlan
-) -> dict[str, float]:
-    """Validation and test metrics at a checkpoint (None: the current weights); the task keeps the predictions.
+) -> tuple[dict[str, float], Predictions]:
+    """Validation and test metrics at a checkpoint (None: the current weights), and the predictions of all processes.
 
     With score_test=false there are no test metrics. If the test set also selected the epoch, the names of its metrics
     say so. Raises DivergedError for a loss that is NaN or infinite.
@@ -42,10 +44,13 @@ def score(
     for evaluate, suffix in passes:
         evaluate(task, datamodule=data, ckpt_path=checkpoint, weights_only=True, verbose=False)
         metrics |= {name + suffix: float(value) for name, value in trainer.callback_metrics.items()}
+    predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
+    for name, value in task.decided_metrics(predictions).items():
+        metrics[name + (test_suffix if name.startswith("test/") else "")] = value
     for name, value in metrics.items():
         if name.startswith(("val/loss", "test/loss")) and not math.isfinite(value):
             raise DivergedError(f"{name} is {value} at the scored checkpoint; try a lower optim.lr or optim.clip_norm")
-    return metrics
+    return metrics, predictions
 
 
 @dataclass(frozen=True)
@@ -56,16 +61,15 @@ class Outputs:
     checkpoint: Path | None  # None: a dry run, which saves none
     steps: int  # of the training
     metrics: Mapping[str, float]
-    predictions: Mapping[str, Mapping[str, Tensor]]  # by split, of all processes
+    predictions: Predictions  # of all processes
 
 
 def score_selected(plan: RunPlan, trainer: pl.Trainer, task: TaskModule, data: DataModule, folder: Path) -> Outputs:
     """The scores and predictions of a fitted task at the checkpoint that the selection rule picks."""
     steps = trainer.global_step
     checkpoint = None if plan.trainer.fast_dev_run else scored_checkpoint(plan.selection, folder)
-    metrics = score(trainer, task, data, checkpoint, plan)
+    metrics, predictions = score(trainer, task, data, checkpoint, plan)
     count_evaluation(plan, data, folder)
-    predictions = {split: outputs.gathered() for split, outputs in task.predictions.items()}
     return Outputs(_whole(task, plan, data, checkpoint), checkpoint, steps, metrics, predictions)
 
 
@@ -94,8 +98,11 @@ def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> 
     monitor = {"best_val": metric, "best_test": f"test_curve/{task.monitor}"}.get(plan.selection)
     checkpoint = {} if scored is None else read_checkpoint(scored)
     best = {"epoch": checkpoint.get("epoch"), "step": checkpoint.get("global_step")}
+    about, unit = data.about(), data.target_unit()
     return {
         "protocol": protocol(plan, data, task),
+        **({} if about is None else {"data_about": about}),
+        **({} if unit is None else {"unit": unit}),
         "best": {**best, "metric": metric, "value": outputs.metrics.get(metric)},
         "metrics": dict(outputs.metrics),
         "chance": task.chance(predictions["test"]["targets"]) if "test" in predictions else None,

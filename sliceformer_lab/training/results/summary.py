@@ -28,6 +28,7 @@ from sliceformer_lab.training.results.loggers import run_name
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 
+UNIT_METRICS = ("val/mae", "val/rmse", "test/mae", "test/rmse")  # in the unit of the targets
 CHANCE_LEVEL = 0.01  # of the test that accuracy is above chance
 
 log = logging.getLogger(__name__)
@@ -212,7 +213,12 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     protocol, cost = summary["protocol"], summary["cost_per_sample"]
     examples = f" ({protocol['num_train']:,} training examples)" if "num_train" in protocol else ""
     rows = [("data", f"{protocol['data']}{examples}")]
-    rows += [(name, f"{value:.4f}") for name, value in summary["metrics"].items() if not name.endswith("loss")]
+    if "data_about" in summary:
+        rows.append(("", summary["data_about"]))
+    for name, value in summary["metrics"].items():
+        has_unit = "unit" in summary and name.startswith(UNIT_METRICS)
+        if not name.endswith("loss"):
+            rows.append((name, f"{value:.4f} {summary['unit']}" if has_unit else f"{value:.4f}"))
     rows += [("reference", line) for line in _references(summary)]
     rows += _floors(summary)
     if _p_of_chance(summary) is not None:

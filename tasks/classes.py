@@ -1,10 +1,12 @@
-"""The base class of classification tasks: metrics, loss and chance level."""
+"""One class of a sample: loss, metrics, tables, pictures and references."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,9 +15,7 @@ from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.measures.simple_models import ClassModel, features_of
-from sliceformer_lab.tasks.base import Task
+from sliceformer_lab.measures.simple_models import ClassModel, SimpleModel, classifiers_of
 from sliceformer_lab.tasks.metrics import OneVsRestAUC
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
 
@@ -24,51 +24,58 @@ MAX_COLUMNS = 100  # classes with a column of probabilities each; with more, onl
 MAX_MISTAKES = 12
 
 
-class Classification(Task):
-    """A task with one class per sample. Outputs are logits (B, classes)."""
+@dataclass(frozen=True)
+class Classes:
+    """One class of a sample, from logits (B, classes). The loss is cross-entropy with `smoothing`.
 
-    label_smoothing: float = 0.0
+    With `double_softmax` outputs are probabilities, which the loss takes for logits, as in Sliceformer's IMDB code.
+    """
 
-    def build_metrics(self) -> MetricCollection:
+    count: int
+    smoothing: float = 0.0
+    double_softmax: bool = False
+    monitor: Literal["accuracy"] = "accuracy"
+    monitor_mode: ClassVar[str] = "max"
+    kept_type: ClassVar[torch.dtype] = torch.float16
+
+    def metrics(self) -> Mapping[str, Metric | MetricCollection]:
         """Accuracy, F1 and AUC averaged over classes, and top-5 accuracy for more than five classes.
 
         The AUC of a class is that of its probability, against all other classes; up to MOST_RANKED classes.
         """
-        classes = self.data_spec.num_classes
         metrics: dict[str, Metric | MetricCollection] = {
-            "accuracy": MulticlassAccuracy(classes, average="micro"),
-            "f1": MulticlassF1Score(classes, average="macro"),
+            "accuracy": MulticlassAccuracy(self.count, average="micro"),
+            "f1": MulticlassF1Score(self.count, average="macro"),
         }
-        if classes > 5:
-            metrics["accuracy_top5"] = MulticlassAccuracy(classes, average="micro", top_k=5)
-        if classes <= MOST_RANKED:
+        if self.count > 5:
+            metrics["accuracy_top5"] = MulticlassAccuracy(self.count, average="micro", top_k=5)
+        if self.count <= MOST_RANKED:
             metrics["auc"] = OneVsRestAUC()
-        return MetricCollection(metrics, compute_groups=False)
+        return metrics
 
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None) -> Tensor:
         """Cross-entropy with label smoothing; the soft targets (B, classes) of Mixup are smoothed already."""
-        smoothing = self.label_smoothing if target.ndim == 1 else 0.0
-        return functional.cross_entropy(output, target, label_smoothing=smoothing)
+        del scale
+        smoothing = self.smoothing if target.ndim == 1 else 0.0
+        return functional.cross_entropy(output, target, weight=weights, label_smoothing=smoothing)
 
-    def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy without smoothing."""
+    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+        """Cross-entropy without smoothing and weights."""
+        del scale
         return functional.cross_entropy(output, target)
 
-    def probabilities(self, outputs: Tensor) -> Tensor:
-        """Probabilities (n, classes) of logits."""
-        return outputs.float().softmax(dim=1)
+    def balanced_weights(self, targets: Tensor) -> Tensor:
+        """A weight for each class (classes,), with which every class of the training targets (n,) weighs the same."""
+        counts = targets.bincount(minlength=self.count)
+        return len(targets) / (self.count * counts.clamp_min(1))
 
     def chance(self, targets: Tensor) -> float:
         """Accuracy of always predicting the most frequent class."""
         return float(targets.bincount().max() / len(targets))
 
-    def columns(self, names: Names) -> tuple[str, ...]:
-        """Those of a class and its probabilities."""
-        return tuple(self.outcomes(torch.zeros(1, len(names.classes)), names)[0])
-
     def outcomes(self, outputs: Tensor, names: Names) -> list[Row]:
         """The name of the likeliest class and the probabilities of all, from outputs (n, classes)."""
-        probabilities = self.probabilities(outputs)
+        probabilities = outputs.float() if self.double_softmax else outputs.float().softmax(dim=1)
         rows: list[Row] = [{"prediction": names.classes[best]} for best in probabilities.argmax(dim=1).tolist()]
         for row, values in zip(rows, probabilities.tolist(), strict=True):
             if len(names.classes) <= MAX_COLUMNS:
@@ -88,13 +95,12 @@ class Classification(Task):
 
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The logs of the classes' frequencies (classes,)."""
-        counts = targets.bincount(minlength=self.data_spec.num_classes).float()
+        counts = targets.bincount(minlength=self.count).float()
         return "commonest class", (counts / counts.sum()).clamp_min(1e-9).log()
 
-    def simple_models(self, data: DataModule, num_train: int) -> list[ClassModel]:
+    def simple_models(self, contents: str | None, num_train: int) -> list[SimpleModel]:
         """A classifier on each kind of features that suits the contents."""
-        features = features_of(data.content_kind, num_train)
-        return [ClassModel(each, self.data_spec.num_classes) for each in features]
+        return [ClassModel(each, self.count) for each in classifiers_of(contents, num_train)]
 
 
 def _draw_confusion(scored: ScoredSplit, path: Path) -> None:

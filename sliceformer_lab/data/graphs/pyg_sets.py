@@ -1,0 +1,225 @@
+"""Any set of graphs of torch-geometric that fits in memory, by the name of its class."""
+
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from http.client import HTTPException
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from sliceformer_lab.config.option_types import Count, Fraction, Natural
+from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
+from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
+from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe
+from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.errors import DataError, machine_error
+from sliceformer_lab.runs.files import write_json
+
+MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
+MAX_VALUES = 256  # of a feature, which is stored in 8 bits
+NUM_BINS = 32  # of a feature with more different values
+SIZES = "sizes.json"  # in the cache folder: values of features, and what the targets are
+LIBRARY_SPLITS: dict[Stage, str] = {"train": "train", "val": "val", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Features of all nodes or all edges as numbers of their values."""
+
+    values: tuple[int, ...]  # how many each feature has
+    numbers: np.ndarray  # (n, F) uint8
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PygData(GraphData):
+    """The set that torch-geometric's class `dataset` downloads and reads, with its own splits where it has them.
+
+    `name` is that argument of classes that hold many sets, such as TUDataset; `options` are further keywords.
+    A feature of a node or an edge becomes a number for each of its values, a one-hot block one feature, and a feature
+    of more than MAX_VALUES values NUM_BINS bins of equal size. Whole numbers as targets are classes, if a graph has
+    one; 0, 1 and NaN as floating-point numbers are labels, others numbers. `targets` picks some by their place.
+    torch-geometric unpickles what it has prepared in `root`, so use no prepared files of strangers.
+    """
+
+    title = "pyg"
+
+    root: str
+    dataset: str
+    name: str | None = None
+    options: PlainOptions | None = None
+    targets: tuple[Natural, ...] | None = None
+    test_fraction: Fraction = 0.1
+    max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 512
+    batch_size: Count | None = None
+    batch_sizes = (16, 64)
+
+    _sizes: dict[str, Any] = field(init=False, default_factory=dict)
+
+    @property
+    def test_share(self) -> float:
+        return self.test_fraction
+
+    @property
+    def spec(self) -> DataSpec:
+        """Reads the graphs. Raises DataError."""
+        sizes = self._recorded
+        return DataSpec(
+            name="-".join(part for part in (self.dataset, self.name) if part),
+            targets=sizes["targets"],
+            num_classes=sizes["num_classes"],
+            num_targets=sizes["num_targets"],
+            channels=len(sizes["node_values"]),
+            node_values=tuple(sizes["node_values"]),
+            max_len=self.max_nodes,
+            ragged=True,
+            has_edges=True,
+            edge_channels=len(sizes["edge_values"]),
+            edge_values=tuple(sizes["edge_values"]),
+        )
+
+    def target_names(self) -> tuple[str, ...]:
+        return tuple(self._recorded["target_names"])
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self._recorded["num_classes"])))
+
+    def about(self) -> str:
+        return describe(self._class, "torch_geometric.datasets")
+
+    def is_official(self) -> tuple[None, str]:
+        return None, "torch-geometric does not say whether these are the published files; sha256 is of the graphs"
+
+    def source(self) -> dict[str, Any]:
+        chosen = None if self.targets is None else list(self.targets)
+        return {"dataset": self.dataset, "name": self.name, "options": self.options, "targets": chosen}
+
+    def split(self, store: GraphStore, rows: np.ndarray) -> GraphSplit:
+        """Classes are kept as the only target of a graph."""
+        if self._recorded["targets"] == "class" and store.targets.ndim == 2:
+            store = replace(store, targets=store.targets[:, 0].astype(np.int64))
+        return GraphSplit(store, rows=rows)
+
+    @cached_property
+    def _recorded(self) -> dict[str, Any]:
+        sizes: dict[str, Any] = json.loads((self.folder() / SIZES).read_text(encoding="utf-8"))
+        return sizes
+
+    def _build(self, folder: Path) -> None:
+        super()._build(folder)
+        write_json(folder / SIZES, self._sizes)
+
+    @cached_property
+    def _class(self) -> Any:
+        from torch_geometric import datasets  # takes seconds to import
+
+        return class_of_library(datasets, self.dataset, "torch_geometric.datasets")
+
+    def make(self) -> Iterator[Result]:
+        parts = self._parts()
+        graphs = [(stage, number, graph) for stage, part in parts for number, graph in enumerate(part)]
+        self._check(graphs)
+        targets = self._targets([graph.y for *_, graph in graphs])
+        nodes = _encode([_nodes_of(graph) for *_, graph in graphs])
+        edges = _encode([_edges_of(graph) for *_, graph in graphs])
+        self._sizes |= {"node_values": list(nodes.values), "edge_values": list(edges.values)}
+        first_node = np.cumsum([0, *(graph.num_nodes for *_, graph in graphs)])
+        first_edge = np.cumsum([0, *(graph.edge_index.shape[1] for *_, graph in graphs)])
+        for row, (stage, number, graph) in enumerate(graphs):
+            made = Graph(
+                nodes.numbers[first_node[row] : first_node[row + 1]],
+                graph.edge_index.numpy().astype(np.int16),
+                edges.numbers[first_edge[row] : first_edge[row + 1]],
+            )
+            place = f"{stage} graph {number}" if stage else f"graph {number}"
+            yield GraphEntry(place, "", tuple(targets[row].tolist()), stage), made
+
+    def _parts(self) -> list[tuple[Stage | None, Any]]:
+        """The splits of the set, or all of it."""
+        known = inspect.signature(self._class.__init__).parameters
+        if "split" not in known or "split" in (self.options or {}):
+            return [(None, self._built())]
+        return [(stage, self._built(split=LIBRARY_SPLITS[stage])) for stage in STAGES]
+
+    def _built(self, **split: str) -> Any:
+        place = str(self.path / self.dataset)
+        root = {"root": place} if "root" in inspect.signature(self._class.__init__).parameters else {}
+        name = {} if self.name is None else {"name": self.name}
+        try:
+            return self._class(**{**root, **name, **(self.options or {}), **split})
+        except (OSError, HTTPException, RuntimeError) as error:
+            raise machine_error(error) or DataError(
+                f"{self.path / self.dataset} cannot be downloaded or read by torch-geometric "
+                f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); without network, put its "
+                "folder raw there"
+            ) from error
+        except Exception as error:  # of any kind: each class has its own checks
+            raise DataError(
+                f"data.dataset={self.dataset}: {type(error).__name__}: {error}; data.name is its argument name, "
+                "data.options its further keywords"
+            ) from error
+
+    def _check(self, graphs: Sequence[tuple[Stage | None, int, Any]]) -> None:
+        """Raises DataError for anything that is not a set of graphs with targets and edges."""
+        wrong = next((graph for *_, graph in graphs if getattr(graph, "y", None) is None), None)
+        if len(graphs) < 3 or wrong is not None or not hasattr(graphs[0][2], "edge_index"):
+            found = "no targets" if wrong is not None else f"{len(graphs)} graphs"
+            raise DataError(
+                f"data.dataset={self.dataset} has {found}; only sets of many graphs with edges and targets can be used"
+            )
+        if graphs[0][2].y.numel() >= max(2, graphs[0][2].num_nodes):
+            raise DataError(f"data.dataset={self.dataset} has a target for each node; only those of graphs can be used")
+
+    def _targets(self, found: Sequence[torch.Tensor]) -> np.ndarray:
+        """The targets (n, T); records what they are. Raises DataError."""
+        values = np.stack([target.reshape(-1).numpy() for target in found])
+        if self.targets is not None:
+            if any(place >= values.shape[1] for place in self.targets):
+                raise DataError(
+                    f"data.targets={list(self.targets)}, but a graph has the targets 0 to {values.shape[1] - 1}"
+                )
+            values = values[:, list(self.targets)]
+        if values.shape[1] == 1 and np.issubdtype(values.dtype, np.integer):
+            if values.min() < 0:
+                raise DataError(f"data.dataset={self.dataset} has the class {values.min()}; classes count from 0")
+            kind, names, count = "class", [], int(values.max()) + 1
+        else:
+            places = self.targets if self.targets is not None else range(values.shape[1])
+            are_labels = ((values == 0) | (values == 1) | np.isnan(values)).all()
+            kind, names, count = "labels" if are_labels else "numbers", [f"target_{place}" for place in places], 0
+        self._sizes = {"targets": kind, "target_names": names, "num_classes": count, "num_targets": len(names)}
+        return values.astype(np.float32)
+
+
+def _nodes_of(graph: Any) -> np.ndarray:
+    """The features (n, F) of the nodes; nodes without any have one that is 0, and the model reads their degrees."""
+    return np.zeros((graph.num_nodes, 1)) if graph.x is None else graph.x.reshape(graph.num_nodes, -1).numpy()
+
+
+def _edges_of(graph: Any) -> np.ndarray:
+    count = graph.edge_index.shape[1]
+    return np.zeros((count, 1)) if graph.edge_attr is None else graph.edge_attr.reshape(count, -1).numpy()
+
+
+def _encode(parts: Sequence[np.ndarray]) -> Encoded:
+    """The features (n, F) of all graphs as numbers of values."""
+    every = np.concatenate(parts)
+    one_hot = every.shape[1] > 1 and every.shape[1] <= MAX_VALUES and bool(((every == 0) | (every == 1)).all())
+    if one_hot and bool((every.sum(axis=1) == 1).all()):
+        return Encoded((every.shape[1],), every.argmax(axis=1).astype(np.uint8)[:, None])
+    columns = [_encode_column(column) for column in every.T]
+    return Encoded(tuple(count for count, _ in columns), np.stack([numbers for _, numbers in columns], axis=1))
+
+
+def _encode_column(column: np.ndarray) -> tuple[int, np.ndarray]:
+    values, numbers = np.unique(column, return_inverse=True)
+    if len(values) > MAX_VALUES:
+        inner = np.unique(np.quantile(column, np.linspace(0, 1, NUM_BINS + 1)[1:-1]))
+        return len(inner) + 1, np.searchsorted(inner, column, side="right").astype(np.uint8)
+    return len(values), numbers.reshape(-1).astype(np.uint8)

@@ -1,0 +1,130 @@
+"""Your own images in a table: a column of files, and classes, labels or numbers."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sliceformer_lab.data.class_names import class_names_of
+from sliceformer_lab.data.images.augment import ImageAugment
+from sliceformer_lab.data.images.folders import FileImages, ImageFolder
+from sliceformer_lab.data.own_targets import Column, TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.spec import Choice, DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows
+from sliceformer_lab.errors import DataError
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImageTable(ImageFolder, TableTargets):
+    """Your own images, named by the column `image_column` of a table, with a class, labels or numbers each.
+
+    The names start at `root`, a folder seen from that of the table. A column or fractions define the splits. With
+    `augment` null, images with numbers are not augmented: most numbers change when an image is cropped or mirrored.
+    Images are read and prepared as those of `ImageFolder`.
+    """
+
+    title = "image_csv"
+    note = "your own images; sha256 is of files and targets"
+
+    file: str
+    image_column: Column = "image"
+    split_column: Column | None = None
+    augment: ImageAugment | None = None
+
+    @property
+    def table(self) -> Path:
+        """The table."""
+        return Path(self.file).expanduser()
+
+    @property
+    def path(self) -> Path:
+        return self.table.parent / Path(self.root).expanduser()
+
+    @property
+    def origin(self) -> Path:
+        return self.table
+
+    @property
+    def spec(self) -> DataSpec:
+        """Reads the table, and looks at some images if `image_size` is null. Raises DataError."""
+        spec = replace(self._spec(size=self._side, channels=3), name=self.own_name, num_classes=len(self.class_names()))
+        if self.has_classes:
+            return spec
+        return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
+
+    def prepare_data(self) -> None:
+        _ = self.parts
+        if not self.has_classes:
+            self.check_kind()
+
+    def choices(self) -> list[Choice]:
+        chosen = super().choices() if self._augment != "none" else self._without_mirror()
+        if self.augment is None and self._augment == "none":
+            chosen.append(Choice("data.augment", "none", "numbers may change when an image is cropped or mirrored"))
+        return [*chosen, *([] if self.has_classes else self.kind_choices)]
+
+    def _without_mirror(self) -> list[Choice]:
+        return [choice for choice in super().choices() if choice.option != "data.mirror"]
+
+    @property
+    def _augment(self) -> ImageAugment:
+        without = not self.has_classes and self.targets_are == "numbers"
+        return self.augment or ("none" if without else "crop")
+
+    @cached_property
+    def _rows(self) -> list[tuple[str, str, Any, Stage]]:
+        """Place, file, target and split of each row of the table. Raises DataError."""
+        check_table(self.table, "files of images and targets")
+        rows = []
+        for place, row in table_rows(self.table):
+            name = field_of(place, row, str(self.image_column), "image_column")
+            if not isinstance(name, str) or not (self.path / name).is_file():
+                raise DataError(
+                    f"{place}: {self.image_column} is {name!r}, but {self.path} has no such file; correct the name, or "
+                    "set data.root to the folder where the names start"
+                )
+            stage: Stage = split_of(place, row, str(self.split_column)) if self.split_column else "train"
+            rows.append((place, name, self.target_of(place, row), stage))
+        if not any(stage == "train" for *_, stage in rows):
+            raise DataError(f"{self.table} has no {'training ' if self.split_column else ''}rows; add some")
+        return rows
+
+    @cached_property
+    def parts(self) -> dict[Stage, FileImages]:
+        targets = torch.from_numpy(self._class_numbers() if self.has_classes else self.target_values())
+        stages = [stage for *_, stage in self._rows]
+        parts: dict[Stage, FileImages] = {}
+        for stage in STAGES:
+            if stage in stages:
+                chosen = [number for number, found in enumerate(stages) if found == stage]
+                parts[stage] = FileImages(self.path, [self._rows[i][1] for i in chosen], targets[chosen])
+        return parts
+
+    def _class_numbers(self) -> np.ndarray:
+        """The class of each row (n,)."""
+        numbers = {name: number for number, name in enumerate(self._names)}
+        return np.array([numbers[target] for _, _, target, _ in self._rows])
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        """The classes. Raises DataError for measured numbers, a single class, or one without training images."""
+        check_classes(self.file, self.label_column, [target for *_, target, stage in self._rows if stage == "train"])
+        return tuple(class_names_of([(stage, place, target) for place, _, target, stage in self._rows], "images"))
+
+    def class_names(self) -> tuple[str, ...]:
+        return self._names if self.has_classes else ()
+
+    def found_labels(self) -> tuple[str, ...]:
+        return self._labels
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(sorted_labels(self.table, [target for _, _, target, _ in self._rows]))
+
+    def target_values(self) -> np.ndarray:
+        rows = [target for _, _, target, _ in self._rows]
+        return np.array(rows, dtype=np.float32) if self.targets is not None else label_matrix(rows, self._labels)

@@ -1,0 +1,180 @@
+"""Any classification set of torchvision, by the name of its class."""
+
+import hashlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+
+from sliceformer_lab.data.images.folders import FileImages, ImageFolder, reduce
+from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe
+from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.errors import DataError, machine_error
+
+SPLIT_NAMES: dict[Stage, tuple[str, ...]] = {  # by which torchvision's classes call their splits
+    "train": ("train", "trainval", "train-standard"),
+    "val": ("val", "valid"),
+    "test": ("test",),
+}
+
+
+class PictureSet(Protocol):
+    """A split of a set of torchvision."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int) -> tuple[Image.Image, int]: ...
+
+
+@dataclass(frozen=True)
+class LibraryImages(FileImages):
+    """Images that a library's set decodes when they are read, except those in `memory`."""
+
+    pictures: PictureSet | None = None
+
+    def _image(self, position: int) -> Image.Image:
+        if self.pictures is None:
+            raise TypeError("these images have no source")
+        image, _ = self.pictures[position]
+        return image.convert("RGB")
+
+    def decoded(self, position: int) -> Image.Image:
+        image = self._image(position)
+        reduce(image, self.shorter_side)
+        return image
+
+    def size(self, position: int) -> tuple[int, int]:
+        return self._image(position).size
+
+    def place(self, position: int, source: str) -> str:
+        return f"{source} {self.files[position]}".lstrip()
+
+    def identity(self, position: int) -> bytes:
+        """The digest of the decoded pixels."""
+        if position not in self.digests:
+            self.digests[position] = hashlib.sha256(np.asarray(self._image(position)).tobytes()).hexdigest().encode()
+        return self.digests[position]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TorchvisionData(ImageFolder):
+    """The set that torchvision's class `dataset` downloads and reads, with its own splits where it has them.
+
+    `options` are further keywords of that class, such as split=letters of EMNIST. Images are prepared as those of
+    `ImageFolder`. What torchvision checks of the files is all that is checked: for CIFAR and MNIST the tasks cifar10,
+    cifar100 and mnist also verify md5 sums and open pickles without running what is in them.
+    """
+
+    title = "torchvision"
+    note = "torchvision does not say whether these are the published files; sha256 is of pixels and classes"
+
+    dataset: str
+    options: PlainOptions | None = None
+    download: bool = True
+
+    @property
+    def own_name(self) -> str:
+        return self.name or self.dataset
+
+    @property
+    def origin(self) -> Path:
+        return self.path
+
+    def about(self) -> str:
+        return describe(self._class, "torchvision.datasets")
+
+    @cached_property
+    def _class(self) -> Any:
+        from torchvision import datasets  # slow to import
+
+        return class_of_library(datasets, self.dataset, "torchvision.datasets")
+
+    def prepare_data(self) -> None:
+        _ = self.parts
+
+    @cached_property
+    def _sets(self) -> dict[Stage, Any]:
+        """The splits that the class has. Raises DataError."""
+        known = inspect.signature(self._class.__init__).parameters
+        if "train" in known or any(base.__name__ == "MNIST" for base in self._class.__mro__):
+            return {"train": self._built(train=True), "test": self._built(train=False)}
+        if "split" not in known or "split" in (self.options or {}):
+            return {"train": self._built()}
+        found: dict[Stage, Any] = {}
+        for stage, names in SPLIT_NAMES.items():
+            for name in names:
+                try:
+                    found[stage] = self._built(split=name)
+                    break
+                except _UnknownSplitError:
+                    continue
+        if "train" not in found:
+            raise DataError(f"data.dataset={self.dataset} has no split to train on; set data.options={{split: ...}}")
+        return found
+
+    def _built(self, **split: Any) -> Any:
+        takes = inspect.signature(self._class.__init__).parameters
+        download = {"download": self.download} if "download" in takes or "kwargs" in takes else {}
+        root = {"root": self.path} if "root" in takes else {}
+        try:
+            return self._class(**{**root, **(self.options or {}), **split, **download})
+        except (ValueError, TypeError) as error:
+            if "split" in split and "split" in str(error):
+                raise _UnknownSplitError(str(error)) from error
+            raise DataError(
+                f"data.dataset={self.dataset}: {error}; data.options gives the keywords of the class"
+            ) from error
+        except (OSError, RuntimeError, HTTPException) as error:
+            raise machine_error(error) or DataError(
+                f"{self.path}: torchvision cannot download or read {self.dataset} ({str(error).splitlines()[0]}); "
+                "without network, put its files there as torchvision's documentation says"
+            ) from error
+
+    @cached_property
+    def parts(self) -> dict[Stage, FileImages]:
+        return {stage: self._images(pictures) for stage, pictures in self._sets.items()}
+
+    def _images(self, pictures: Any) -> LibraryImages:
+        image, label = pictures[0]
+        if not isinstance(image, Image.Image) or isinstance(label, bool) or not isinstance(label, int | np.integer):
+            raise DataError(
+                f"data.dataset={self.dataset} gives {type(image).__name__} and {type(label).__name__}; only sets of "
+                "pictures with one class each can be used"
+            )
+        files = [f"picture {number}" for number in range(len(pictures))]
+        return LibraryImages(self.path, files, _targets_of(pictures), pictures=pictures)
+
+    def read(self) -> dict[Stage, Any]:
+        return {stage: replace(images, shorter_side=self._shorter_side) for stage, images in self.parts.items()}
+
+    def _classes(self) -> list[str]:
+        pictures = self._sets["train"]
+        count = 1 + max(int(images.targets.max()) for images in self.parts.values())
+        names = getattr(pictures, "classes", None) or getattr(pictures, "categories", None)
+        if names is None or len(names) < count:
+            return list(map(str, range(count)))
+        return [_name_of(name) for name in names]
+
+
+class _UnknownSplitError(Exception):
+    """A class of torchvision has no split of this name."""
+
+
+def _targets_of(pictures: Any) -> torch.Tensor:
+    """The classes (n,) of a set: its own list, or those of all its pictures."""
+    for attribute in ("targets", "labels", "_labels"):
+        found = getattr(pictures, attribute, None)
+        if found is not None and len(found) == len(pictures) and np.ndim(found) == 1:
+            return torch.as_tensor(np.asarray(found).astype(np.int64))
+    return torch.tensor([int(pictures[position][1]) for position in range(len(pictures))])
+
+
+def _name_of(name: str | Sequence[str]) -> str:
+    return name if isinstance(name, str) else str(name[0])

@@ -1,0 +1,155 @@
+"""A user's own numbers or labels to predict: what they are, and how the fields of a table are read as such."""
+
+# No `from __future__ import annotations` in data modules; `data.base` says why.
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.spec import Choice
+from sliceformer_lab.data.table_files import field_of, number_of
+from sliceformer_lab.errors import DataError
+
+Kind = Literal["regression", "classification"]
+Target = str | tuple[str, ...] | tuple[float, ...]  # a class, labels or numbers of an example
+Column = str | Count  # its name, or its number from 1 in a table without a header
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnTargets(OwnData):
+    """A user's own data with numbers, or labels 0 and 1, in the columns of a table.
+
+    With `kind=None` they are labels if every value is 0, 1 or missing. `unit` is that of numbers, for pictures and the
+    summary.
+    """
+
+    kind: Kind | None = None
+    unit: str | None = None
+
+    def target_unit(self) -> str | None:
+        return self.unit
+
+    @abstractmethod
+    def target_values(self) -> np.ndarray:
+        """All values (n, T), NaN where they are missing. Raises DataError."""
+
+    @cached_property
+    def _chosen_kind(self) -> Choice:
+        names = ", ".join(self.target_names())
+        if (found := self._other_than_labels()) is None:
+            return Choice("data.kind", "classification", f"every value of {names} is 0, 1 or empty")
+        name, value = found
+        return Choice("data.kind", "regression", f"{name} has values other than 0 and 1, such as {value:g}")
+
+    def _other_than_labels(self) -> tuple[str, float] | None:
+        """Name and value of a target that is no label; None if every value is 0, 1 or missing."""
+        values = self.target_values()
+        rows, columns = np.nonzero((values != 0) & (values != 1) & ~np.isnan(values))
+        return (self.target_names()[columns[0]], float(values[rows[0], columns[0]])) if len(rows) else None
+
+    @property
+    def targets_are(self) -> Literal["numbers", "labels"]:
+        """What the targets are. Reads them unless `kind` says it. Raises DataError."""
+        kind = self._chosen_kind.value if self.kind is None else self.kind
+        return "labels" if kind == "classification" else "numbers"
+
+    @property
+    def kind_choices(self) -> list[Choice]:
+        """The choice of `kind`, if it is one."""
+        return [self._chosen_kind] if self.kind is None else []
+
+    def check_kind(self) -> None:
+        """Raises DataError for labels other than 0 and 1."""
+        if self.kind == "classification" and (found := self._other_than_labels()):
+            raise DataError(
+                f"{self.origin}: {found[0]} has the value {found[1]:g}, but labels are 0, 1 or empty; "
+                "set data.kind=regression"
+            )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TableTargets(OwnTargets):
+    """A table whose rows have one class, several labels in one field, or numbers or labels in columns of their own.
+
+    The field of `label_column` is the class; with `labels_separator` it has any number of labels, also none, and in
+    JSONL and Parquet it may be a list. `targets` names columns of numbers, or of labels 0 and 1, instead.
+    Raises ValueError if both are set.
+    """
+
+    label_column: Column = "label"
+    labels_separator: str | None = None
+    targets: tuple[Column, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.targets is not None and (self.labels_separator is not None or not self.targets):
+            raise ValueError(
+                f"targets={list(self.targets)} and labels_separator={self.labels_separator!r}: set the columns of "
+                "numbers or labels, or what separates the labels in label_column, and leave the other null"
+            )
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether a row has one class."""
+        return self.targets is None and self.labels_separator is None
+
+    def target_names(self) -> tuple[str, ...]:
+        if self.has_classes:
+            return ()
+        return tuple(map(str, self.targets)) if self.targets is not None else self.found_labels()
+
+    @abstractmethod
+    def found_labels(self) -> tuple[str, ...]:
+        """The labels in the fields of `label_column`, sorted. Raises DataError."""
+
+    @property
+    def target_columns(self) -> dict[str, Any]:
+        """What the targets are read from, for the key of a cache."""
+        columns = None if self.targets is None else list(self.targets)
+        return {"label": self.label_column, "labels_separator": self.labels_separator, "targets": columns}
+
+    def target_of(
+        self, place: str, row: Mapping[str, Any], advice: str = ""
+    ) -> str | tuple[str, ...] | tuple[float, ...]:
+        """The class, labels or numbers of a row. Raises DataError, with `advice` where a column is missing."""
+        if self.targets is not None:
+            columns = [(str(column), field_of(place, row, str(column), "targets", advice)) for column in self.targets]
+            return tuple(number_of(place, column, field) for column, field in columns)
+        field = field_of(place, row, str(self.label_column), "label_column", advice)
+        return self._class_in(place, field) if self.labels_separator is None else self._labels_in(place, field)
+
+    def _class_in(self, place: str, field: Any) -> str:
+        if not isinstance(field, str | int) or field == "":
+            advice = "; for several labels a row, set data.labels_separator" if isinstance(field, list) else ""
+            raise DataError(f"{place}: {self.label_column} is {field!r}, expected a word or a whole number{advice}")
+        return str(field)
+
+    def _labels_in(self, place: str, field: Any) -> tuple[str, ...]:
+        if isinstance(field, np.ndarray):
+            field = field.tolist()
+        parts = field if isinstance(field, list) else str("" if field is None else field).split(self.labels_separator)
+        if not all(isinstance(part, str | int) for part in parts):
+            raise DataError(f"{place}: {self.label_column} is {field!r}, expected words or a list of words")
+        return tuple(sorted({name for part in parts if (name := str(part).strip())}))
+
+
+def label_matrix(rows: Sequence[Target], names: Sequence[str]) -> np.ndarray:
+    """Labels (n, T) of 0 and 1 from the names of the true ones."""
+    numbers = {name: number for number, name in enumerate(names)}
+    matrix = np.zeros((len(rows), len(names)), dtype=np.float32)
+    for place, row in enumerate(rows):
+        matrix[place, [numbers[str(name)] for name in row]] = 1
+    return matrix
+
+
+def sorted_labels(origin: Any, rows: Sequence[Target]) -> list[str]:
+    """All labels of some rows. Raises DataError if there is none."""
+    if not (names := sorted({str(name) for row in rows for name in row})):
+        raise DataError(f"{origin}: no row has a label; choose another data.label_column")
+    return names

@@ -1,0 +1,35 @@
+"""A moving average of the weights is what a run validates, saves and scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.plans import run
+from support.runs import small_config
+
+from sliceformer_lab.runs.folder import read_checkpoint, read_summary
+from sliceformer_lab.training.saved.saved_run import load_run
+
+EMA = ("callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=null", "reference=null")
+
+
+def test_the_scored_weights_are_the_average_of_those_of_all_steps(tmp_path: Path) -> None:
+    run(small_config(*EMA), tmp_path / "run")
+    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    average, last = checkpoint["state_dict"], checkpoint["current_model_state"]
+    assert not torch.equal(average["head.weight"], last["head.weight"])
+    found = load_run(tmp_path / "run")
+    torch.testing.assert_close(found.model.state_dict()["head.weight"], average["head.weight"])
+    summary = read_summary(tmp_path / "run")
+    again = run(small_config(*EMA, "mode=eval"), tmp_path / "run")
+    assert again == pytest.approx(summary["best"]["value"], abs=1e-6)
+    found.data.prepare_data()
+    found.data.setup()
+    batch = found.data.splits["test"].batch(list(range(20)))
+    with torch.inference_mode():
+        outputs = found.model(batch)
+    torch.testing.assert_close(
+        outputs.half(), torch.from_numpy(found.predictions["test_logits"][:20]), atol=2e-3, rtol=2e-3
+    )

@@ -1,0 +1,127 @@
+"""Sets of torchvision and torch-geometric by the names of their classes, on small files in their official formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_files, official_graphs, task_modules
+
+from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.config.schema import build_object
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.graphs.store import GraphSplit
+from sliceformer_lab.data.images.base import ImageSplit
+from sliceformer_lab.errors import DataError
+
+
+def library(task: str, root: Path, **options: Any) -> DataModule:
+    node = compose_root([f"task={task}"])["data"] | {"root": str(root)} | options
+    data: DataModule = build_object(node, where="data")
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def written(write: Callable[[Path], object], root: Path) -> Path:
+    write(root)
+    return root
+
+
+def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Path) -> None:
+    data = library("torchvision", written(official_files.fashion_mnist, tmp_path), dataset="FashionMNIST")
+    assert data.spec.name == "FashionMNIST" and data.class_names()[:2] == ("T-shirt/top", "Trouser")
+    assert "https://github.com/zalandoresearch/fashion-mnist" in (data.about() or "")
+    assert data.places("test", [0]) == ["test picture 0"] and data.fingerprint()["official"] is None
+    assert {choice.option for choice in data.choices()} == {"data.image_size", "data.mirror", "data.batch_size"}
+
+
+def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:
+    official_files.mnist(tmp_path, packed=False)
+    ours = task_modules.ready("mnist", tmp_path)
+    theirs = library("torchvision", tmp_path, dataset="MNIST")
+    for stage in ("train", "val", "test"):
+        first, second = ours.splits[stage], theirs.splits[stage]
+        assert isinstance(first, ImageSplit) and isinstance(second, ImageSplit)
+        assert torch.equal(first.positions, second.positions)
+        rows = range(len(first))
+        assert first.targets_at(list(rows)).tolist() == second.targets_at(list(rows)).tolist()
+        for row in rows:
+            np.testing.assert_array_equal(first.stored(row), second.stored(row)[..., 0])
+
+
+def test_what_torchvision_cannot_give_is_one_sentence(tmp_path: Path) -> None:
+    for options, message in (
+        ({"dataset": "FashionMINST"}, "no class of torchvision.datasets; near it are FashionMNIST"),
+        ({"dataset": "SVHN", "download": False}, "torchvision cannot download or read SVHN"),
+        ({"dataset": "FashionMNIST", "options": {"colour": True}}, "data.options gives the keywords of the class"),
+    ):
+        with pytest.raises(DataError, match=message) as caught:
+            library("torchvision", tmp_path, **options)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_set_of_torchvision_without_splits_is_split_by_fractions(tmp_path: Path) -> None:
+    options = {"size": 40, "num_classes": 2}
+    data = library("torchvision", tmp_path, dataset="FakeData", options=options, image_size=16)
+    assert {len(split) for split in data.splits.values()} == {4, 32}
+
+
+def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
+    data = library("pyg", written(official_graphs.mutag, tmp_path), dataset="TUDataset", name="MUTAG")
+    spec = data.spec
+    assert (spec.name, spec.targets, spec.num_classes, spec.num_targets) == ("TUDataset-MUTAG", "class", 2, 0)
+    assert spec.node_values == (7,) and spec.edge_values == (4,)  # one-hot blocks are one feature
+    assert "TU Dortmund" in (data.about() or "")
+    split = data.splits["train"]
+    assert isinstance(split, GraphSplit)
+    batch = split.batch([0, 1, 2])
+    assert batch.target.dtype == torch.int64 and batch.structure is not None
+    for row, place in enumerate(data.places("train", [0, 1, 2])):
+        graph = int(place.removeprefix("graph "))
+        size = 3 + graph % 3
+        nodes = batch.inputs[row, :size, 0].tolist()
+        assert nodes == [(graph + number) % 7 for number in range(size)] and batch.target[row] == size % 2
+
+
+def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(tmp_path: Path) -> None:
+    official_graphs.zinc(tmp_path)
+    ours = task_modules.ready("zinc", tmp_path)
+    theirs = library("pyg", tmp_path, dataset="ZINC", name=None, options={"subset": True})
+    assert theirs.spec.targets == "numbers" and theirs.sizes() == ours.sizes()
+    for stage in ("val", "test"):
+        first, second = ours.splits[stage], theirs.splits[stage]
+        assert isinstance(first, GraphSplit) and isinstance(second, GraphSplit)
+        ours_by_place = dict(zip(ours.places(stage, range(8)), first.rows.tolist(), strict=True))
+        for row, place in enumerate(theirs.places(stage, range(8))):
+            mine, other = first.store[ours_by_place[place]], second.store[int(second.rows[row])]
+            np.testing.assert_array_equal(mine.edges, other.edges)
+            np.testing.assert_array_equal(mine.nodes, other.nodes)
+        assert sorted(first.targets_at(list(range(8))).flatten().tolist()) == sorted(
+            second.targets_at(list(range(8))).flatten().tolist()
+        )
+
+
+def test_what_torch_geometric_cannot_give_is_one_sentence(tmp_path: Path) -> None:
+    for options, message in (
+        ({"dataset": "TUDatasets"}, "no class of torch_geometric.datasets; near it are TUDataset"),
+        ({"dataset": "TUDataset", "name": None}, "data.name is its argument name"),
+        ({"dataset": "KarateClub", "name": None}, "only sets of many graphs"),
+    ):
+        with pytest.raises(DataError, match=message) as caught:
+            library("pyg", tmp_path, **options)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("choice", [[3], [0]])
+def test_some_targets_can_be_chosen(choice: list[int], tmp_path: Path) -> None:
+    root = written(official_graphs.mutag, tmp_path)
+    if choice == [3]:
+        with pytest.raises(DataError, match=r"data.targets=\[3\], but a graph has the targets 0 to 0"):
+            library("pyg", root, dataset="TUDataset", name="MUTAG", targets=choice)
+    else:
+        assert library("pyg", root, dataset="TUDataset", name="MUTAG", targets=choice).spec.num_classes == 2

@@ -1,0 +1,202 @@
+"""Texts and pictures of a user's table with several numbers or labels each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import official_files, task_modules
+
+from sliceformer_lab.config.schema import build_object
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.images.base import ImageSplit
+from sliceformer_lab.errors import ConfigError, DataError
+
+ROWS = [(f"text {number}", number % 7 / 2, number % 2, ";".join(["ab", "c"][: number % 3])) for number in range(60)]
+CLASSES = {"text": "texts.csv", "image": "images.csv"}
+
+
+def text_table(root: Path, rows: list[tuple[Any, ...]] | None = None) -> Path:
+    lines = ["text,stars,seen,tags", *(",".join(map(str, row)) for row in rows or ROWS)]
+    (path := root / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def texts(root: Path, **options: Any) -> DataModule:
+    """The data module of a table that exists in `root`."""
+    node = {"_target_": "sliceformer_lab.data.sequences.text_csv.TextCSV", "file": str(root / "texts.csv")}
+    return ready(node | {"root": str(root / "cache"), "vocab_size": 300} | options)
+
+
+def images(folder: Path, **options: Any) -> DataModule:
+    node = {"_target_": "sliceformer_lab.data.images.image_table.ImageTable", "file": str(folder / "images.csv")}
+    return ready(node | {"root": ".", "image_size": 16} | options)
+
+
+def ready(node: dict[str, Any]) -> DataModule:
+    data: DataModule = build_object(node, where="data")
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def targets_by_place(data: DataModule) -> dict[str, list[float]]:
+    found = {}
+    for stage, split in data.splits.items():
+        rows = list(range(len(split)))
+        found |= dict(zip(data.places(stage, rows), split.targets_at(rows).tolist(), strict=True))
+    return found
+
+
+def test_columns_of_numbers_are_targets_of_texts(tmp_path: Path) -> None:
+    text_table(tmp_path)
+    data = texts(tmp_path, targets=["stars", "seen"])
+    assert data.spec.targets == "numbers" and (data.spec.num_targets, data.spec.num_classes) == (2, 0)
+    assert data.target_names() == ("stars", "seen") and data.class_names() == ()
+    assert "data.kind=regression (stars has values other than 0 and 1, such as 0.5)" in map(str, data.choices())
+    found = targets_by_place(data)
+    assert found == {f"texts.csv, line {line}": list(row[1:3]) for line, row in enumerate(ROWS, start=2)}
+    mean, deviation = data.target_statistics()
+    training = data.training_targets().numpy()
+    np.testing.assert_allclose(mean, training.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(deviation, training.std(axis=0), rtol=1e-6)
+
+
+def test_columns_of_zeros_and_ones_are_labels_unless_kind_says_otherwise(tmp_path: Path) -> None:
+    text_table(tmp_path)
+    assert texts(tmp_path, targets=["seen"]).spec.targets == "labels"
+    assert texts(tmp_path, targets=["seen"], kind="regression").spec.targets == "numbers"
+    with pytest.raises(DataError, match=r"stars has the value 0.5, but labels are 0, 1 or empty"):
+        texts(tmp_path, targets=["stars"], kind="classification")
+
+
+def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
+    text_table(tmp_path)
+    data = texts(tmp_path, label_column="tags", labels_separator=";")
+    assert data.spec.targets == "labels" and data.target_names() == ("ab", "c")
+    found = targets_by_place(data)
+    for line, row in enumerate(ROWS, start=2):
+        assert found[f"texts.csv, line {line}"] == [float(name in row[3].split(";")) for name in ("ab", "c")]
+
+
+def test_json_lists_are_labels(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"text {number}", "label": ["x"] * (number % 2)}) for number in range(40)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    file = str(tmp_path / "texts.jsonl")
+    data = texts(tmp_path, file=file, labels_separator=",")
+    assert data.target_names() == ("x",) and sum(map(sum, targets_by_place(data).values())) == 20
+    with pytest.raises(DataError, match=r"line 1: label is \[\].*for several labels a row, set data.labels_separator"):
+        texts(tmp_path, file=file)
+
+
+def test_missing_numbers_stay_missing(tmp_path: Path) -> None:
+    text_table(tmp_path, [("a text", "", 1, ""), *ROWS])
+    found = targets_by_place(texts(tmp_path, targets=["stars"]))
+    assert np.isnan(found["texts.csv, line 2"]).all() and np.isfinite(list(found.values())).sum() == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "message"),
+    [
+        (("x", "many", 1, ""), {"targets": ["stars"]}, "line 62: stars is 'many', not a number"),
+        (("x", 1e30, 1, ""), {"targets": ["stars"]}, "line 62: stars is 1e+30, beyond the largest number"),
+        (("x", 1, 1, ""), {"targets": ["rating"]}, "no column 'rating'; data.targets can be one of text, stars"),
+        ((" ", 1, 1, ""), {"targets": ["stars"]}, "line 62 has an empty text"),
+    ],
+)
+def test_a_wrong_row_is_named(row: tuple[Any, ...], options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    text_table(tmp_path, [*ROWS, row])
+    with pytest.raises(DataError) as caught:
+        texts(tmp_path, **options)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_two_ways_to_name_targets_are_refused(tmp_path: Path) -> None:
+    for options in ({"targets": ["stars"], "labels_separator": ";"}, {"targets": []}):
+        with pytest.raises(ConfigError, match="set the columns of numbers or labels"):
+            texts(tmp_path, **options)
+
+
+def test_measured_numbers_as_classes_name_the_option_for_numbers(tmp_path: Path) -> None:
+    text_table(tmp_path, [(f"text {n}", n / 7, 0, "") for n in range(60)])
+    with pytest.raises(DataError, match=r"or predict them as numbers by 'data.targets=\[stars\]'"):
+        texts(tmp_path, label_column="stars")
+
+
+def test_images_of_a_table_have_its_classes_labels_or_numbers(tmp_path: Path) -> None:
+    official_files.image_table(tmp_path)
+    classes = images(tmp_path)
+    assert classes.class_names() == ("a", "b") and targets_by_place(classes)["3.png"] == 1
+    labels = images(tmp_path, label_column="tags", labels_separator=";")
+    assert labels.target_names() == ("dark", "even") and targets_by_place(labels)["4.png"] == [1.0, 1.0]
+    numbers = images(tmp_path, targets=["brightness"])
+    found = targets_by_place(numbers)
+    assert np.isnan(found["0.png"]).all() and found["39.png"] == [205.0]
+    assert {len(split) for split in numbers.splits.values()} == {4, 32}
+    split = numbers.splits["test"]
+    assert isinstance(split, ImageSplit)
+    grey = [5 * int(split.place(row).removesuffix(".png")) + 10.0 for row in range(4)]
+    assert split.batch([0, 1, 2, 3]).inputs.mean(dim=(1, 2, 3)).argsort().tolist() == np.argsort(grey).tolist()
+
+
+def test_images_with_numbers_are_not_augmented_unless_that_is_asked_for(tmp_path: Path) -> None:
+    official_files.image_table(tmp_path)
+    chosen = {choice.option: choice.value for choice in images(tmp_path, targets=["brightness"]).choices()}
+    assert chosen["data.augment"] == "none" and "data.mirror" not in chosen
+    training, evaluation = images(tmp_path, targets=["brightness"]).transforms()  # type: ignore[attr-defined]
+    assert training is evaluation
+    training, evaluation = images(tmp_path, targets=["brightness"], augment="crop").transforms()  # type: ignore[attr-defined]
+    assert training is not evaluation
+
+
+def test_a_missing_image_is_named_with_its_row(tmp_path: Path) -> None:
+    official_files.image_table(tmp_path)
+    (tmp_path / "7.png").unlink()
+    with pytest.raises(DataError, match=r"images.csv, line 9: image is '7.png', but .* has no such file"):
+        images(tmp_path)
+    with pytest.raises(DataError, match=r"line 2: image is '0.png', but .*elsewhere has no such file"):
+        images(tmp_path, root="elsewhere")
+
+
+def test_a_split_column_says_which_images_test(tmp_path: Path) -> None:
+    table = official_files.image_table(tmp_path)
+    head, *rows = table.read_text().splitlines()
+    parts = [f"{row},{'test' if number > 29 else 'train'}" for number, row in enumerate(rows)]
+    table.write_text("\n".join([f"{head},part", *parts]))
+    data = images(tmp_path, split_column="part")
+    assert set(data.places("test", range(10))) == {f"{number}.png" for number in range(30, 40)}
+    table.write_text(table.read_text().replace("39.png,b", "39.png,c"))
+    with pytest.raises(DataError, match="line 41 has the class 'c', which only the test split has"):
+        images(tmp_path, split_column="part")
+
+
+def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -> None:
+    from sliceformer_lab.tasks.classes import Classes
+    from sliceformer_lab.tasks.targets import Labels
+
+    targets = torch.tensor([0] * 9 + [1])
+    weights = Classes(3).balanced_weights(targets)
+    each = torch.nn.functional.one_hot(targets, 3).sum(dim=0) * weights
+    torch.testing.assert_close(each[:2], torch.full((2,), 10 / 3))
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, torch.nan], [0.0, 0.0]])
+    assert Labels().balanced_weights(labels).tolist() == [3.0, 1.0]
+    outputs = torch.zeros(4, 2)
+    plain = Labels().loss(outputs, labels, torch.ones(2))
+    weighted = Labels().loss(outputs, labels, torch.ones(2), torch.tensor([3.0, 1.0]))
+    torch.testing.assert_close(weighted / plain, torch.tensor(9 / 7))  # one of seven known labels counts three times
+
+
+def test_numbers_refuse_class_weights(tmp_path: Path) -> None:
+    from support.plans import plan_of
+
+    from sliceformer_lab.config.compose import compose_root
+    from sliceformer_lab.training.build import build_task
+
+    spec = task_modules.ready("molecule_csv", tmp_path).spec
+    config = compose_root(["task=molecule_csv", "encoder=tiny", "task.class_weights=balanced"])
+    with pytest.raises(ConfigError, match="class_weights=balanced: molecules has numbers"):
+        build_task(plan_of(config), spec)
