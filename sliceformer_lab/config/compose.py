@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,11 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, ListConfig, Node, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue
 
-import sliceformer_lab.conf as own_options
 from sliceformer_lab.config.plugins import plugins
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.versions import HYDRA_DEFAULTS, register_resolver
 
-CONF_DIR = Path(own_options.__file__).parent
+CONF_DIR = Path(str(files("sliceformer_lab.conf")))
 MAX_LISTED_OPTIONS = 50  # options of a group; more are too many to list in a message
 NOT_OF_A_RUN = ("hydra", "launcher", "sweep")  # keys of the root that say where a run is started
 OTHER_NAMES = dict.fromkeys(("softmax", "sdpa", "attention", "self_attention", "transformer", "vanilla"), "mha")
