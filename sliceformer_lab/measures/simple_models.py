@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Features:
     """
 
     name: str
-    matrices: Callable[[Contents, list[Contents]], list[Array]]
+    matrices: Callable[[Any, list[Any]], list[Array]]  # of contents of one kind
     estimator: Estimator
 
 
