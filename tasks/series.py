@@ -54,7 +54,7 @@ class SeriesTask(SequenceClassification, TargetTask):
             raise ValueError(f"{spec.name} has no series; choose another task for it")
         if not spec.num_targets:
             self.monitor, self.monitor_mode = "accuracy", "max"
-        self.embedding = SeriesEmbedding(
+        self.embedding = SeriesEmbedding(  # type: ignore[assignment]  # in place of that of ids or numbers
             spec.patch_len,
             spec.channels // spec.patch_len,
             int(encoder.options["dim"]),
