@@ -49,7 +49,7 @@ class SeriesTask(SequenceClassification):
         spec, encoder = self.data_spec, self.nodes.encoder
         if not spec.patch_len:
             raise ValueError(f"{spec.name} has no series; choose another task for it")
-        self.embedding = SeriesEmbedding(
+        self.embedding = SeriesEmbedding(  # type: ignore[assignment]  # in place of that of ids or numbers
             spec.patch_len,
             spec.channels // spec.patch_len,
             int(encoder.options["dim"]),

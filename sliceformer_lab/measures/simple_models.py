@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Features:
     """
 
     reads: str
-    matrices: Callable[[Contents, list[Contents]], list[Array]]
+    matrices: Callable[[Any, list[Any]], list[Array]]  # of contents of one kind
     estimator: Estimator
 
 
