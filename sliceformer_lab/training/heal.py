@@ -26,10 +26,11 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
     Raises ValueError for a model without a list of blocks.
     """
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(block) for block in m}) == 1]
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    lists = [blocks for blocks in lists if len({type(block) for block in blocks}) == 1]
     if not lists:
         raise ValueError(f"{type(model).__name__} has no list of blocks, one for each layer, to heal")
-    return list(max(lists, key=lambda blocks: len(blocks)))
+    return max(lists, key=len)
 
 
 def heal_layers(
