@@ -82,7 +82,7 @@ def _training(attention: str, device: str, limit_s: int, folder: Path, data: str
         words.append("data.verify=false")  # small files in the official format
     if any(target.rglob("last.ckpt")):
         words = [f"resume={target}"]
-    kept = ("task", "attention", "metrics", "cost", "epochs", "finished")
+    kept = ("status", "metrics", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds", "warnings")
     return Part(
         f"train_{attention}", [sys.executable, "-m", "sliceformer_lab", *words], limit_s, target / "summary.json", kept
     )
