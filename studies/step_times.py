@@ -36,7 +36,7 @@ from sliceformer_lab.training.timing import TimedTraining
 
 FILE = RESULTS / "step_times.json"
 NUM_TEXTS, NUM_CLOUDS = 64, 4  # of each split, half of them in each class
-TEXT, POINTS = "recipe=sliceformer/table2_lra_text", "task=point_folder"  # four layers of 256; two layers of 64
+TEXT, POINTS = "recipe=sliceformer/table2_lra_text", "task=point_folder"  # four layers of 256; three layers of 64
 UNDROPPED, KEPT = ("encoder.attention_dropout=0",), ("encoder.checkpoint=true",)
 LONG = ("csp", "sliceformer", "linear", "samsa", "mha")
 

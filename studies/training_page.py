@@ -97,27 +97,17 @@ def lengths_section() -> str:
         softmax = {tuple(step["words"]): step for step in steps if step["attention"] == "mha"}
         for step in steps:
             seconds, other = min(step["seconds"]), softmax.get(tuple(step["words"]))
-            ratios = ("", "")
-            if other is not None and other is not step:
-                ratios = (
-                    f"{seconds / min(other['seconds']):.3f}",
-                    f"{step['peak_bytes'] / other['peak_bytes']:.2f}",
-                )
+            ratio = "" if other in (None, step) else f"{seconds / min(other['seconds']):.3f}"
             words = ", ".join(WORDS[word] for word in step["words"]) or PLAIN[case["tokens"] > 64]
-            cells = (
-                f"{case['tokens']:,} x {case['batch']}",
-                f"`{step['attention']}`",
-                words,
-                f"{seconds:.2f}",
-                ratios[0],
-            )
-            lines.append([*cells, f"{step['peak_bytes'] / 1e6:,.0f}", ratios[1]])
+            size = f"{case['tokens']:,} x {case['batch']}"
+            peak = f"{step['peak_bytes'] / 1e6:,.0f}"
+            lines.append((size, f"`{step['attention']}`", words, f"{seconds:.2f}", ratio, peak))
         facts = case["machine"]
         sources.append(
             f"- `{case['command']}`: one thread of {facts['processor']}, torch {facts['versions']['torch']}, commit\n"
             f"  {facts['git_commit']}, load {facts['load_before']:.0f} before and {facts['load_after']:.0f} after"
         )
-    head = ("tokens x batch", "attention", "training", "s", "/ `mha`", "peak, MB", "/ `mha`")
+    head = ("tokens x batch", "attention", "training", "s", "/ `mha`", "peak, MB")
     return f"{markdown_table(head, *lines)}\n\n" + "\n".join(sources)
 
 
