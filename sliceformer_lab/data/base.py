@@ -19,6 +19,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Seed, Share, Workers
 from sliceformer_lab.data.cache import content_digest
+from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.loader import (
     LoaderPosition,
     PassSampler,
@@ -165,8 +166,6 @@ class DataModule(LightningDataModule, ABC):
 
         Raises DataError if there are none.
         """
-        from sliceformer_lab.data.input_files import read_inputs  # whose readers import this file
-
         if self.content_kind is None:
             raise DataError(f"a model trained on {self.title} cannot predict new inputs")
         return read_inputs(path, self.content_kind, column or self.content_column)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sliceformer_lab.data.images.folders import ENDINGS as PICTURES
+from sliceformer_lab.data.images.picture_files import ENDINGS as PICTURES
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud

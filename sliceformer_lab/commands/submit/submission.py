@@ -44,9 +44,14 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
     sizes = BenchmarkOptions(attentions=(name,), sizes=options.sizes, rounds=ROUNDS, batch=1)
     timed = [row for row in run_benchmark(sizes, folder / "growth") if (row.method, row.mode) == (name, "training")]
     seconds = {str(row.tokens): row.seconds for row in timed}
-    words = (f"data.level={options.level}",)
-    asked = {"attentions": (name,), "probes": options.probes, "seeds": options.seeds, "words": words}
-    run_map(MapOptions(folder=str(folder / "map"), **asked), launcher)
+    asked = MapOptions(
+        folder=str(folder / "map"),
+        attentions=(name,),
+        probes=options.probes,
+        seeds=options.seeds,
+        words=(f"data.level={options.level}",),
+    )
+    run_map(asked, launcher)
     cells = map(json.loads, (folder / "map" / REPORT / "map.jsonl").read_text("utf-8").splitlines())
     line = {
         "format": FORMAT,

@@ -21,7 +21,7 @@ from sliceformer_lab.data.class_folders import class_names, training_classes
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
-from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
 from sliceformer_lab.data.loader import SeededLoader
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
@@ -29,7 +29,6 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of
 
-ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
 LOOKED_AT = 100  # training images that decide options left null
 MAX_GREY_DIFFERENCE = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255

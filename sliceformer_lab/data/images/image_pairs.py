@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from sliceformer_lab.data.images.folders import ENDINGS
-from sliceformer_lab.data.images.picture_files import open_picture
+from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
 from sliceformer_lab.errors import DataError
 
 MOST_CLASSES = 255  # that a byte holds besides "ignored"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from sliceformer_lab.errors import DataError, LabError, machine_error
 
+ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 # Pillow clips these to 0..255 on the way to 8 bits, and makes black of NaN. (It scales 16-bit colours by itself.)
 WIDE_MODES = {"I;16": "16 bits", "I;16B": "16 bits", "I;16L": "16 bits", "I": "32 bits", "F": "floating-point numbers"}
 
