@@ -184,9 +184,16 @@ def matrix() -> str:
     return "\n".join(["## What runs where\n", markdown_table(header, *rows), "", "Reasons:\n", *why])
 
 
+LIKE = {  # tasks that need files, and the task whose encoder and kind of tokens they share
+    **dict.fromkeys(("image_csv", "torchvision"), "image_folder"),
+    **dict.fromkeys(("series_csv", "series_folder"), "text_csv"),
+    "pyg": "molecule_csv",
+}
+
+
 def _settings() -> dict[str, list[str]]:
     """Overrides by name: every task with its own encoder; on the default task every block, and rope."""
-    tasks = {f"`task={name}`": [f"task={name}"] for name in option_names("task")}
+    tasks = {f"`task={name}`": [f"task={LIKE.get(name, name)}"] for name in option_names("task")}
     blocks = {f"`block={name}`": [f"block={name}"] for name in option_names("block")}
     return tasks | blocks | {"`encoder.position=rope`": ["encoder.position=rope"]}
 

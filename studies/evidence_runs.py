@@ -175,10 +175,15 @@ ROWS: dict[str, Row] = {
 """From the name of a run to the run; the first one of a task is the one that other tables show."""
 
 REASONS: dict[str, str] = {
+    "image_csv": "Numbers and labels of pictures: no run was kept yet",
     "lra_pathfinder": "No attention has learned it here, a CNN has: [tasks.md](../docs/tasks.md)",
     "lra_pathx": "Not trained: at the 55,000 tokens a second of these runs 10 epochs of 20,000 pictures take 17 h",
     "mask_folder": "Six attentions on CamVid: [dense.md](dense.md)",
+    "pyg": "Any graph set of torch-geometric: no run was kept yet",
+    "series_csv": "Series of a user: no run was kept yet",
+    "series_folder": "Series and sounds of a user: no run was kept yet",
     "text_lm": "Softmax, `csp_causal` and n-grams on reviews of IMDB: [causal.md](causal.md)",
+    "torchvision": "Any classification set of torchvision; [Fashion-MNIST](fashion_mnist/README.md) is declared",
 }
 """Why a task has no run."""
 

@@ -111,11 +111,16 @@ def lengths_section() -> str:
     return f"{markdown_table(head, *lines)}\n\n" + "\n".join(sources)
 
 
-def write_pages() -> None:
-    """Write each table between its markers."""
-    write_text(DETAILS, with_section(DETAILS.read_text(encoding="utf-8"), "training steps", steps_section()))
-    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "training by length", lengths_section()))
+def page() -> str:
+    """The page of users with its table between the markers."""
+    return with_section(PAGE.read_text(encoding="utf-8"), "training by length", lengths_section())
+
+
+def details() -> str:
+    """The page of details with its table between the markers."""
+    return with_section(DETAILS.read_text(encoding="utf-8"), "training steps", steps_section())
 
 
 if __name__ == "__main__":
-    write_pages()
+    write_text(PAGE, page())
+    write_text(DETAILS, details())

@@ -97,13 +97,17 @@ class TargetTask(Task):
         """Reads the statistics of the training targets; a checkpoint has the mean and deviation of numbers."""
         if stage != TrainerFn.FITTING:
             return
-        data: DataModule = self.trainer.datamodule  # type: ignore[attr-defined]
         if isinstance(self.kind, Numbers) and self.standardise:
-            mean, std = data.target_statistics()
+            mean, std = self._data.target_statistics()
             self.target_mean.copy_(mean)
             self.target_std.copy_(std)
         if self.class_weights == "balanced":
-            self._weights = self.kind.balanced_weights(data.training_targets())
+            self._weights = self.kind.balanced_weights(self._data.training_targets())
+
+    @property
+    def _data(self) -> DataModule:
+        data: DataModule = self.trainer.datamodule  # type: ignore[attr-defined]
+        return data
 
     def weigh_classes(self, class_weights: ClassWeights | None) -> None:
         """Sets the option `class_weights`. Raises ValueError for numbers."""

@@ -68,7 +68,7 @@ def test_every_example_has_a_place_of_its_own_and_names_fit_the_sizes(
         case "cloud":
             assert content.ndim == 2 and content.shape[1] in (3, 6)
         case None:
-            assert content is None and (task in ("zinc", "text_lm") or task.startswith("probe_"))
+            assert content is None and (task in ("zinc", "pyg", "text_lm") or task.startswith("probe_"))
 
 
 def test_a_new_content_is_encoded_as_the_same_example_is_in_evaluation(
@@ -80,7 +80,7 @@ def test_a_new_content_is_encoded_as_the_same_example_is_in_evaluation(
     contents = [example.content for example in data.examples(stage, rows)]
     if not data.takes_new:
         generated = task.startswith("probe_") or task in ("lra_pathfinder", "lra_pathx")
-        assert generated or task in ("lra_image", "lra_retrieval", "zinc", "shapenet_part", "text_lm")
+        assert generated or task in ("lra_image", "lra_retrieval", "zinc", "pyg", "shapenet_part", "text_lm")
         with pytest.raises(DataError, match="cannot predict new inputs"):
             data.encode(contents)  # type: ignore[arg-type]
         return

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import results
 import torch
+from pytest import MonkeyPatch
 
+from sliceformer_lab import swap
 from sliceformer_lab.__main__ import COMMANDS, load, main
 from sliceformer_lab.config.compose import CONF_DIR, compose_root, option_names, with_conf_folders
 from sliceformer_lab.runs.names import register_resolvers
@@ -91,8 +93,16 @@ def test_readme_example_of_an_attention_works_as_written(tmp_path: Path, monkeyp
     assert main([*train, "encoder=tiny", "data.limit_train=64", "debug=fast"]) == 0
 
 
-def test_readme_example_swaps_the_attention_of_a_timm_model() -> None:
+def test_readme_example_swaps_the_attention_of_a_vit_and_a_bert(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
+    transformers.BertModel(transformers.BertConfig(num_hidden_layers=4, **sizes)).save_pretrained("FOLDER")
     names = readme_example("vit = swap(")
+    found = swap(transformers.AutoModel.from_pretrained("SWAPPED"))
+    ids = torch.arange(12).reshape(2, 6)
+    bert = names["bert"].eval()
+    torch.testing.assert_close(found.eval()(ids).last_hidden_state, bert(ids).last_hidden_state, rtol=0, atol=0)
     assert ["CSP" in repr(block.attn) for block in names["vit"].blocks[:4]] == [True, True, True, False]
     assert names["layer"](torch.zeros(1, 196, 384)).shape == (1, 196, 384)
 

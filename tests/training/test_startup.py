@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from support.runs import SMALL, last_of_each
 
 UNNEEDED = {  # by a run of digits, before its first batch; Lightning's torchmetrics imports matplotlib and scipy itself
-    *("altair", "huggingface_hub", "joblib", "pandas", "rdkit", "sklearn", "timm", "tokenizers", "torch_geometric"),
-    "wandb",
+    *("altair", "joblib", "pandas", "rdkit", "sklearn", "timm", "torch_geometric", "wandb"),
+    # torchmetrics imports transformers where it is installed, which imports these
+    *(() if find_spec("transformers") else ("huggingface_hub", "tokenizers")),
 }
 CALLBACK = """
 import json, os, sys

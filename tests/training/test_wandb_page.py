@@ -21,11 +21,12 @@ QUICK = ("encoder.depth=1", "optim.epochs=1", "data.limit_train=64", *SMALL[2:5]
 
 
 def commands() -> list[list[str]]:
-    """The words of each command of the page that is ours."""
+    """The words of each command of the page that is ours and of W&B."""
     page = (ROOT / "docs" / "wandb.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
-    return [words[3:] for words in lines if words[:3] == ["python", "-m", "sliceformer_lab"]]
+    ours = [words[3:] for words in lines if words[:3] == ["python", "-m", "sliceformer_lab"]]
+    return [words for words in ours if "logger=trackio" not in words]
 
 
 @pytest.mark.parametrize("offline", [False, pytest.param(True, marks=pytest.mark.slow)])
