@@ -239,14 +239,6 @@ class SeriesData(BucketedData, OwnData):
                 ) from None
         return np.array(values, dtype=np.float32)[:, None]
 
-    def target_statistics(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation (T,) of the training targets."""
-        self.setup()
-        split = self.splits["train"]
-        targets = split.targets_at(list(range(len(split)))).double()
-        std = targets.std(dim=0, correction=0)
-        return targets.mean(dim=0).float(), torch.where(std > 0, std, 1.0).float()
-
     def make_splits(self) -> dict[Stage, Split]:
         store = replace(self._store, targets=self._targets())
         rows = self._rows_of_splits(store.targets)
