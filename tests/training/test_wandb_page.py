@@ -63,7 +63,7 @@ def test_an_agent_of_a_wandb_sweep_runs_its_trials_as_runs_of_that_sweep(
     with wandb_server() as server:
         server.trials = list(trials)
         said = in_process(tmp_path, "sweep", "sweep.yaml")
-        in_process(tmp_path, *said[said.index("agent") :][:2])
+        in_process(tmp_path, *said[said.index("with:") + 2 :][:2])  # "Run sweep agent with: wandb agent ID"
     assert server.sweeps[0]["metric"] == {"name": "val/accuracy", "goal": "maximize"}
     assert [run.facts["displayName"] for run in server.runs_of("train")] == [
         "csp, seed 1 (digits)",
