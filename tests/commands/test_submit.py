@@ -20,7 +20,7 @@ def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pyt
     (line,) = [json.loads(text) for text in file.read_text().splitlines()]
     assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.2
     assert line["growth"]["seconds"].keys() == {"16", "32"} and len(line["data"]) == 1
-    assert list(line["sources"]) == ["sliceformer_lab.attention.identity"] and line["digest"] == digest(line)
+    assert "sliceformer_lab.attention.identity" in line["sources"] and line["digest"] == digest(line)
     line["growth"]["exponent"] = 1e3  # which no machine repeats
     file.write_text(json.dumps({**line, "digest": digest(line)}) + "\n")
     assert main(["verify", str(file), f"folder={tmp_path / 'again'}"]) == 1

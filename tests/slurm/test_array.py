@@ -207,10 +207,9 @@ def test_a_drained_node_and_a_preemption_change_no_result(tmp_path: Path, monkey
 @pytest.mark.timeout(600)
 def test_an_audit_comes_to_its_verdict_by_arrays(tmp_path: Path) -> None:
     task = ["task=probe_back", "data.level=easy", "data.num_test=256", "optim.steps=100", "callbacks=minimal"]
-    own = ["attention=mha", "against=identity", "rates=[3e-3]", "tuning_seeds=[0]", "seeds=6", "axes=params"]
+    own = ["attention=mha", "against=identity", "rates=[3e-3]", "tuning_seeds=[0,1]", "seeds=6", "axes=params"]
     places = [f"folder={tmp_path / 'audit'}", f"paths.data={tmp_path}", "launcher=slurm", "launcher.time=10"]
     done = subprocess.run([*PROGRAM, "audit", *own, *task, *places], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "audit" / "report" / "results.json").read_text(encoding="utf-8"))
-    assert [one["verdict"] for axis in found["axes"].values() for one in axis["outcomes"]] == ["better"]
+    assert done.returncode == 3, done.stdout + done.stderr  # 3: no verdict, because one row has not learned
+    assert "mha learns this task" in done.stdout and "identity in this form did not" in done.stdout
     assert slurm_numbers(tmp_path / "audit" / "runs")
