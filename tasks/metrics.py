@@ -175,7 +175,7 @@ def _best_threshold(probabilities: Tensor, truth: Tensor) -> Tensor:
 
 
 def f1_scores(logits: Tensor, labels: Tensor, thresholds: Tensor) -> dict[str, float]:
-    """Micro and macro F1 of labels (n, T), of which those with a probability above their threshold (T,) are predicted.
+    """Micro and macro F1 of labels (n, T). A label is predicted if its probability is above its threshold (T,).
 
     `f1_macro` is the mean over labels that are true at least once; unknown labels (NaN) do not count.
     """

@@ -42,7 +42,7 @@ class BuildKernel(build_ext):
         return f"{Path(*fullname.split('.'))}.so"
 
     def build_extension(self, ext: Extension) -> None:
-        """Raises CompileError, which setuptools tells and passes over, as the extension is optional."""
+        """Raises CompileError; setuptools prints it and goes on, because the extension is optional."""
         try:
             if self.compiler.compiler_type == "msvc":
                 raise CompileError("it needs GCC or clang")

@@ -124,8 +124,7 @@ class DataModule(LightningDataModule, ABC):
         """Mean and standard deviation (T,) of the known training targets. Raises DataError if none is known."""
         self.setup()
         targets = self.training_targets().double()
-        known = ~targets.isnan()
-        if unknown := [name for name, column in zip(self.target_names(), known.T, strict=True) if not column.any()]:
+        if unknown := [name for name, gaps in zip(self.target_names(), targets.isnan().T, strict=True) if gaps.all()]:
             raise DataError(f"{self.spec.name}: no training example has {', '.join(unknown)}; choose other targets")
         mean = targets.nanmean(dim=0)
         std = (targets - mean).square().nanmean(dim=0).sqrt()
@@ -180,8 +179,9 @@ class DataModule(LightningDataModule, ABC):
         raise DataError(f"a model trained on {self.title} cannot predict new inputs")
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
-        """A batch of contents that `encode_one` encoded."""
-        raise NotImplementedError(f"{type(self).__name__} encodes no new contents")
+        """A batch of contents that `encode_one` encoded. Raises DataError where it encodes none."""
+        del encoded
+        raise DataError(f"a model trained on {self.title} cannot predict new inputs")
 
     def save_encoder(self, folder: Path) -> None:
         """Write what `encode` needs besides the options into a run folder."""

@@ -204,8 +204,8 @@ def _with_weights(new: Attention, weights: Mapping[str, Tensor], old: nn.Module)
 def register_attentions(max_len: int | None = None) -> None:
     """Makes READY known by name: to `attn_layer=` of a timm ViT, and to `set_attn_implementation` of Transformers.
 
-    timm tells a layer no length, so `max_len` is that of its models (tokens, CLS included); names are registered with
-    timm only if it is given. Models of Transformers have their own. They get the names if Transformers is installed.
+    A timm layer does not know the length of its input, so timm gets the names only with `max_len`, the number of tokens
+    of its models (CLS included). Models of Transformers know theirs; they get the names if Transformers is installed.
     """
     if max_len is not None:
         for name in READY:

@@ -27,13 +27,13 @@ def library(task: str, root: Path, **options: Any) -> DataModule:
     return data
 
 
-def written(write: Callable[[Path], object], root: Path) -> Path:
+def folder_with(write: Callable[[Path], object], root: Path) -> Path:
     write(root)
     return root
 
 
 def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Path) -> None:
-    data = library("torchvision", written(official_files.fashion_mnist, tmp_path), dataset="FashionMNIST")
+    data = library("torchvision", folder_with(official_files.fashion_mnist, tmp_path), dataset="FashionMNIST")
     assert data.spec.name == "FashionMNIST" and data.class_names()[:2] == ("T-shirt/top", "Trouser")
     assert "https://github.com/zalandoresearch/fashion-mnist" in (data.about() or "")
     assert data.places("test", [0]) == ["test picture 0"] and data.fingerprint()["official"] is None
@@ -72,7 +72,7 @@ def test_a_set_of_torchvision_without_splits_is_split_by_fractions(tmp_path: Pat
 
 
 def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
-    data = library("pyg", written(official_graphs.mutag, tmp_path), dataset="TUDataset", name="MUTAG")
+    data = library("pyg", folder_with(official_graphs.mutag, tmp_path), dataset="TUDataset", name="MUTAG")
     spec = data.spec
     assert (spec.name, spec.targets, spec.num_classes, spec.num_targets) == ("TUDataset-MUTAG", "class", 2, 0)
     assert spec.node_values == (7,) and spec.edge_values == (4,)  # one-hot blocks are one feature
@@ -119,7 +119,7 @@ def test_what_torch_geometric_cannot_give_is_one_sentence(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("choice", [[3], [0]])
 def test_some_targets_can_be_chosen(choice: list[int], tmp_path: Path) -> None:
-    root = written(official_graphs.mutag, tmp_path)
+    root = folder_with(official_graphs.mutag, tmp_path)
     if choice == [3]:
         with pytest.raises(DataError, match=r"data.targets=\[3\], but a graph has the targets 0 to 0"):
             library("pyg", root, dataset="TUDataset", name="MUTAG", targets=choice)

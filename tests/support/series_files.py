@@ -27,7 +27,7 @@ def ucr(root: Path, count: int = 60, name: str = "series.txt") -> Path:
 
 
 def long_table(root: Path, count: int = 24) -> Path:
-    """Two channels of series of 12 to 14 times, of which one is missing in every third; a number for each series."""
+    """Series of two channels and 12 to 14 times with a number each; every third series lacks one time."""
     root.mkdir(parents=True, exist_ok=True)
     lines = ["day,run,a,b,level,part"]
     for i in range(count):

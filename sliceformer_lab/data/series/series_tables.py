@@ -159,7 +159,7 @@ def _rows_of_times(rows: RowsAndErrors, form: TableForm, labelled: bool) -> Foun
     found: dict[str, _Long] = {}
     for place, row in rows:
         if isinstance(row, DataError):
-            raise row  # of which series it is a part is unknown
+            raise row  # its series is unknown, so no series can be left out instead
         name = str(field_of(place, row, str(form.id), "id_column"))
         try:
             label, stage = _label_and_stage(place, row, form, labelled)
