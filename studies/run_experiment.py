@@ -111,7 +111,9 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
     folder = work / f"{setting}{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
     words = [*experiment.command, *experiment.rows[job.row], f"optim.lr={job.rate:g}", f"seed={job.seed}"]
     if job.stage == "tune":
-        words += ["score_test=false", "reference=null"]
+        words += ["score_test=false"]
+    if job.stage == "tune" or any(line["stage"] == "report" for line in experiment.lines()):
+        words += ["reference=null"]  # the first reporting run has fitted the references, on the same examples
     summary_file = folder / "summary.json"
     if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
         command = [sys.executable, "-m", "sliceformer_lab", *words, *machine_words, f"hydra.run.dir={folder}"]
