@@ -1,9 +1,12 @@
-"""The commit of this code."""
+"""The commit of this code, and the versions of its libraries."""
 
 from __future__ import annotations
 
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
+
+PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 
 
 def git_commit() -> str | None:
@@ -14,3 +17,8 @@ def git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None
+
+
+def package_versions() -> dict[str, str]:
+    """The versions of the libraries that results depend on."""
+    return {package: version(package) for package in PACKAGES}

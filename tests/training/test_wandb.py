@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ def test_configuration_is_whole_and_without_secrets(folder: Path, jobs: list[Sto
     }
     assert (config["attention"], config["task"], config["seed"]) == ("mha", "digits", 0)
     assert config["params"] == jobs[0].summary["parameters"]
+    assert config["versions"]["torch"] == version("torch")
     for file in folder.rglob("*"):
         assert not file.is_file() or KEY.encode() not in file.read_bytes()
     for content in (content for job in jobs for content in job.files.values()):

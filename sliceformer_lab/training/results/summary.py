@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,12 @@ from rich.table import Table
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.errors import Interrupted, LabError, RunFolderError
-from sliceformer_lab.runs.commit import git_commit
+from sliceformer_lab.runs.commit import git_commit, package_versions
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, pictures_in, read_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.results.loggers import run_name
-
-PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
 
 UNIT_METRICS = ("val/mae", "val/rmse", "test/mae", "test/rmse")  # in the unit of the targets
 CHANCE_LEVEL = 0.01  # of the test that accuracy is above chance
@@ -66,7 +63,7 @@ class Summary:
             "choices": earlier.get("choices", []),  # options that were chosen from the data
             "digests": earlier.get("digests", {}),  # of the splits of the data
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
-            "versions": {package: version(package) for package in PACKAGES},
+            "versions": package_versions(),
             "git_commit": git_commit(),
             "command": sys.argv[1:],
         }

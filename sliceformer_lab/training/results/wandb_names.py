@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.runs.commit import package_versions
 from sliceformer_lab.runs.sweep import SWEEP, override_key, read_sweep
 
 LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
@@ -18,7 +19,8 @@ RUNS = "runs"  # the folder of the runs in that of an audit, a search or a map
 def config_of(plan: RunPlan) -> dict[str, Any]:
     """The configuration, in which `attention` and `task` are names; their nodes are in `nodes`."""
     nodes = {name: plan.plain[name] for name in ("attention", "task")}
-    return {**plan.plain, "attention": plan.names.attention, "task": plan.names.task, "nodes": nodes}
+    names = {"attention": plan.names.attention, "task": plan.names.task}
+    return {**plan.plain, **names, "nodes": nodes, "versions": package_versions()}
 
 
 def title_of(plan: RunPlan, folder: Path) -> str:

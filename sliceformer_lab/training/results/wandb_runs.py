@@ -132,6 +132,7 @@ def open_run(
             config=dict(config),
             settings=wandb.Settings(
                 silent=True,
+                x_save_requirements=False,  # reads every installed package; the configuration has the versions
                 init_timeout=START_SECONDS,
                 finish_timeout=UPLOAD_SECONDS,
                 finish_timeout_raises=True,
