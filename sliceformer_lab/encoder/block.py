@@ -26,8 +26,9 @@ class Block(EncoderBlock):
     """x + attention, then + MLP, normalised before (Xiong et al. 2020) or after each sum. (B, N, C) -> (B, N, C).
 
     The skip connections add the input tokens, never permuted ones. With `residual=rezero_shared` (ReZero, Bachlechner
-    et al. 2020), one number that starts at 0 scales the branches of all blocks. Raises ValueError for batch
-    normalisation in a causal layer, because its statistics are of all tokens.
+    et al. 2020), one number that starts at 0 scales the branches of all blocks; with `residual=none` a branch takes the
+    place of its input. Raises ValueError for batch normalisation in a causal layer, because its statistics are of all
+    tokens, and for stochastic depth without skip connections.
     """
 
     accepts_causal = True
@@ -44,11 +45,13 @@ class Block(EncoderBlock):
         norm_first: bool = True,
         final_norm: bool = True,
         activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu",
-        residual: Literal["plain", "rezero_shared"] = "plain",
+        residual: Literal["plain", "rezero_shared", "none"] = "plain",
     ) -> None:
         super().__init__()
         if spec.causal and norm == "batchnorm":
             raise ValueError("norm=batchnorm takes statistics of later tokens too; choose norm=layernorm")
+        if residual == "none" and encoder.drop_path:
+            raise ValueError("drop_path leaves nothing of an example without skip connections; choose drop_path=0")
         self.norm_first = norm_first
         self.norm1 = build_norm(norm, spec.dim, norm_eps)
         self.attention = attention
@@ -56,6 +59,7 @@ class Block(EncoderBlock):
         self.norm2 = build_norm(norm, spec.dim, norm_eps)
         self.mlp: nn.Module = Mlp(spec.dim, encoder.mlp_dim, act_layer=ACTIVATIONS[activation], drop=encoder.dropout)
         self.drop_path = DropPath(encoder.drop_path_at(spec.index))
+        self._has_skips = residual != "none"
         if residual == "rezero_shared":
             self.gain = without_decay(nn.Parameter(torch.zeros(()))) if first is None else first.gain
         self._final_norm = partial(build_norm, norm, spec.dim, norm_eps) if final_norm else None
@@ -81,7 +85,7 @@ class Block(EncoderBlock):
 
     def add_residual(self, x: Tensor, branch: Tensor) -> Tensor:
         """The sum of the tokens and a branch, scaled by the gain. (B, N, C), (B, N, C) -> (B, N, C)."""
-        return x + self._scaled(branch)
+        return x + self._scaled(branch) if self._has_skips else self._scaled(branch)
 
     def _scaled(self, y: Tensor) -> Tensor:
         y = self.drop_path(y)

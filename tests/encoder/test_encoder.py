@@ -81,6 +81,14 @@ def test_rezero_starts_as_the_identity_and_scales_both_branches() -> None:
     assert_close(block(x), h + 0.5 * block.mlp(block.norm2(h)))
 
 
+def test_without_skip_connections_a_branch_takes_the_place_of_its_input() -> None:
+    block, x = first_block(make("csp", block={"residual": "none"})), tokens()
+    h = block.attention(block.norm1(x))
+    assert_close(block(x), block.mlp(block.norm2(h)))
+    with pytest.raises(ConfigError, match="choose drop_path=0"):
+        make(block={"residual": "none"}, encoder={"drop_path": 0.1})
+
+
 def test_shared_rezero_is_one_parameter_of_the_encoder() -> None:
     encoder, plain, x = make(block={"residual": "rezero_shared"}), make(), tokens()
     assert encoder.gain is not None and encoder.gain.item() == 0 and getattr(encoder.gain, "no_decay", False)
@@ -116,7 +124,7 @@ def test_final_norm_comes_last() -> None:
 
 def block_variants() -> list[tuple[str, dict[str, Any]]]:
     """Every YAML of a block, with every residual where it has a choice."""
-    residuals = [{"residual": kind} for kind in ("plain", "rezero_shared")]
+    residuals = [{"residual": kind} for kind in ("plain", "rezero_shared", "none")]
     return [
         (name, variant)
         for name in option_names("block")
