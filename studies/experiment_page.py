@@ -35,7 +35,7 @@ from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
-FOLDERS = ("sets", "qm9_gap", "ability", "imdb", "fashion_mnist")
+FOLDERS = ("sets", "qm9_gap", "ability", "imdb", "fashion_mnist", "no_skip")
 AXIS = "test"  # rows are compared as they stand, on one axis
 
 

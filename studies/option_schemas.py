@@ -17,10 +17,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
-from sliceformer_lab.config.compose import option_file, option_names, written_option
+from sliceformer_lab.config.compose import CONF_DIR, option_file, option_names, written_option
 from sliceformer_lab.config.schema import locate, schema
 
-FLAT = ("attention", "block", "data", "encoder", "optim", "launcher", "analysis", "pretrain", "trainer")
+FLAT = ("attention", "block", "encoder", "optim", "launcher", "analysis", "pretrain", "trainer")
+OF_A_TASK = ("task", "data")  # the nodes that the files of a task fill
 LATER = {"type": "string", "pattern": r"\$\{|^\?\?\?$"}  # an interpolation, or a value that the user has to give
 Schema = dict[str, Any]
 
@@ -28,17 +29,16 @@ Schema = dict[str, Any]
 def group_schema(group: str) -> Schema:
     """The schema of the files in conf/`group`, or in a user's folder of this name."""
     if group in FLAT:
-        return {"$schema": "http://json-schema.org/draft-07/schema#", **node_schema(group)}
+        return {"$schema": "http://json-schema.org/draft-07/schema#", **node_schema(targets(group))}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
-        "properties": {group: node_schema(group)},
+        "properties": {node: node_schema(targets(group, node)) for node in OF_A_TASK},
     }
 
 
-def node_schema(group: str) -> Schema:
-    """A node of the group: `_target_` decides which options it has; without it, those of any class of the group."""
-    classes = targets(group)
+def node_schema(classes: dict[str, dict[str, str]]) -> Schema:
+    """A node of one of these classes: `_target_` decides which options it has; without it, those of any of them."""
     options = {target: option_schemas(target, comments) for target, comments in classes.items()}
     any_class: dict[str, list[Schema]] = {}
     for of_class in options.values():
@@ -53,17 +53,21 @@ def node_schema(group: str) -> Schema:
     return {"type": "object", "properties": common, "allOf": [*rules, without]}
 
 
-def targets(group: str) -> dict[str, dict[str, str]]:
-    """The classes that the files of a group name: dotted name -> comment of each option."""
+def targets(group: str, node: str | None = None) -> dict[str, dict[str, str]]:
+    """The classes that the files of a group name, in one of their nodes: dotted name -> comment of each option."""
     found: dict[str, dict[str, str]] = {}
-    for name in option_names(group):
+    for name in (*option_names(group), *shared_files(group)):
         content = written_option(group, name)
-        node = content if group in FLAT else content.get(group) or {}
-        if target := node.get("_target_"):
+        if target := (content if node is None else content.get(node) or {}).get("_target_"):
             text = option_file(group, name).read_text(encoding="utf-8")
             comments = dict(re.findall(r"^ *(\w+):.*? # (.+)$", text, re.MULTILINE))
             found[target] = {**comments, **found.get(target, {})}
     return found
+
+
+def shared_files(group: str) -> list[str]:
+    """The files that others of the group start from."""
+    return [file.stem for file in sorted((CONF_DIR / group).glob("_*.yaml"))]
 
 
 def option_schemas(target: str, comments: dict[str, str]) -> dict[str, Schema]:

@@ -23,7 +23,6 @@ ATTENTION = {"neighbours.py": "sliceformer_lab/attention", "conf/attention/neigh
 TASK = {
     "waves.py": "sliceformer_lab/data/sequences",
     "frequency.py": "tasks",
-    "conf/data/waves.yaml": "conf/data",
     "conf/task/waves.yaml": "conf/task",
 }
 RUN = ("task=waves", "attention=neighbours", "data.num_examples=300", "optim.epochs=1", "callbacks=minimal")

@@ -26,7 +26,7 @@ EXAMPLES = {
     "debug=fast": "one batch of everything, to see that it runs",
     "--cfg job": "print the whole configuration, every option with its value",
 }
-OTHER_GROUPS = ("data", "encoder", "block", "optim", "pretrain", "trainer", "callbacks", "logger", "launcher", "debug")
+OTHER_GROUPS = ("encoder", "block", "optim", "pretrain", "trainer", "callbacks", "logger", "launcher", "debug")
 
 
 def train_command(words: Callable[[], Mapping[str, str]], after_sweep: Callable[[Sweep], None]) -> Command:

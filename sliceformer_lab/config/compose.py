@@ -213,15 +213,20 @@ def _default_value(default: tuple[Any, ...], node: Node) -> Any:
     return chosen_options(group).get(key, LEFT_OUT)
 
 
-def chosen_options(group: str) -> dict[str, Any]:
-    """What the YAML of the current job's choice in a group says, with the files that it starts from."""
-    return _options_in(group, HydraConfig.get().runtime.choices[group], conf_folders())
+def chosen_options(node: str) -> dict[str, Any]:
+    """What the YAML that the current job has chosen for a node says, with the files that it starts from."""
+    choices = HydraConfig.get().runtime.choices
+    group = node if node in choices else "task"  # a task's YAML has the node `data` too
+    return _options_in(node, group, choices[group], conf_folders())
 
 
 @cache
-def _options_in(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
+def _options_in(node: str, group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
+    if group == "task":
+        options: dict[str, Any] = compose_root([f"task={name}"])[node]
+        return options
     with _own_hydra():
-        return plain_values(compose(overrides=[*search_path(folders[1:]), f"+{group}={name}"])[group], resolve=False)
+        return plain_values(compose(overrides=[*search_path(folders[1:]), f"+{group}={name}"])[node], resolve=False)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ NUM_TOKENS = {
     **{"lra_retrieval": 256, "lra_image": 1025, "lra_pathfinder": 1024, "lra_pathx": 2048},
     **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
     **{"probe_count": 8, "probe_recall": 16, "probe_back": 16, "probe_rank": 8, "probe_select": 16, "probe_hist": 8},
-    **{"probe_spatial_recall": 16, "probe_words": 4, "modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
+    **{"probe_words": 4, "modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
 }
 MHA = ("study=csp_table1", "attention=mha")
 Lab = Callable[..., int]
@@ -134,7 +134,7 @@ def test_full_scale_changes_nothing_and_the_command_line_wins_over_any() -> None
 
 
 def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
-    """Where scale/small has no value and no default for a task, it takes the one of conf/data, not the recipe's."""
+    """Where scale/small has no value and no default for a task, it takes the one of the task, not the recipe's."""
     small = written_option("scale", "small")["data"]
     for name in option_names("recipe"):
         written = written_option("recipe", name)
@@ -147,7 +147,7 @@ def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
 def test_a_small_run_of_every_task_builds_with_known_options_and_lengths(task: str) -> None:
     """Parameters on the meta device: a shape that does not fit, or an option that a task lacks, is an error."""
     config = compose_job([f"task={task}", "scale=small", "attention=mha"])
-    assert set(config["data"]) == set(written_option("data", "probe" if task.startswith("probe_") else task))
+    assert set(config["data"]) == set(compose_job([f"task={task}"])["data"])
     config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
     data = build_data(config)
     with torch.device("meta"):

@@ -10,7 +10,7 @@ import pytest
 
 from sliceformer_lab.config import schema
 from sliceformer_lab.config.checked import check_config, check_model
-from sliceformer_lab.config.compose import NOT_OF_A_RUN, compose_root, load_option
+from sliceformer_lab.config.compose import NOT_OF_A_RUN, compose_job, compose_root
 from sliceformer_lab.config.plain_checks import empty_epochs, number_faults, size_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.training import build
@@ -23,7 +23,7 @@ def config(*overrides: str) -> dict[str, Any]:
     return {key: value for key, value in composed.items() if key not in NOT_OF_A_RUN} | {"names": names, "data": DATA}
 
 
-DATA = load_option("data", "digits")
+DATA = compose_job(["task=digits"])["data"]
 
 
 @pytest.fixture

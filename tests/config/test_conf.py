@@ -15,12 +15,12 @@ from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, 
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
-GROUPS = ("attention", "task", "data", "encoder", "block", "optim", "pretrain", "callbacks", "logger")
+GROUPS = ("attention", "task", "encoder", "block", "optim", "pretrain", "callbacks", "logger")
 HOLDS_DEFAULTS = (
     *(("block", "transformer"), ("block", "set"), ("block", "mega")),
     *(("callbacks", "default"), ("optim", "adam_cosine")),
 )
-TOGETHER = ("data", "encoder", "block", "optim", "trainer", "pretrain", "callbacks", "logger", "launcher", "debug")
+TOGETHER = ("encoder", "block", "optim", "trainer", "pretrain", "callbacks", "logger", "launcher", "debug")
 ALONE = ("study", "scale")  # which choose options of other groups
 
 
@@ -61,6 +61,8 @@ def nodes(group: str, name: str) -> list[dict[str, Any]]:
     """The nodes with a target that an option brings."""
     if group == "attention":
         return [load_option(group, name)]
+    if group == "task":
+        return [composed(group, name)[node] for node in ("task", "data")]
     node = composed(group, name)[group]
     return [part for part in (node.values() if group == "callbacks" else [node]) if part]
 

@@ -70,14 +70,6 @@ def words(row: list[int], size: int) -> list[float]:
     return answers
 
 
-def spatial_recall(row: list[list[int]], symbols: int) -> list[float]:
-    side = round(len(row) ** 0.5)
-    marked = [symbol - 1 for symbol, mark in row if mark == symbols + 2]  # row by row
-    asked = [place for place, (symbol, _) in enumerate(row) if symbol == symbols + 1]
-    assert asked == [side * y + x for y in (side - 2, side - 1) for x in (side - 2, side - 1)] and len(marked) == 4
-    return [float(marked[asked.index(place)]) if place in asked else NOT_ASKED for place in range(len(row))]
-
-
 def solver(probe: Probe) -> Callable[[Any], list[float]]:
     sizes = probe.sizes
     return {
@@ -88,7 +80,6 @@ def solver(probe: Probe) -> Callable[[Any], list[float]]:
         "Select": lambda row: select(row, sizes.vocabulary),
         "Hist": hist,
         "Words": lambda row: words(row, sizes.vocabulary),
-        "SpatialRecall": lambda row: spatial_recall(row, sizes.vocabulary),
     }[type(probe).__name__]
 
 
@@ -154,19 +145,6 @@ def test_commonest_share_is_that_of_drawn_symbols(drawn: int, symbols: int) -> N
     assert commonest_share(drawn, symbols) == pytest.approx(np.mean(shares), abs=4 * np.std(shares) / 4000**0.5 + 1e-9)
 
 
-def test_objects_of_spatial_recall_are_whole_and_the_marked_one_is_as_far_as_its_group_says() -> None:
-    probe = probe_at("spatial_recall", "standard")
-    inputs, _ = probe.draw(np.random.default_rng(0), 200)
-    canvas = inputs.reshape(200, 4, 2, 4, 2, 2).transpose(0, 1, 3, 2, 4, 5).reshape(200, 16, 4, 2)  # place, token, ids
-    filled = (canvas[:, :15, :, 0] > 0).sum(axis=2)
-    assert set(np.unique(filled)) == {0, 4} and ((filled > 0).sum(axis=1) == 4).all()
-    marked = (canvas[..., 1] > 0).all(axis=2)
-    assert (marked.sum(axis=1) == 1).all() and (canvas[..., 1] > 0).sum() == 4 * 200
-    place = marked.argmax(axis=1)
-    far = 2 * (3 - place // 4) + 2 * (3 - place % 4)
-    np.testing.assert_array_equal(probe.groups(inputs)[:, 0], far)
-
-
 DIGESTS = {
     "count": "bd90c8439b87",
     "recall": "30fb149c95eb",
@@ -175,7 +153,6 @@ DIGESTS = {
     "select": "098114231451",
     "hist": "3e89db5a3120",
     "words": "4c200c0c9521",
-    "spatial_recall": "3c126fe3c8d9",
 }
 
 
@@ -234,8 +211,6 @@ def test_level_fills_the_sizes_and_each_may_be_set_alone() -> None:
         ("task=probe_select data.items=17", "items=17 and as many questions need 34 tokens, and max_len=32"),
         ("task=probe_words data.vocabulary=7", r"vocabulary=7 is the size of no group here; choose 6 \(S3\)"),
         ("task=probe_rank data.max_len=1", "rank orders 2 to 1000 numbers"),
-        ("task=probe_spatial_recall data.max_len=49", "max_len=49 is no square canvas with an even side; try 16"),
-        ("task=probe_spatial_recall data.items=16", "items=16 objects do not fit beside the question; at most 15 do"),
         ("task=probe_hist data.vocabulary=1", "vocabulary=1 has nothing to tell apart"),
     ],
 )

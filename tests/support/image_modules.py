@@ -15,7 +15,7 @@ from sliceformer_lab.data.spec import LoadPlan
 
 
 def node(name: str, root: Path) -> dict[str, Any]:
-    options: dict[str, Any] = yaml.safe_load((CONF_DIR / "data" / f"{name}.yaml").read_text())
+    options: dict[str, Any] = yaml.safe_load((CONF_DIR / "task" / f"{name}.yaml").read_text())["data"]
     return options | {key: str(root) for key in options if key == "root"}
 
 

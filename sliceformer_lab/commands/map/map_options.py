@@ -8,7 +8,7 @@ from typing import Literal
 from sliceformer_lab.commands.compare.compare_options import FIRST_SEED, SearchOptions
 from sliceformer_lab.config.option_types import Count, Name, Positive, Seed, check_lists
 
-ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words", "spatial_recall"]
+ProbeName = Literal["count", "recall", "back", "back_far", "rank", "select", "hist", "words"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import numpy as np
 from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank_sequences
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
 from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
-from sliceformer_lab.data.probes.spatial_recall import SpatialRecall
 
 
 class Count(Probe):
@@ -273,5 +272,4 @@ class Words(Probe):
 
 PROBES: dict[str, type[Probe]] = {
     **{kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)},
-    "spatial_recall": SpatialRecall,
 }

@@ -18,7 +18,7 @@ from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
 
-Name = Literal["count", "recall", "back", "rank", "select", "hist", "words", "spatial_recall"]
+Name = Literal["count", "recall", "back", "rank", "select", "hist", "words"]
 VAL, TEST, LONGER, TRAIN = range(4)  # the kinds of draws, each with seeds of its own
 
 
