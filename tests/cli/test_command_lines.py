@@ -67,6 +67,7 @@ WITHOUT_TORCH = {
     "report . -m figures=true,false max_differences=range(0,1e9)": "range(0,1e9): more than 10,000 jobs",
     "seed=0,0 -m": "two jobs have the same words: seed=0",
     "seed=0 seed=1": "seed: given twice, as seed=0 and seed=1",
+    "attention=csp attention=mha": "attention: given twice, as attention=csp and attention=mha",
     "tune data.limit_train=9 data.limit_train=8": "data.limit_train: given twice",
     "recipe=samsa/_sequences": "recipe=samsa/_sequences: there is no such option",
     "hydra.run.dir='' hydra.sweep.dir='' seed=0,1 -m": (
@@ -76,6 +77,8 @@ WITHOUT_TORCH = {
     "~task": "task: a value is needed",
     "++encoder=3": "name one option of encoder",
     "attention=null": "attention=null: name one option of attention",
+    "study=null": "study=null: name one option of study",
+    "benchmark sizes=[]": "sizes=[]: name at least one",
     "inspect spectrum runs=[]": "runs=[]: name at least one",
     "report nope": "folder=nope: there is no such folder",
     "inspect nope": "analysis=nope: there is no such option",
@@ -117,6 +120,7 @@ WITH_CLASSES = {
     f"{STEPS}=0": "optim.steps: given 0",
     "optim.epochs=null": "epochs=None and steps=None: set one of them",
     "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
+    "trainer.accelerator=tpu": "trainer.accelerator: given tpu, but torch finds no TPU on this machine",
     "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
     "data._target_=pytorch_lightning.Trainer": "is not a subclass of sliceformer_lab.data.base.DataModule",
 }

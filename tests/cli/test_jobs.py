@@ -7,16 +7,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
 from support.endings import train_in_turn
 from support.runs import TINY, last_of_each
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.cli import run_once
 from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.tasks.image import ImageClassification
 
@@ -174,14 +174,14 @@ def test_signal_between_two_jobs_ends_a_sweep(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_in_turn(monkeypatch, None, None, None)
-    convert = OmegaConf.masked_copy
+    check = run_once.check_hydra_words
 
-    def signalling(config: DictConfig, keys: list[str]) -> DictConfig:
-        if config.seed == 1:
+    def signalling(words: Sequence[str]) -> None:
+        if "seed=1" in words:
             os.kill(os.getpid(), signal.SIGHUP)
-        return convert(config, keys)
+        check(words)
 
-    monkeypatch.setattr(OmegaConf, "masked_copy", signalling)
+    monkeypatch.setattr(run_once, "check_hydra_words", signalling)
     assert lab("-m", *TINY_MHA, "seed=0,1,2") == 129
     assert capsys.readouterr().err.count("stopped by SIGHUP") == 1
 

@@ -78,6 +78,12 @@ def test_every_option_composes(group: str) -> None:
         assert composed(group, name)["hydra"]["runtime"]["choices"][group] == name
 
 
+def test_no_recipe_of_own_data_drops_attention_weights() -> None:  # which costs torch's fused kernel on a CPU
+    own = [name for name in option_names("task") if name.endswith(("_csv", "_folder", "torchvision", "pyg"))]
+    rates = {name: compose_root([f"task={name}", "attention=mha"])["encoder"]["attention_dropout"] for name in own}
+    assert len(own) >= 8 and set(rates.values()) == {0.0}, rates
+
+
 def test_a_task_and_an_attention_write_their_own_nodes_alone() -> None:
     for attention in option_names("attention"):
         assert "@package" not in (CONF_DIR / "attention" / f"{attention}.yaml").read_text(encoding="utf-8")

@@ -56,7 +56,7 @@ SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-NodeName=$node CPUs=$(nproc) RealMemory=$memory Gres=gpu:2 State=UNKNOWN
+NodeName=$node CPUs=$(nproc --all) RealMemory=$memory Gres=gpu:2 State=UNKNOWN
 PartitionName=main Nodes=$node Default=YES DefMemPerCPU=2000 MaxTime=INFINITE PriorityTier=1 PreemptMode=REQUEUE
 PartitionName=urgent Nodes=$node DefMemPerCPU=100 MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 CONF

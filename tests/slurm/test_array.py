@@ -65,6 +65,21 @@ def states(sweep: Sweep) -> dict[str, JobState]:
     return {job.name: state_of(sweep.place(job)) for job in sweep.jobs}
 
 
+def ended_by_slurm(sweep: Sweep) -> set[str]:
+    """Jobs that Slurm ended: by SIGTERM, or by SIGKILL on a machine that is too busy to react. Not by a time limit."""
+    stopped = {name: state for name, state in states(sweep).items() if state.status in ("interrupted", "killed")}
+    return {name for name, state in stopped.items() if "SIGTERM" in (state.error or "SIGTERM")}
+
+
+def preempt(sweep: Sweep) -> None:
+    """Lets an urgent job take all cores of the node, and waits until that has ended one more job of the sweep."""
+    wait_for(lambda: jobs_that_train(sweep))
+    before = ended_by_slurm(sweep)
+    cores = str(os.cpu_count())
+    subprocess.run(["sbatch", "-p", "urgent", "-c", cores, "-o", "/dev/null", "--wrap", "sleep 2"], check=True)
+    wait_for(lambda: ended_by_slurm(sweep) - before)
+
+
 @pytest.mark.timeout(900)
 def test_the_same_command_finishes_an_array_whatever_happened_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,9 +100,7 @@ def test_the_same_command_finishes_an_array_whatever_happened_to_it(
     subprocess.run(["scancel", numbers[cancelled.name]], check=True)
     wait_for(lambda: state_of(sweep.place(cancelled)).status != "running")
 
-    wait_for(lambda: jobs_that_train(sweep))
-    subprocess.run(["sbatch", "-p", "urgent", "-c", str(os.cpu_count()), "-o", "/dev/null", "--wrap", "sleep 2"])
-    wait_for(lambda: [s for s in states(sweep).values() if s.status == "interrupted"])  # preempted, and queued again
+    preempt(sweep)
 
     folder = Path(os.environ["SLURM_CONF"]).parent
     controller = int(next(folder.glob("*ctld.pid")).read_text())
@@ -175,22 +188,18 @@ def test_a_drained_node_and_a_preemption_change_no_result(tmp_path: Path, monkey
     def set_node(*facts: str) -> None:
         subprocess.run(["scontrol", "update", f"NodeName={node}", *facts], check=True)
 
-    def stopped() -> bool:
-        return any(state.status in ("interrupted", "killed") for state in states(sweep).values())
-
     wait_for(lambda: jobs_that_train(sweep))
     drained = jobs_that_train(sweep)[0]
     set_node("State=DRAIN", "Reason=test")
     try:
         subprocess.run(["scontrol", "requeue", numbers[drained.name]], check=True)
-        wait_for(stopped)
+        wait_for(lambda: ended_by_slurm(sweep))
         time.sleep(5)
         assert not jobs_that_train(sweep), "nothing starts on a drained node"
     finally:
         set_node("State=RESUME")
     wait_for(lambda: start_now() or jobs_that_train(sweep), 300)
-    subprocess.run(["sbatch", "-p", "urgent", "-c", str(os.cpu_count()), "-o", "/dev/null", "--wrap", "sleep 2"])
-    wait_for(stopped)
+    preempt(sweep)
     said = end_of(process)  # and each start has 90 seconds or less until its time is up
     assert process.returncode == 0, said
 
