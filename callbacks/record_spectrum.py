@@ -15,12 +15,8 @@ from torch.utils.data import DataLoader
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
-from sliceformer_lab.measures.probe import (
-    MEASURES,
-    ProbeRecord,
-    mean_and_std,
-    measure_places,
-)
+from sliceformer_lab.measures.probe import mean_and_std, measure_places
+from sliceformer_lab.measures.probe_record import MEASURES, ProbeRecord
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.processes.sharding import is_sharded
 from sliceformer_lab.training.results.observers import Observer

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from results import RESULTS, read
 from scipy import stats
 
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.files import whole_file, write_text
 from sliceformer_lab.runs.folder import read_summary
 

@@ -15,7 +15,8 @@ import time
 import torch
 
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.measures.probe import PLACES, measure
+from sliceformer_lab.measures.probe import measure
+from sliceformer_lab.measures.probe_record import PLACES
 
 LIMITS = {"cifar10": (64, 3.0), "mnist": (196, 6.0)}  # tokens, seconds
 DEPTH, CHANNELS = 6, 512

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from sliceformer_lab.measures.probe import FORMS
+from sliceformer_lab.measures.probe_record import FORMS
 from sliceformer_lab.measures.spectrum import remove_profile, remove_token_mean
 
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]  # values, queries and keys (B, N, C) -> (B, N, C)

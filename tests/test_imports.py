@@ -73,7 +73,7 @@ COMMAND = (
     *("cli", "sweeps", "config", "runs", "training", "measures", "encoder", "attention", "permute", "data.spec"),
     "commands.compare",  # the room that audit, map and tune share
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
-    *("altair", "vl_convert", "wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
+    *("wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
 )
 TOGETHER = {  # commands that repeat others
     "commands.submit": ("commands.check", "commands.benchmark", "commands.map"),

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.files import whole_bytes
 
 # Okabe and Ito's colours, distinguishable with any colour vision
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
-LAYER_SCALE = mpl.colormaps["viridis"]
+GRADIENT = mpl.colormaps["viridis"]
 PLACES_SHOWN = {"input": "Operator input V", "output": "Operator output", "stream": "Block output"}
 MIN_SINGULAR_VALUE = 1e-6  # smaller singular values are rounding errors of float32
 DEPTH_PANELS = (
@@ -59,7 +59,7 @@ def plot_spectra(record: ProbeRecord, path: Path) -> None:
                 _over_depth(axes, values, color=colour, marker=marker, label=name, **drawn)
         axes.set_title(title)
         _from_zero(axes)
-    scale = ScalarMappable(BoundaryNorm(np.arange(len(record.attentions) + 1) + 0.5, 256), LAYER_SCALE)
+    scale = ScalarMappable(BoundaryNorm(np.arange(len(record.attentions) + 1) + 0.5, 256), GRADIENT)
     figure.colorbar(
         scale,
         ax=list(above[: len(panels)]),
@@ -90,7 +90,7 @@ def plot_curves(metrics: pd.DataFrame, path: Path) -> None:
         axes.set(title=title, xlabel="epoch")
         if all("accuracy" in column for column in columns):
             axes.set_ylim(top=min(1.0, axes.get_ylim()[1]))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        whole_numbers(axes)
         axes.legend(frameon=False)
         axes.grid(alpha=0.3)
     save_figure(figure, path)
@@ -100,14 +100,14 @@ def _spectrum(axes: Axes, spectrum: NDArray[np.float64], **style: Any) -> None:
     values = spectrum[spectrum > MIN_SINGULAR_VALUE]  # also drops the NaN padding
     axes.semilogy(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="index i of the singular value", ylabel="$s_i / s_1$")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    whole_numbers(axes)
     axes.grid(alpha=0.3)
 
 
 def _over_depth(axes: Axes, values: NDArray[np.float64], **style: Any) -> None:
     axes.plot(np.arange(1, len(values) + 1), values, **style)
     axes.set(xlabel="layer", xlim=(0.5, len(values) + 0.5))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    whole_numbers(axes)
     axes.grid(alpha=0.3)
 
 
@@ -118,7 +118,12 @@ def _from_zero(axes: Axes) -> None:
 
 
 def _layer_colours(record: ProbeRecord) -> NDArray[np.float64]:
-    return LAYER_SCALE(np.linspace(0, 1, len(record.attentions)))
+    return GRADIENT(np.linspace(0, 1, len(record.attentions)))
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Number the x axis by whole numbers only."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def describe_moment(record: ProbeRecord, moment: int) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from support.golden_files import COMMITTED, FOLDER, Peer, check_peer, file_names, options_of
+from support.golden_files import FOLDER, Peer, check_peer, file_names, options_of
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -169,9 +167,9 @@ MATRICES = {  # golden options of the operation matrix_mixer
 }
 
 
-def peer_of(name: str, folder: Path = FOLDER) -> str:
-    """The key in PEERS of a golden file, or the name of an operator that is not here."""
-    golden = options_of(folder / f"{name}.npz")
+def peer_of(name: str) -> str:
+    """The key in PEERS of a golden file."""
+    golden = options_of(FOLDER / f"{name}.npz")
     if golden["op"] == "lion":
         return "lion_selective" if golden["mask"] == "selective" else "lion"
     if golden["op"] != "matrix_mixer":
@@ -181,7 +179,7 @@ def peer_of(name: str, folder: Path = FOLDER) -> str:
 
 
 def test_every_operation_has_a_committed_file() -> None:
-    assert {peer_of(name, COMMITTED) for name in file_names("newer", folder=COMMITTED)} == set(PEERS)
+    assert {peer_of(name) for name in file_names("newer")} == set(PEERS)
 
 
 @pytest.mark.parametrize("name", file_names("newer"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
 from support.golden_files import (
-    COMMITTED,
     KINDS,
     Peer,
     cases,
@@ -17,8 +15,6 @@ from support.golden_files import (
     load,
     operations,
     peer_layer,
-    peer_options,
-    save,
 )
 from torch import Tensor
 from torch.testing import assert_close
@@ -118,12 +114,6 @@ def test_every_operation_has_a_committed_file() -> None:
     assert operations("peers") == set(PEERS)
 
 
-@pytest.mark.parametrize("surprise", [{"temperature": 1}, {"block_layout": "strided_lra"}], ids=str)
-def test_an_unknown_option_fails(surprise: dict[str, object]) -> None:
-    with pytest.raises(AssertionError):
-        peer_options({"op": "softmax", "heads": 4, **surprise}, PEERS["softmax"])
-
-
 @pytest.mark.parametrize("name", file_names("peers"))
 def test_equals_golden_vectors(name: str) -> None:
     check_peer(name, PEERS, load(name)[0]["op"])
@@ -155,16 +145,3 @@ def test_packing_equals_golden_memory(name: str) -> None:
         state = layer.init_state(len(arrays["x"]))
         packed = layer.step(arrays["x"], state, padding)[1] - state
         assert_close(packed[:, :rows], arrays[f"pack{suffix}"], rtol=0, atol=1e-5)
-
-
-def test_heads_may_be_wider_than_the_tokens_and_biases_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head that the output ignores changes no value, and a softmax does not see the bias of its keys."""
-    golden, arrays = load("peer__softmax_mha", COMMITTED)
-    more = {"w_o": torch.zeros(arrays["w_o"].shape[0], arrays["w_v"].shape[0] // golden["heads"])}
-    for key in ("w_q", "w_k", "w_v", "b_q", "b_v"):
-        more[key] = torch.randn_like(arrays[key][: more["w_o"].shape[1]])
-    wide = {key: torch.cat([arrays[key], part], dim=int(key == "w_o")) for key, part in more.items()}
-    del arrays["b_k"], arrays["lens"]
-    save(tmp_path, "peer__wide", golden | {"heads": golden["heads"] + 1}, arrays | wide)
-    monkeypatch.setattr("support.golden_files.FOLDER", tmp_path)
-    check_peer("peer__wide", PEERS, "softmax")

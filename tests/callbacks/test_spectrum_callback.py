@@ -20,7 +20,8 @@ from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.encoder.factory import build_encoder
-from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord, measure
+from sliceformer_lab.measures.probe import measure
+from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.training.context import RunContext
 
 DIM, GRID, DEPTH = 16, (3, 4), 2

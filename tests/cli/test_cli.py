@@ -20,7 +20,7 @@ from sliceformer_lab.config.compose import compose_root, option_names
 from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.sweeps.plan import plan_sweep
 
-HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "altair", "pytorch_lightning", "timm")
+HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "pytorch_lightning", "timm")
 
 
 @dataclass(frozen=True)

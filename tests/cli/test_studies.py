@@ -228,23 +228,6 @@ def test_a_small_run_ends_at_its_steps_and_records_what_it_was(tmp_path: Path) -
     assert reasons[0].startswith("scale=small: ") and "5 steps, the paper 100 epochs" in reasons
 
 
-def test_a_small_scale_makes_a_run_not_comparable_with_published_numbers() -> None:
-    run_of_paper = {
-        "task": "cifar10",
-        "parameters": 9_523_722,
-        "protocol": {"official": True, "num_train": 50_000, "epochs": 100, "selection": "best_test"},
-    }
-    printed = find(
-        {"paper": "csp", "table": "table1", "task": "cifar10", "attention": "mha", "metric": "test/accuracy"}
-    )
-    assert find_obstacles(run_of_paper, printed) == find_obstacles({**run_of_paper, "scale": "full"}, printed) == []
-    reason = "scale=small: not the paper's data, lengths and steps"
-    assert find_obstacles({**run_of_paper, "scale": "small"}, printed) == [reason]
-    luna = {"paper": "samsa", "table": "table2", "task": "lra_text", "attention": "luna", "variant": "256"}
-    unknown = find({**luna, "metric": "test/accuracy"})
-    assert reason in find_obstacles({**run_of_paper, "scale": "small"}, unknown), "a recipe that the papers leave open"
-
-
 def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "csp", accuracy=0.9)
     write_run(tmp_path / "b", "csp", accuracy=0.5, scale="small")

@@ -34,7 +34,7 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
-from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, ProbeRecord
+from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES, ProbeRecord
 from sliceformer_lab.measures.residual import relative_residual
 from sliceformer_lab.runs.controls import controls
 from sliceformer_lab.runs.folder import CONFIG, SUMMARY, read_summary

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from altair.utils.schemapi import validate_jsonschema
-from altair.vegalite.v6.schema.core import load_schema
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.colors import same_color
+from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 from PIL import Image
 from support.run_folders import write_run, write_runs
 from support.spectra import record
 
 from sliceformer_lab.commands.report.figures import Figure, figures, write_figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
+from sliceformer_lab.commands.report.figures.figure_files import STYLE
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
@@ -46,29 +51,46 @@ def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dic
     return {figure.name: figure for about in plot_tables(sections(folder)) for kind in kinds for figure in kind(about)}
 
 
-def panel_title(panel: dict[str, Any]) -> str:
-    title = panel.get("title", "")
-    return " ".join(title["text"]) if isinstance(title, dict) else str(title)
+def drawn(figure: Figure) -> dict[str, Axes]:
+    """The panels of a figure by their titles."""
+    found = {}
+    for panel in figure.panels:
+        with rc_context(STYLE):
+            axes = Drawing().subplots()
+            panel(axes)
+        found[axes.get_title("left").replace("\n", " ")] = axes
+    return found
 
 
-def data_of(figure: Figure, panel: str = "") -> pd.DataFrame:
-    """The first table of numbers of the panel with this title."""
-    (found,) = [p for p in figure.spec["concat"] if panel_title(p) == panel] if panel else figure.spec["concat"]
-    names = [part["data"]["name"] for part in [found, *found.get("layer", [])] if "data" in part]
-    return pd.read_csv(io.StringIO(figure.spec["datasets"][names[0]]))
+def look(line: Line2D) -> tuple[object, ...]:
+    return line.get_color(), line.get_marker(), line.get_linestyle()
 
 
-def scales(spec: Any, channel: str) -> list[dict[str, Any]]:
-    """The range of a channel by its domain, wherever the specification has one for rows."""
-    if isinstance(spec, list):
-        return [found for part in spec for found in scales(part, channel)]
-    if not isinstance(spec, dict):
-        return []
-    own = spec.get(channel)
-    here = []
-    if isinstance(own, dict) and own.get("field") == "row":
-        here = [dict(zip(own["scale"]["domain"], own["scale"]["range"], strict=True))]
-    return here + [found for part in spec.values() for found in scales(part, channel)]
+def entry(figure: Figure, row: str) -> Line2D:
+    """What the legend says of a row."""
+    return next(line for line in figure.legend if line.get_label() == row)
+
+
+def points(figure: Figure, panel: str, row: str, style: str = "-") -> tuple[list[float], list[float]]:
+    """The x and y of the line of a row: after training, or with style -- before it."""
+    lines = [
+        line
+        for line in drawn(figure)[panel].lines
+        if line.get_color() == entry(figure, row).get_color() and line.get_linestyle() == style
+    ]
+    return np.asarray(lines[0].get_xdata()).tolist(), np.asarray(lines[0].get_ydata()).tolist()
+
+
+def band(figure: Figure, panel: str, row: str, x: float) -> NDArray[Any]:
+    """Low and high of the band of a row at x."""
+    (found,) = [
+        area
+        for area in drawn(figure)[panel].collections
+        if isinstance(area, FillBetweenPolyCollection)
+        and same_color(area.get_facecolor()[0][:3], str(entry(figure, row).get_color()))  # type: ignore[index]
+    ]
+    corners = np.concatenate([path.vertices for path in found.get_paths()])
+    return np.unique(corners[corners[:, 0] == x][:, 1])
 
 
 def write_csv(folder: Path, accuracies: list[float], version: int = 0) -> None:
@@ -106,33 +128,26 @@ def of_study(study: Path) -> dict[str, Figure]:
     return figures_of(study)
 
 
-def test_every_kind_of_figure_is_valid_and_explains_itself(of_study: dict[str, Figure]) -> None:
+def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str, Figure]) -> None:
     kinds = ["scores", "score_against_speed", "learning_curves", "spectra", "spectra_over_training"]
     assert list(of_study) == [*kinds, "collapse_over_depth", "collapse_over_training"]
     for figure in of_study.values():
-        shortened = figure.spec | {"concat": figure.spec["concat"][:1]}
-        validate_jsonschema(shortened, load_schema())
         assert figure.title
         assert len(figure.caption) > 60
         assert len(figure.alt) > 15
-        assert all(isinstance(panel["width"], int) for panel in figure.spec["concat"])
-        assert "config" not in figure.spec
+        assert all(axes.get_title("left") or axes.get_ylabel() for axes in drawn(figure).values())
 
 
 def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_study: dict[str, Figure]) -> None:
-    curve = data_of(of_study["learning_curves"], "Validation accuracy")
-    at_two = curve[(curve["row"] == "csp") & (curve["x"] == 2)].iloc[0]
+    figure = of_study["learning_curves"]
+    epochs, means = points(figure, "Validation accuracy", "csp")
     values = [0.5 + 0.02 * seed**2 for seed in SEEDS]
     estimate = estimate_over_seeds(values)
     assert estimate is not None
     interval = estimate.interval()
-    assert at_two["n"] == 3
-    assert at_two[["mean", "low", "high"]].tolist() == pytest.approx(
-        [np.mean(values), interval.low, interval.high], rel=1e-3
-    )
-    assert sorted(curve["x"].unique()) == [1, 2, 3]
-    training = data_of(of_study["learning_curves"], "Training loss")
-    assert training[training["row"] == "csp"]["mean"].tolist() == pytest.approx([1.8, 1.4667, 1.39], rel=1e-3)
+    assert epochs == [1, 2, 3] and means[1] == pytest.approx(np.mean(values))
+    assert band(figure, "Validation accuracy", "csp", 2) == pytest.approx([interval.low, interval.high])
+    assert points(figure, "Training loss", "csp")[1] == pytest.approx([1.8, 1.4667, 1.39], rel=1e-3)
     assert "csp 61.00" in of_study["learning_curves"].alt
 
 
@@ -142,63 +157,49 @@ def test_epochs_that_few_runs_reached_are_left_out_and_a_resumed_run_counts_once
         write_csv(run, [0.2, 0.4])
     write_csv(runs[2], [0.1, 0.9, 0.9, 0.9])
     write_csv(runs[2], [0.2, 0.4, 0.4], version=1)
-    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
-    assert curve["x"].tolist() == [1, 2]
-    assert curve["mean"].tolist() == pytest.approx([0.2, 0.4])
+    epochs, means = points(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy", "csp")
+    assert epochs == [1, 2] and means == pytest.approx([0.2, 0.4])
 
 
 def test_long_curves_are_thinned_to_both_ends(tmp_path: Path) -> None:
     write_csv(write_run(tmp_path / "a"), [epoch / 1000 for epoch in range(900)])
-    curve = data_of(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy")
-    assert 100 < len(curve) <= 200
-    assert (curve["x"].iloc[0], curve["x"].iloc[-1]) == (1, 900)
+    epochs, _ = points(figures_of(tmp_path, learning_curves)["learning_curves"], "Validation accuracy", "csp")
+    assert 100 < len(epochs) <= 200
+    assert (epochs[0], epochs[-1]) == (1, 900)
 
 
 def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_study: dict[str, Figure]) -> None:
     ((_, found),) = sections(study)
-    panel = of_study["scores"].spec["concat"][0]
-    numbers = [pd.read_csv(io.StringIO(text)) for text in of_study["scores"].spec["datasets"].values()]
-    runs = next(table for table in numbers if "seed" in table)
-    means = next(table for table in numbers if "label" in table).set_index("row")
-    assert len(runs) == 12
-    for line in found:
-        name = f"{line.row.label} (control)" if line.row.label in CONTROLS else line.row.label
-        assert line.interval is not None
-        assert means.loc[name, ["value", "low", "high"]].tolist() == pytest.approx(
-            [line.mean, line.interval.low, line.interval.high], rel=1e-3
-        )
-    assert means.index.tolist() == means["value"].sort_values(ascending=False).index.tolist()
-    assert "the best constant for the test set, is 10.00 %, outside the panel" in of_study["scores"].caption
-    assert panel_title(panel) == "test/accuracy, %"
+    axes = drawn(of_study["scores"])["test/accuracy, %"]
+    shown = [text.get_text() for text in axes.texts]
+    assert shown == ["identity (control), n = 3", "sliceformer, n = 3", "mha, n = 3", "csp, n = 3"]  # best first
+    rows = {line.row.label: line for line in found}
+    for place, name in enumerate(re.split("[ ,]", text)[0] for text in shown):
+        runs, span, mean = (np.asarray(line.get_xdata()).tolist() for line in axes.lines[3 * place : 3 * place + 3])
+        interval = rows[name].interval
+        assert interval is not None
+        assert sorted(runs) == sorted(rows[name].values.values())
+        assert (span, mean) == ([interval.low, interval.high], [rows[name].mean])
+    assert "the best constant for the test set, is 10.00 % (outside the panel)" in of_study["scores"].caption
 
 
 def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, Figure]) -> None:
-    assert [panel_title(p) for p in of_study["spectra"].spec["concat"]] == [
-        f"Layer {layer} of 2{form}" for form in ("", ", token mean removed") for layer in (1, 2)
-    ]
-    table = data_of(of_study["spectra"], "Layer 2 of 2, token mean removed")
-    shown = table[table["row"] == "mha"].set_index("x")
+    titles = [f"Layer {layer} of 2{form}" for form in ("", ", token mean removed") for layer in (1, 2)]
+    assert list(drawn(of_study["spectra"])) == titles
+    index, means = points(of_study["spectra"], titles[-1], "mha")
     files = [record(2, (-1, 0, 9)).at("spectrum", "output", "mean_removed")[1] * (1 + 0.1 * seed) for seed in SEEDS]
-    kept = np.mean(files, axis=0)[: len(shown)]
-    assert shown["mean"].tolist() == pytest.approx(kept.tolist(), rel=1e-3)
-    assert len(shown) == 8  # as many as channels of 9 tokens; of 6 tokens fewer
-    assert shown.index.tolist() == list(range(1, 9))
-    assert set(table["row"]) == {"csp", "mha", "sliceformer", "identity (control)"}
+    assert index == list(range(1, 9))  # as many as channels of 9 tokens; of 6 tokens fewer
+    assert means == pytest.approx(np.mean(files, axis=0)[:8].tolist())
 
 
 def test_collapse_is_shown_over_depth_and_training(of_study: dict[str, Figure]) -> None:
-    made = record(2, (-1, 0, 9))
-    depth = data_of(of_study["collapse_over_depth"], "Stable rank")
-    csp = depth[(depth["row"] == "csp")]
-    last, first = (csp[csp["moment"] == words] for words in ("after training", "before training"))
-    ranks = made.at("stable_rank", "output", "raw")
-    assert last["mean"].tolist() == pytest.approx((1.1 * ranks).tolist(), rel=1e-3)
-    assert first["mean"].tolist() == pytest.approx((0.55 * ranks).tolist(), rel=1e-3)
-    assert last["low"].notna().all()
-    assert first["low"].isna().all()
-    training = data_of(of_study["collapse_over_training"], "Stable rank")
-    assert training[training["row"] == "csp"]["x"].tolist() == [0, 1, 10]
-    assert training[training["row"] == "csp"]["mean"].iloc[-1] == pytest.approx(1.1 * ranks.mean(), rel=1e-3)
+    depth, training = of_study["collapse_over_depth"], of_study["collapse_over_training"]
+    ranks = record(2, (-1, 0, 9)).at("stable_rank", "output", "raw")
+    assert points(depth, "Stable rank", "csp")[1] == pytest.approx((1.1 * ranks).tolist())
+    assert points(depth, "Stable rank", "csp", "--")[1] == pytest.approx((0.55 * ranks).tolist())
+    assert len(band(depth, "Stable rank", "csp", 2)) == 2  # one band, after training
+    epochs, means = points(training, "Stable rank", "csp")
+    assert epochs == [0, 1, 10] and means[-1] == pytest.approx(1.1 * ranks.mean())
 
 
 def test_a_row_looks_the_same_in_every_figure_and_table(tmp_path: Path) -> None:
@@ -208,16 +209,13 @@ def test_a_row_looks_the_same_in_every_figure_and_table(tmp_path: Path) -> None:
             write_probed(tmp_path / task / attention, 0)
     found = figures_of(tmp_path)
     assert {name.rsplit("_", 1)[1] for name in found} == {"1", "2"}
-    for channel in ("color", "shape", "strokeDash"):
-        looks: dict[str, Any] = {}
-        for scale in scales([figure.spec for figure in found.values()], channel):
-            for row, look in scale.items():
-                assert looks.setdefault(row, look) == look
-        assert set(looks) == {"csp", "mha", "samsa", "identity (control)"}
-        if channel == "color":
-            assert looks["csp"] in COLOURS
-            assert looks["csp"] != looks["mha"] != looks["identity (control)"]
-            assert looks["identity (control)"] not in COLOURS
+    looks: dict[str, tuple[object, ...]] = {}
+    for figure in (figure for name, figure in found.items() if name.startswith(("learning_curves", "spectra_1"))):
+        for line in figure.legend:
+            assert looks.setdefault(str(line.get_label()), look(line)) == look(line)
+    assert set(looks) == {"csp", "mha", "samsa", "identity (control)"}
+    colours = [looks[name][0] for name in ("csp", "mha", "identity (control)")]
+    assert colours[0] in COLOURS and colours[2] not in COLOURS and len(set(colours)) == 3
 
 
 def test_many_rows_differ_in_colour_shape_or_dash_and_the_rest_is_counted(tmp_path: Path) -> None:
@@ -226,8 +224,7 @@ def test_many_rows_differ_in_colour_shape_or_dash_and_the_rest_is_counted(tmp_pa
         write_csv(run, [0.1, 0.2])
     write_csv(write_run(tmp_path / "mean", "mean", 0, 0.11), [0.1, 0.11])
     curves = figures_of(tmp_path, learning_curves)["learning_curves"]
-    channels = [scales(curves.spec, channel)[0] for channel in ("color", "shape", "strokeDash")]
-    looks = {row: tuple(str(channel[row]) for channel in channels) for row in channels[0]}
+    looks = {str(line.get_label()): look(line) for line in curves.legend}
     assert len(looks) == len(set(looks.values())) == 12
     assert "mean (control)" in looks
     assert not any("encoder.depth=2" in row.split() for row in looks)  # near chance
@@ -249,7 +246,7 @@ def test_half_written_and_missing_files_are_counted_and_raise_nothing(tmp_path: 
     found = figures_of(tmp_path, learning_curves, spectral_figures)
     assert "5 runs have no log" in found["learning_curves"].caption
     assert "5 runs have no readable spectrum.npz" in found["spectra"].caption
-    assert data_of(found["spectra"], "Layer 1 of 2")["n"].max() == 1
+    assert len(points(found["spectra"], "Layer 1 of 2", "csp")[0]) == 8
 
 
 def test_runs_without_any_file_have_scores_and_speed_alone(tmp_path: Path) -> None:

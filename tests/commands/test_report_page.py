@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support.run_folders import write_predictions, write_run, write_runs
 from test_report import CELL, EQUAL, write_planned
 from test_report_figures import write_csv
@@ -25,6 +27,7 @@ from sliceformer_lab.commands.report.page import page, page_content
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import Section, cells
+from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
 from sliceformer_lab.runs.groups import tables
@@ -33,27 +36,25 @@ HOSTILE = (
     "RuntimeError: </script><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
 )
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-POINTS = [{"x": x, "y": x * x, "row": row} for row in ("mha", "csp") for x in range(3)]
-PANEL = {
-    "width": 210,
-    "height": 120,
-    "mark": "point",
-    "encoding": {
-        "x": {"field": "x", "type": "quantitative"},
-        "y": {"field": "y", "type": "quantitative"},
-        "color": {
-            "field": "row",
-            "type": "nominal",
-            "scale": {"domain": ["mha", "csp"], "range": ["#0072B2", "#D55E00"]},
-        },
-    },
-}
+
+
+def panel(title: str) -> Callable[[Axes], None]:
+    """Draws a line and a title."""
+
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1, 2], [0, 1, 4], "o-", color=COLOURS[0])
+        axes.set(title=title, xlabel="x")
+
+    return draw
+
+
 FIGURE = Figure(
     name="squares",
     title="Squares",
     caption="Two rows.",
     alt="Both rise from 0 to 4.",
-    spec={"data": {"values": POINTS}, "concat": [PANEL, PANEL], "columns": 2},
+    panels=[panel("from 0"), panel(f"$x^2$ {HOSTILE}")],
+    legend=[Line2D([], [], color=colour, marker="o", label=row) for row, colour in (("mha", "C0"), (HOSTILE, "C1"))],
 )
 
 
@@ -197,7 +198,7 @@ def test_nothing_that_a_run_wrote_can_end_the_script_or_name_the_network(file: P
     text = file.read_text(encoding="utf-8")
     assert HOSTILE not in text and "<b>more" not in text
     assert content_of(file)["runs"][[run["name"] for run in content_of(file)["runs"]].index("bad")]["error"] == HOSTILE
-    assert text.count("<script") == text.count("</script>") == 3
+    assert text.count("<script") == text.count("</script>") == 2
     assert "default-src 'none'" in text
     assert not re.search(r"<(link|script|img|iframe)[^>]*(src|href)=.?https?:", text)
 
@@ -254,19 +255,19 @@ def test_the_filter_goes_over_all_tables_and_counts_what_is_left(shown: Callable
     left = tab.locator("#remaining")
     assert left.inner_text() == "8 of 8 rows, 15 of 15 runs"
     tab.get_by_label("Filter").first.fill("CSP  nowhere")
-    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('0 of')")
+    expect(tab.locator("#remaining")).to_have_text(re.compile("^0 of"))
     tab.get_by_label("Filter").first.fill("CSP")
-    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('2 of')")
+    expect(tab.locator("#remaining")).to_have_text(re.compile("^2 of"))
     assert left.inner_text() == "2 of 8 rows, 7 of 15 runs" and set(names(tab, "#results")) == {"csp"}
     tab.get_by_role("button", name="Clear").click()
     tab.get_by_label("Status").select_option("failed")
-    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('1 of')")
+    expect(tab.locator("#remaining")).to_have_text(re.compile("^1 of"))
     assert names(tab, "#results") == ["samsa"] and names(tab, "#runs") == ["bad"]
     tab.get_by_label("Attention").select_option("csp")
-    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('0 of')")
+    expect(tab.locator("#remaining")).to_have_text(re.compile("^0 of"))
     assert tab.get_by_text("Nothing matches the filter.").count() == 3
     tab.get_by_role("button", name="Clear").click()
-    tab.wait_for_function("document.querySelector('#remaining').textContent.startsWith('8 of')")
+    expect(tab.locator("#remaining")).to_have_text(re.compile("^8 of"))
 
 
 def test_failures_and_why_a_number_is_not_comparable_are_reached_by_keys(shown: Callable[..., Page]) -> None:
@@ -303,20 +304,20 @@ def test_two_runs_are_compared_option_by_option(shown: Callable[..., Page]) -> N
     first, second = tab.get_by_label("Run A"), tab.get_by_label("Run B")
     first.fill("a/same")
     second.fill("b/same")
-    tab.wait_for_function("document.querySelector('#pair-result').textContent.startsWith('3 of')")
+    expect(tab.locator("#pair-result")).to_have_text(re.compile("^3 of"))
     rows = {cell: (a, b) for cell, a, b in zip(*(column(tab, "#differences", i) for i in range(3)), strict=True)}
     assert rows["encoder.depth"] == ("4", "2") and rows["seed"] == ("0", "1")
     assert rows.keys() == {"encoder.depth", "seed", "git_commit"}
     tab.get_by_role("button", name="Swap").click()
     assert first.input_value() == "b/same" and "2" in column(tab, "#differences", 1)
     tab.get_by_label("show equal options").check()
-    tab.wait_for_function("document.querySelectorAll('#differences tbody tr').length > 40")
+    expect(tab.locator("#differences tbody tr").nth(40)).to_be_visible()
     first.fill("same")
-    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('2 runs match')")
+    expect(tab.locator("#pair-result")).to_contain_text("2 runs match")
     first.fill("nowhere")
-    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('no run has this name')")
+    expect(tab.locator("#pair-result")).to_contain_text("no run has this name")
     first.fill("VAL_o")
-    tab.wait_for_function("document.querySelector('#pair-result').textContent.includes('differ')")
+    expect(tab.locator("#pair-result")).to_contain_text("differ")
 
 
 @pytest.fixture
@@ -361,9 +362,14 @@ def test_two_runs_are_compared_by_curves_and_by_the_examples_that_they_answer_di
         ["sms.csv, line 5", "text <b>3</b>", "spam", "ham", "spam"],
         ["sms.csv, line 9", "text <b>7</b>", "spam", "spam", "ham"],
     ]
-    titles = "[...document.querySelectorAll('#pair-more svg .role-title text')].map(title => title.textContent)"
-    tab.wait_for_function(f"{titles}.join() === 'Validation accuracy,Validation loss,Training loss'")
-    assert more.locator("svg .role-legend-label text").all_text_contents() == ["A", "B"]
+    titles = ["Validation accuracy", "Validation loss", "Training loss"]
+    assert more.locator("svg .title").all_text_contents() == titles
+    assert more.locator(".key li").all_inner_texts() == ["A", "B"]
+    curve = more.locator("svg").first
+    assert curve.locator("circle").count() == 6
+    assert curve.locator("circle title").first.inner_html() == "A, epoch 1: 0.5"
+    numbers = [float(text) for text in curve.locator("text:not(.title)").all_text_contents() if text != "epoch"]
+    assert numbers[:3] == [1, 2, 3] and numbers[3:] == sorted(numbers[3:]) and 0.5 <= numbers[3] < numbers[-1] <= 0.9
     tab.get_by_label("Run B").fill("esol")
     more.get_by_text("Not shown: a run has no predictions").wait_for()
 
@@ -376,7 +382,7 @@ def test_the_pictures_of_a_run_are_folded_in_its_details_and_others_are_links(
     pictures = tab.locator("#results .details .pictures")
     assert not pictures.locator("img").is_visible()
     pictures.locator("summary", has_text="confusion").click()
-    tab.wait_for_function("document.querySelector('.pictures img').naturalWidth === 8")
+    expect(pictures.locator("img").first).to_have_js_property("naturalWidth", 8)
     assert pictures.get_by_role("link", name="curves").get_attribute("href") == "../mha/curves.png"
 
 
@@ -398,29 +404,28 @@ def test_curves_predictions_and_pictures_are_bounded_in_size(tmp_path: Path, mon
     assert [details["pictures"] for details in small] == [{"confusion.png": None}] * 3 + [{}]
 
 
-def test_figures_render_when_scrolled_near_and_follow_the_colour_scheme(shown: Callable[..., Page]) -> None:
-    tab = shown(viewport={"width": 1280, "height": 100})
-    plot = tab.locator("#figure-squares .plot")
-    assert tab.evaluate("window.vegaEmbed === undefined") and plot.locator("svg").count() == 0
-    plot.scroll_into_view_if_needed()
-    svg = plot.locator("svg")
-    svg.wait_for()
-    assert plot.locator("[role=graphics-document]").get_attribute("aria-label") == FIGURE.alt
-    assert svg.locator(".mark-symbol.role-mark path").count() == 2 * len(POINTS)
-    assert svg.locator(".role-legend-label text").all_text_contents() == ["mha", "csp"]
-    assert tab.locator("#figure-squares figcaption").inner_text().startswith(FIGURE.caption)
-    assert [link.get_attribute("href") for link in tab.locator("#figure-squares a").all()] == [
+def test_figures_follow_the_colour_scheme_and_the_width_and_what_runs_wrote_in_them_is_text(
+    shown: Callable[..., Page],
+) -> None:
+    tab = shown()
+    figure = tab.locator("#figure-squares")
+    assert figure.locator(".plot").get_attribute("aria-label") == FIGURE.alt
+    assert [title.strip() for title in figure.locator(".plot svg text").all_text_contents() if "x^2" in title] == [
+        f"$x^2$ {HOSTILE}"
+    ]
+    assert figure.locator(".key li").all_inner_texts() == ["mha", HOSTILE] and tab.title() != "owned"
+    assert figure.locator("figcaption").inner_text().startswith(FIGURE.caption)
+    assert [link.get_attribute("href") for link in figure.locator("a").all()] == [
         "figures/squares.png",
         "figures/squares.pdf",
     ]
-    fill = "getComputedStyle(document.querySelector('.role-legend-label text')).fill"
+    fill = "getComputedStyle(document.querySelector('#figure-squares text')).fill"
     light = tab.evaluate(fill)
     tab.emulate_media(color_scheme="dark")
-    assert tab.evaluate(fill) != light == "rgb(27, 32, 38)"
-    wide = svg.bounding_box()
-    tab.set_viewport_size({"width": 500, "height": 700})
-    tab.wait_for_function("document.querySelector('#figure-squares svg').getBoundingClientRect().width < 480")
-    narrow = svg.bounding_box()
+    assert tab.evaluate(fill) != light == "rgb(89, 99, 110)"
+    wide = figure.locator(".plot").bounding_box()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    narrow = figure.locator(".plot").bounding_box()
     assert wide is not None and narrow is not None and narrow["height"] > 1.5 * wide["height"], "panels in one column"
 
 

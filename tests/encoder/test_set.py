@@ -24,7 +24,7 @@ from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 from sliceformer_lab.encoder.pool import Pool
 from sliceformer_lab.encoder.set_block import PMA
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 
 DIM, TOKENS = 64, 12
 OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="none")

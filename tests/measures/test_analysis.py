@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.measures.maps import rank_share
-from sliceformer_lab.measures.probe import FORMS, chosen_tokens, measure, measure_samples
+from sliceformer_lab.measures.probe import chosen_tokens, measure, measure_samples
+from sliceformer_lab.measures.probe_record import FORMS
 from sliceformer_lab.measures.residual import norm_1_inf, relative_residual, residual
 from sliceformer_lab.measures.spectrum import (
     effective_rank,

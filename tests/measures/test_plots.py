@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from support.spectra import record
 
 from sliceformer_lab.measures import plots
-from sliceformer_lab.measures.probe import MEASURES, PLACES, ProbeRecord
+from sliceformer_lab.measures.probe_record import MEASURES, PLACES, ProbeRecord
 
 
 @pytest.fixture

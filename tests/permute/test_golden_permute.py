@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.golden_files import Arrays, file_names, load, operations, padding_of, save
+from support.golden_files import Arrays, file_names, load, operations, padding_of
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -167,12 +166,6 @@ def test_every_operation_has_a_committed_file() -> None:
     assert operations("sliceformer") == SORTS | {"perm_only", "interleave_tables"}
 
 
-@pytest.mark.parametrize("surprise", [{"temperature": 1}, {"order": "sideways"}, {"mask_mode": "causal"}], ids=str)
-def test_an_unknown_option_fails(surprise: dict[str, Any]) -> None:
-    with pytest.raises((AssertionError, KeyError)):
-        overrides({"family": "csp", "op": "csp", "order": "ascending", **surprise})
-
-
 @pytest.mark.parametrize("backend", [name for name in available_backends() if name != "triton"])  # it needs a GPU
 @pytest.mark.parametrize("name", file_names("csp") + file_names("sliceformer"))
 def test_equals_golden_vectors(name: str, backend: str) -> None:
@@ -184,22 +177,3 @@ def test_equals_golden_vectors(name: str, backend: str) -> None:
             check_layer(golden, arrays)
         else:
             check_permutations(golden, arrays)
-
-
-def test_a_file_may_have_any_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """7 tokens and 1 token of 2 channels, 5 values shifted by 0 to 4 without a bias, indices of 16 bits."""
-    x, w_v, w_o = torch.arange(28.0).view(2, 7, 2), torch.arange(10.0).view(5, 2), torch.arange(10.0).view(2, 5) / 8
-    lens, slot = torch.tensor([7, 1]), torch.arange(7)[:, None]
-    mask = lens[:, None] > slot.T
-    src = ((slot - torch.arange(5)) % lens[:, None, None]).where(mask[..., None], -1)
-    v, g = x @ w_v.T, torch.randn(2, 7, 2) * mask[..., None]
-    perm = v.gather(1, src.clamp(min=0)) * mask[..., None]
-    dv = torch.zeros_like(v).scatter_add(1, src.clamp(min=0), g @ w_o)
-    golden = {"family": "csp", "op": "csp", "mask_mode": "per_length"}
-    golden |= {"shift": "unit", "group_size": 1, "order": "ascending"}
-    outputs = {"v": v, "perm": perm, "src": src, "y": perm @ w_o.T, "dv": dv, "dx": dv @ w_v}
-    save(tmp_path, "csp__small", golden, {"x": x, "w_v": w_v, "w_o": w_o, "g": g, "mask": mask} | outputs)
-    monkeypatch.setattr("support.golden_files.FOLDER", tmp_path)
-    assert file_names("csp") == ["csp__small"]
-    assert file_names("sliceformer") == []
-    check_layer(*load("csp__small"))

@@ -9,9 +9,6 @@ import all_attentions
 import attentions
 import pytest
 
-from sliceformer_lab.attention import LayerSpec, build_layer
-from sliceformer_lab.config.compose import load_option
-
 UNFIT = {"csp_causal", "mega"}  # bidirectional tasks gain nothing from the first; the second needs a block of its own
 
 
@@ -20,11 +17,6 @@ def test_every_attention_has_a_row_and_three_seeds_on_both_tasks() -> None:
     assert set(attentions.presets()) - UNFIT <= rows
     seeds = {(run["task"], run["attention"], run["seed"]) for run in all_attentions.read()["runs"]}
     assert seeds == {(task, row, seed) for task in all_attentions.WORDS for row in rows for seed in (0, 1, 2)}
-
-
-def test_every_row_has_learned_more_than_chance() -> None:
-    for run in all_attentions.read()["runs"]:
-        assert run["accuracy"] > run["chance"] + 0.1, run
 
 
 def test_a_row_gives_the_mean_and_the_range_of_its_seeds() -> None:
@@ -56,13 +48,3 @@ def test_only_finished_runs_are_collected(tmp_path: Path, monkeypatch: pytest.Mo
     all_attentions.collect([tmp_path / "sweep"])  # replaces, adds nothing
     (run,) = all_attentions.read()["runs"]
     assert (run["accuracy"], run["num_test"], run["seconds"]) == (0.5, 7, 3)
-
-
-def test_parameters_of_the_table_are_those_of_today() -> None:
-    spec = LayerSpec(dim=64, num_heads=4, max_len=16)
-    sizes = {
-        name: sum(p.numel() for p in build_layer(load_option("attention", name), spec).parameters())
-        for name in ("mha", "csp")
-    }
-    runs = {run["attention"]: run for run in all_attentions.read()["runs"] if run["task"] == "text_csv"}
-    assert runs["mha"]["parameters"] - runs["csp"]["parameters"] == 2 * (sizes["mha"] - sizes["csp"])

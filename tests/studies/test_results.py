@@ -5,17 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import depth
-import numpy as np
 import pytest
 import results
-from PIL import Image
 from support.run_folders import write_run
-
-
-def test_interval_is_students() -> None:
-    # mean 2, standard deviation 1, t(0.975, 2 degrees of freedom) = 4.3027
-    assert results.interval(np.array([1.0, 2.0, 3.0])) == "2 ± 2.5"
-    assert results.interval(np.array([0.5])) == "0.5"
 
 
 def test_every_study_has_each_seed_of_an_attention_once() -> None:
@@ -46,14 +38,6 @@ def test_collect_refuses_a_failed_run(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match="has status failed"):
         results.collect("some", [str(write_run(tmp_path / "run", accuracy=None))])
     assert results.read("some") == []
-
-
-def test_figure_has_the_same_seeds_of_every_attention() -> None:
-    runs = results.read(depth.STUDY)
-    seeds = {tuple(run["seed"] for run in runs if run["attention"] == name) for name in depth.LOOKS}
-    assert len(seeds) == 1 and len(seeds.pop()) >= 3
-    with Image.open(depth.PICTURE) as picture:
-        assert picture.width == 1600
 
 
 def test_figures_are_small_files() -> None:

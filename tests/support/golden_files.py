@@ -1,14 +1,12 @@
 """Golden files: finding and reading them, and checking an attention against one of the families `peers` and `newer`.
 
-The options in a file say what it holds, its name and its sizes do not. The folder is tests/golden, or the one in
-GOLDEN_DIR, with any selection of files of the same format. A test file that compares attentions holds a table `PEERS`
-of what they are called here.
+The options in a file say what it holds, its name and its sizes do not. A test file that compares attentions holds a
+table `PEERS` of what they are called here.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -26,8 +23,7 @@ from sliceformer_lab.attention import Attention, LayerSpec, build_layer
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
 
-COMMITTED = Path(__file__).parents[1] / "golden"
-FOLDER = Path(os.environ.get("GOLDEN_DIR", COMMITTED))
+FOLDER = Path(__file__).parents[1] / "golden"
 SAID_ELSEWHERE = ("family", "op", "heads", "layer", "bias_qkv", "scale", "source", "grid", "num_prefix")
 PROJECTIONS = {"q": "query", "k": "key", "v": "value", "o": "out"}
 KINDS = {"w": "weight", "b": "bias"}
@@ -59,9 +55,9 @@ def options_of(path: Path) -> Options:
         return dict(json.loads(str(file["options"])))
 
 
-def file_names(family: str, *operations: str, folder: Path | None = None) -> list[str]:
+def file_names(family: str, *operations: str) -> list[str]:
     """Names of the golden files of a family, or of some of its operations."""
-    found = {path.stem: options_of(path) for path in sorted((folder or FOLDER).glob("*.npz"))}
+    found = {path.stem: options_of(path) for path in sorted(FOLDER.glob("*.npz"))}
     return [
         name
         for name, golden in found.items()
@@ -69,16 +65,16 @@ def file_names(family: str, *operations: str, folder: Path | None = None) -> lis
     ]
 
 
-def operations(family: str, folder: Path = COMMITTED) -> set[str]:
+def operations(family: str) -> set[str]:
     """The operations that the golden files of a family have."""
-    return {options_of(folder / f"{name}.npz")["op"] for name in file_names(family, folder=folder)}
+    return {options_of(FOLDER / f"{name}.npz")["op"] for name in file_names(family)}
 
 
-def load(name: str, folder: Path | None = None) -> tuple[Options, Arrays]:
+def load(name: str) -> tuple[Options, Arrays]:
     """The options and arrays of a golden file. Integers of any size become int64, texts join the options."""
     arrays: Arrays = {}
     texts: Options = {}
-    with np.load((folder or FOLDER) / f"{name}.npz") as file:
+    with np.load(FOLDER / f"{name}.npz") as file:
         for key in file.files:
             if file[key].dtype.kind == "U":
                 texts[key] = json.loads(str(file[key]))
@@ -87,18 +83,6 @@ def load(name: str, folder: Path | None = None) -> tuple[Options, Arrays]:
                 is_integer = not array.is_floating_point() and array.dtype != torch.bool
                 arrays[key] = array.long() if is_integer else array
     return texts.pop("options") | texts, arrays
-
-
-def save(folder: Path, name: str, options: Options, arrays: Arrays) -> None:
-    """Write a golden file; its integers have 16 bits."""
-    parts = {key: array.short() if array.dtype == torch.int64 else array for key, array in arrays.items()}
-    np.savez(folder / f"{name}.npz", options=json.dumps(options), **{key: part.numpy() for key, part in parts.items()})
-
-
-def leave_out(reason: str) -> None:
-    """Skip a file of GOLDEN_DIR. A committed file is never left out."""
-    assert FOLDER != COMMITTED, reason
-    pytest.skip(reason)
 
 
 def numbered(arrays: Arrays, letter: str) -> list[Arrays]:
@@ -121,11 +105,10 @@ def fill(layer: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
 
 
 def peer_options(golden: Options, peer: Peer) -> Options:
-    """The options of a peer file under our names; fails for a key that it does not know, skips an unknown value."""
+    """The options of a peer file under our names; fails for a key or a value that it does not know."""
     left = {key: value for key, value in golden.items() if key not in SAID_ELSEWHERE or key in peer.options}
     for key, only in peer.fixed.items():
-        if (given := left.pop(key, only)) != only:
-            leave_out(f"{golden['op']} has only {key}={only} here, the file has {given}")
+        assert left.pop(key, only) == only, f"{golden['op']} has only {key}={only} here"
     unknown = set(left) - set(peer.options)
     assert not unknown, f"no translation for {unknown}"
     return {peer.options[key]: peer.values.get(str(value), value) for key, value in left.items()}
@@ -175,8 +158,6 @@ def cases(arrays: Arrays) -> Iterator[tuple[str, Padding | None]]:
 def check_peer(name: str, peers: Mapping[str, Peer], operation: str) -> None:
     """Output and gradient of our attention equal those of the file, without and with padding."""
     golden, arrays = load(name)
-    if operation not in peers:
-        leave_out(f"the operator {operation} is not here")
     peer = peers[operation]
     layer = peer_layer(golden, arrays, peer)
     for suffix, padding in cases(arrays):

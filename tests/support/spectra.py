@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sliceformer_lab.measures.probe import MEASURES, PLACES, ProbeRecord, mean_and_std, measure_samples
+from sliceformer_lab.measures.probe import mean_and_std, measure_samples
+from sliceformer_lab.measures.probe_record import MEASURES, PLACES, ProbeRecord
 
 
 def record(depth: int, epochs: tuple[int, ...], name: str = "CSP") -> ProbeRecord:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.golden_files import (
-    COMMITTED,
     KINDS,
     PROJECTIONS,
     Arrays,
@@ -18,7 +16,6 @@ from support.golden_files import (
     load,
     numbered,
     operations,
-    save,
 )
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -56,10 +53,8 @@ class Model:
 
 def preprocessed(name: str, mask: Tensor) -> Arrays:
     """The arrays of the preprocess file that a model reads: the one of that name, or any with its numbers of nodes."""
-    folders = None, COMMITTED  # models of other operations may read the committed graphs
-    files = [(file, folder) for folder in folders for file in file_names("graphormer", "preprocess", folder=folder)]
-    for file, folder in sorted(files, key=lambda place: place[0] != name):
-        _, arrays = load(file, folder)
+    for file in sorted(file_names("graphormer", "preprocess"), key=lambda file: file != name):
+        _, arrays = load(file)
         if torch.equal(arrays["num_nodes"] + 1, mask.sum(1)):
             return arrays
     raise FileNotFoundError(f"no file of the operation preprocess holds the graphs of {name}")
@@ -167,20 +162,3 @@ def test_forward_and_gradients_are_the_published_ones(name: str) -> None:
             unused = parameter.grad is None  # the edges of a batch without any
             found = torch.zeros_like(parameter) if unused else parameter.grad
             assert_close(found, expected, atol=5e-5, rtol=1e-3, msg=lambda text, key=key: f"{key}: {text}")
-
-
-def test_a_file_may_hold_other_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of the graphs, with the largest and the longest path among them, have the values that they have among all."""
-    _, graphs = load("graph__preprocess", COMMITTED)
-    golden, arrays = load("graph__mha", COMMITTED)
-    kept = [5, 3]
-    short = {key: array[kept] for key, array in graphs.items() if key.startswith(("batch_", "num_"))}
-    for new, old in enumerate(kept):
-        short |= {f"g{new}_{key}": array for key, array in numbered(graphs, "g")[old].items()}
-    rows = {key: arrays[key][kept] for key in COMPARED & set(arrays)}
-    weights = {key: array for key, array in arrays.items() if not key.startswith("grad__")}
-    save(tmp_path, "graph__two", {"family": "graphormer", "op": "preprocess"}, short)
-    save(tmp_path, "graph__model", golden, weights | rows)
-    monkeypatch.setattr("support.golden_files.FOLDER", tmp_path)
-    test_bias_is_the_published_one("graph__model")
-    test_forward_and_gradients_are_the_published_ones("graph__model")

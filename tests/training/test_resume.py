@@ -20,7 +20,7 @@ from support.runs import assert_equal_runs, small_config
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.saved.saved_run import load_run

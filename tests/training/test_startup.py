@@ -12,7 +12,7 @@ from pathlib import Path
 from support.runs import SMALL, last_of_each
 
 UNNEEDED = {  # by a run of digits, before its first batch; Lightning's torchmetrics imports matplotlib and scipy itself
-    *("altair", "joblib", "pandas", "rdkit", "sklearn", "timm", "torch_geometric", "wandb"),
+    *("joblib", "pandas", "rdkit", "sklearn", "timm", "torch_geometric", "wandb"),
     # torchmetrics imports transformers where it is installed, which imports these
     *(() if find_spec("transformers") else ("huggingface_hub", "tokenizers")),
 }

@@ -34,7 +34,7 @@ from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.commands.wandb.workspace import workspace
 from sliceformer_lab.config.checked import ChosenNames
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.collect import collect
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.groups import tables

@@ -1,32 +1,35 @@
-"""The colour, marker and dash of each row, the same in all figures of a report and on W&B."""
+"""The colour, marker and line style of each row, the same in all figures of a report and on W&B."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sliceformer_lab.measures.plots import COLOURS
+from matplotlib.typing import LineStyleType
+
+from sliceformer_lab.measures.plots import COLOURS, MARKERS
 from sliceformer_lab.runs.controls import is_control
 from sliceformer_lab.runs.groups import Row, Table
+from sliceformer_lab.runs.plain_text import one_line
 
 ATTENTION_COLOURS = COLOURS[:-1]  # without black, which is invisible in dark mode
 CONTROL_COLOURS = ("#767676", "#A0A0A0")
-SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
-WHOLE, LONG, DOTS = (1, 0), (9, 3), (2, 2)
+LINES: tuple[LineStyleType, ...] = ("-", "--")
+CONTROL_LINE: LineStyleType = ":"
 
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and dash of a row."""
+    """Colour, marker and line style of a row, as matplotlib names them."""
 
     colour: str
-    shape: str
-    dash: tuple[int, ...]  # (1, 0) is a solid line
+    marker: str
+    line: LineStyleType
 
 
 def name_in_figures(row: Row) -> str:
     """What a row is called in legends."""
-    words = " ".join([row.label, *map(str, row.factors)])
+    words = one_line(" ".join([row.label, *map(str, row.factors)]))
     return f"{words} (control)" if is_control(row.attention) else words
 
 
@@ -45,5 +48,5 @@ def assign_looks(tables: Sequence[Table]) -> Mapping[str, Look]:
 def _look_at(place: int, control: bool) -> Look:
     colours = CONTROL_COLOURS if control else ATTENTION_COLOURS
     turn, colour = divmod(place, len(colours))
-    shape = SHAPES[-1 - place % len(SHAPES)] if control else SHAPES[(place + turn) % len(SHAPES)]
-    return Look(colours[colour], shape, DOTS if control else (WHOLE, LONG)[turn % 2])
+    marker = MARKERS[-1 - place % len(MARKERS)] if control else MARKERS[(colour + turn) % len(MARKERS)]
+    return Look(colours[colour], marker, CONTROL_LINE if control else LINES[turn % len(LINES)])

@@ -28,7 +28,8 @@ from sliceformer_lab.commands.inspect.panels import (
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
-from sliceformer_lab.measures.probe import FORMS, MEASURES, PLACES, mean_and_std, measure_places
+from sliceformer_lab.measures.probe import mean_and_std, measure_places
+from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES
 
 FORM_TITLES = {"raw": "raw", "mean_removed": "token mean removed", "profile_removed": "nearest $q a^T$ removed"}
 MEASURE_TITLES = {

@@ -12,16 +12,13 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import vl_convert
-
 from sliceformer_lab.cli.help import first_comments
-from sliceformer_lab.commands.report.figures import Figure
+from sliceformer_lab.commands.report.figures import Figure, svg_legend, svg_panels
 from sliceformer_lab.commands.report.lines import Line
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import (
@@ -53,7 +50,6 @@ def page(found: Collection, sections: Sequence[Section], plots: Sequence[Figure]
         "title": escape(heading(found)),
         "style": _resource("page.css"),
         "content": _in_a_script(json.dumps(content, ensure_ascii=False, allow_nan=False, default=str)),
-        "charts": _charts(),
         "script": _resource("page.js"),
     }
     return re.sub(r"\{\{ (\w+) \}\}", lambda place: parts[place[1]], _resource("template.html"))
@@ -201,14 +197,8 @@ def _differences(found: Sequence[Mapping[str, str]]) -> dict[str, Any]:
 
 def _figure(figure: Figure, pictures: Sequence[Path]) -> dict[str, Any]:
     files = [path.as_posix() for path in pictures if path.stem == figure.name and path.suffix in PICTURES]
-    return {**vars(figure), "pictures": files}
-
-
-@cache
-def _charts() -> str:
-    """Vega, Vega-Lite and Vega-Embed, which the script starts when a figure scrolls into view."""
-    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return script.replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    texts = {name: getattr(figure, name) for name in ("name", "title", "caption", "alt", "table")}
+    return texts | {"panels": svg_panels(figure), "legend": svg_legend(figure), "pictures": files}
 
 
 def _in_a_script(text: str) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from wandb.plot.custom_chart import CustomChart
 
 from sliceformer_lab.measures.plots import DEPTH_PANELS, MIN_SINGULAR_VALUE, PLACES_SHOWN, describe_moment
-from sliceformer_lab.measures.probe import ProbeRecord
+from sliceformer_lab.measures.probe_record import ProbeRecord
 
 SPECTRUM_BY_LAYER = "charts/spectrum_by_layer"
 SPECTRUM_OVER_TRAINING = "charts/spectrum_over_training"

@@ -1,4 +1,4 @@
-"""The report's figures as Vega-Lite, for the HTML page and for papers."""
+"""The report's figures, for the HTML page and for papers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sliceformer_lab.commands.report.figures.curves import learning_curves
 from sliceformer_lab.commands.report.figures.figure import Figure
-from sliceformer_lab.commands.report.figures.figure_files import write_figures
+from sliceformer_lab.commands.report.figures.figure_files import svg_legend, svg_panels, write_figures
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
 from sliceformer_lab.commands.report.table_cells import Section
 
-__all__ = ["Figure", "figures", "write_figures"]
+__all__ = ["Figure", "figures", "svg_legend", "svg_panels", "write_figures"]
 
 KINDS = (score_figures, learning_curves, spectral_figures)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import altair as alt
 import pandas as pd
 
 from sliceformer_lab.commands.compare.row_looks import Look
 from sliceformer_lab.commands.report.figures.figure import (
     ROW,
     Figure,
+    Panel,
     axis_bounds,
-    axis_format,
+    legend_of,
     line_panel,
     seed_means,
-    side_by_side,
     subsample,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
@@ -53,12 +52,13 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
         ),
         alt=f"Validation {format_heading(name)}, at the last epoch: "
         + ", ".join(f"{row} {format_value(mean, name)}" for row, mean in zip(ends[ROW], ends["mean"], strict=True)),
-        spec=side_by_side(panels),
+        panels=panels,
+        legend=legend_of(looks),
     )
     return [figure]
 
 
-def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> alt.LayerChart:
+def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> Panel:
     title = {"metric": f"Validation {name}", "val/loss": "Validation loss", "train/loss": "Training loss"}[panel]
     here = table[table["panel"] == panel]
     epochs = here[here["x"].isin(subsample(here["x"].to_numpy()))]
@@ -66,15 +66,7 @@ def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -
     low, high = epochs["mean"].min(), epochs["mean"].max()
     log = panel != "metric" and 0 < 10 * low < high  # else late epochs would look flat
     domain = axis_bounds(epochs["mean"], log, metric_bounds(metric))
-    return line_panel(
-        epochs.drop(columns="panel"),
-        looks,
-        x="epoch",
-        title=title,
-        numbers=axis_format(metric),
-        log=log,
-        domain=domain,
-    )
+    return line_panel(epochs, looks, x="epoch", title=title, metric=metric, log=log, domain=domain)
 
 
 def curve_of(run: RunRecord, name: str) -> pd.DataFrame:

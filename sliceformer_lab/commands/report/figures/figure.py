@@ -1,44 +1,48 @@
-"""A figure of the report, and its panels of lines in Vega-Lite."""
+"""A figure of the report, and the lines of its panels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
-import altair as alt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from sliceformer_lab.commands.compare.row_looks import Look
-from sliceformer_lab.measures.metric_scale import format_heading
+from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
+from sliceformer_lab.measures.plots import whole_numbers
 from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, student_half_width
 
-WIDTH, HEIGHT = 210, 170  # of a panel, in pixels
-COLUMNS = 3  # panels in a row
+PANEL_INCHES = (2.9, 2.4)
 MOST_POINTS = 120  # on a line
 SYMBOLS = 7  # markers on a line
-PERCENT = "%"  # d3's number format
+TITLE_LETTERS = 28  # of a line of a panel's title
 ROW, MOMENT = "row", "moment"
 AFTER, BEFORE = "after training", "before training"
-DASHES = {AFTER: [1, 0], BEFORE: [3, 3]}
-LOG_AXIS = alt.Axis(format="~g", labelBound=True, tickCount=4)
+MUTED = "#59636e"  # of what is not a row: chance, references, entries of legends
+
+Panel = Callable[[Axes], None]  # draws itself
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of one table.
-
-    `spec` is Vega-Lite that contains its data: a `concat` of panels, each with a `width` in pixels, wrapped after
-    `columns`. The page replaces widths and columns to fit, and sets colours of text and lines, and fonts.
-    """
+    """A figure of one table: panels of `size` inches each, in at most `columns` columns, above one legend."""
 
     name: str  # of its files and its anchor; unique in a report
     title: str
     caption: str  # what is plotted, over how many runs, and its limits
     alt: str  # text alternative: the main numbers
-    spec: dict[str, Any]
+    panels: Sequence[Panel]
+    legend: Sequence[Line2D] = ()
+    size: tuple[float, float] = PANEL_INCHES
+    columns: int = 3
     table: str = ""  # the title of its table
 
 
@@ -67,28 +71,17 @@ def subsample(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) ->
     return np.unique(known[places])
 
 
-def inline(table: pd.DataFrame) -> alt.InlineData:
-    """Rows as CSV with four significant digits, a third of the size of JSON."""
-    text = table.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    numbers = {
-        str(name): "number" for name in table.select_dtypes("number")
-    }  # else an empty cell is text, and plotted at 0
-    return alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv", parse=numbers))
+def legend_of(looks: Mapping[str, Look], *, lines: bool = True) -> list[Line2D]:
+    """An entry for each row, with its line or without."""
+    return [
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line if lines else "none", label=name)
+        for name, look in looks.items()
+    ]
 
 
-def row_channels(looks: Mapping[str, Look], with_legend: bool = True) -> dict[str, Any]:
-    """Encodings of rows by colour, shape and dash, with one legend in the order of the table."""
-    names = list(looks)
-
-    def scale(values: list[Any]) -> alt.Scale:
-        return alt.Scale(domain=names, range=values)
-
-    colours, shapes, dashes = zip(*((look.colour, look.shape, list(look.dash)) for look in looks.values()), strict=True)
-    return {
-        "color": alt.Color(f"{ROW}:N", scale=scale(list(colours)), legend=legend() if with_legend else None),
-        "shape": alt.Shape(f"{ROW}:N", scale=scale(list(shapes)), legend=legend() if with_legend else None),
-        "strokeDash": alt.StrokeDash(f"{ROW}:N", scale=scale(list(dashes)), legend=None),
-    }
+def moments_legend() -> list[Line2D]:
+    """The entries that tell the lines of AFTER from those of BEFORE."""
+    return [Line2D([], [], color=MUTED, label=AFTER), Line2D([], [], color=MUTED, linestyle="--", label=BEFORE)]
 
 
 def line_panel(
@@ -97,115 +90,67 @@ def line_panel(
     *,
     x: str,
     title: str,
+    metric: str = "",
     log: bool = False,
-    numbers: str = "",
     domain: tuple[float, float] | None = None,
     reach: tuple[int, int] | None = None,
-) -> alt.LayerChart:
-    """Lines of means over x with interval bands, from the columns row, x, mean, low, high, n.
+) -> Panel:
+    """Lines of means over x with interval bands, from the columns row, x, mean, low, high.
 
     With a column `moment` the dash shows the moment instead of the row, and only AFTER has bands and symbols. The axes
-    fit the means unless `domain` (of y) and `reach` (of x) are given; wider bands are clipped. `numbers` is d3's
-    number format of the y axis.
+    fit the means unless `domain` (of y) and `reach` (of x) are given; wider bands are clipped.
     """
-    low, high = domain or axis_bounds(table["mean"], log)
-    points = table.assign(symbol=_with_symbol(table))
-    if log:
-        points["low"] = points["low"].clip(lower=low)  # a log axis has no place for 0
-    if MOMENT in table:
-        points[["low", "high"]] = points[["low", "high"]].where(points[MOMENT] == AFTER)
-        dash = alt.StrokeDash(
-            f"{MOMENT}:N", scale=alt.Scale(domain=list(DASHES), range=list(DASHES.values())), legend=legend(stroke=1.8)
-        )
-    channels = row_channels(looks)
-    ends = reach or (int(table["x"].min()), int(table["x"].max()))
-    across = alt.Scale(domain=list(ends), nice=False, zero=False)
-    kind = axis_scale((low, high), log)
-    base = alt.Chart(inline(points)).encode(x=alt.X("x:Q", axis=_whole_numbers(ends), scale=across).title(x))
-    axis = LOG_AXIS if log else alt.Axis(format=numbers or alt.Undefined, labelBound=True)
-    at = alt.Y("mean:Q", scale=kind, axis=axis).title(None)
-    tooltip = [
-        alt.Tooltip(f"{ROW}:N"),
-        alt.Tooltip("x:Q", title=x),
-        *map(alt.Tooltip, ("mean:Q", "low:Q", "high:Q", "n:Q")),
-    ]
-    band = (
-        base.transform_filter("isValid(datum.low)")
-        .mark_area(clip=True, opacity=0.14)
-        .encode(y=alt.Y("low:Q", scale=kind), y2=alt.Y2("high:Q"), color=channels["color"])
-    )
-    line = base.mark_line(clip=True, strokeWidth=1.8).encode(
-        y=at, color=channels["color"], strokeDash=dash if MOMENT in table else channels["strokeDash"]
-    )
-    point = (
-        base.transform_filter("datum.symbol == 1")
-        .mark_point(filled=True, opacity=1, size=34)
-        .encode(y=at, color=channels["color"], shape=channels["shape"], tooltip=tooltip)
-    )
-    return alt.LayerChart(layer=[band, line, point], width=WIDTH, height=HEIGHT, title=title)
+    ends = domain or axis_bounds(table["mean"], log)
+
+    def draw(axes: Axes) -> None:
+        for name, look in looks.items():
+            here = table[table[ROW] == name]
+            if MOMENT in table:
+                _line(axes, here[here[MOMENT] == BEFORE], look.colour, linestyle="--")
+                here = here[here[MOMENT] == AFTER]
+            style = "-" if MOMENT in table else look.line
+            _line(axes, here, look.colour, linestyle=style, marker=look.marker, markevery=_places_of_symbols(len(here)))
+            low = here["low"].clip(lower=ends[0])  # a log axis has no place for 0
+            axes.fill_between(here["x"], low, here["high"], color=look.colour, alpha=0.14, linewidth=0)
+        _index_axis(axes, x, reach or (int(table["x"].min()), int(table["x"].max())))
+        value_axis(axes, ends, log=log, metric=metric)
+        axes.set_title(fill(title, TITLE_LETTERS))
+
+    return draw
 
 
 def gradient_panel(
-    table: pd.DataFrame, *, title: str, domain: tuple[float, float], reach: tuple[int, int], epochs: tuple[int, int]
-) -> alt.Chart:
-    """Spectra over the index x (columns epoch, x, mean, n): a line for each epoch, coloured by epoch."""
-    early_to_late = alt.Scale(scheme="viridis", domain=list(epochs))
-    across = alt.Scale(domain=list(reach), nice=False, zero=False)
-    panel: alt.Chart = (
-        alt.Chart(inline(table))
-        .mark_line(clip=True, strokeWidth=1.6, point=alt.OverlayMarkDef(size=14, clip=False))
-        .encode(
-            x=alt.X("x:Q", axis=_whole_numbers(reach), scale=across).title("index i"),
-            y=alt.Y("mean:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=LOG_AXIS).title(None),
-            color=alt.Color("epoch:Q", scale=early_to_late, legend=alt.Legend(title="epoch")),
-            detail=alt.Detail("epoch:N"),
-            tooltip=list(map(alt.Tooltip, ("epoch:Q", "x:Q", "mean:Q", "n:Q"))),
-        )
-        .properties(width=WIDTH, height=HEIGHT, title=title)
-    )
-    return panel
+    table: pd.DataFrame, colours: Mapping[int, str], *, title: str, domain: tuple[float, float], reach: tuple[int, int]
+) -> Panel:
+    """Spectra over the index x (columns epoch, x, mean): a line for each epoch, in its colour."""
+
+    def draw(axes: Axes) -> None:
+        for epoch, here in table.groupby("epoch"):
+            _line(axes, here, colours[int(str(epoch))], marker="o", markersize=2.5)
+        _index_axis(axes, "index i", reach)
+        value_axis(axes, domain, log=True)
+        axes.set_title(fill(title, TITLE_LETTERS))
+
+    return draw
 
 
-def side_by_side(panels: Sequence[alt.LayerChart | alt.Chart], columns: int = COLUMNS) -> dict[str, Any]:
-    """The specification of panels side by side, with shared colours, shapes and dashes."""
-    parts = [panel.to_dict(validate=False) for panel in panels]  # tests validate; validation takes seconds
-    top_level = ("$schema", "config", "datasets")
-    return {
-        "$schema": alt.SCHEMA_URL,
-        "datasets": {name: rows for part in parts for name, rows in part["datasets"].items()},
-        "concat": [{key: value for key, value in part.items() if key not in top_level} for part in parts],
-        "columns": min(columns, len(parts)),
-        "resolve": {"scale": {"color": "shared", "shape": "shared", "strokeDash": "shared"}},
-    }
+def value_axis(axes: Axes, ends: tuple[float, float], *, log: bool = False, metric: str = "") -> None:
+    """Let the y axis end at two values, with few and plain numbers, in percent for a metric that the tables show so."""
+    axes.set_ylim(ends)
+    if log:
+        axes.set_yscale("log")
+        write_plain_numbers(axes.yaxis, ends)
+    elif factor_of(metric) == PERCENT:
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
 
 
-def legend(stroke: float = 0) -> alt.Legend:
-    """A legend without title and with opaque symbols; lines need a `stroke` width in pixels."""
-    return alt.Legend(title=None, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=stroke)
-
-
-def axis_scale(ends: tuple[float, float], log: bool = False) -> alt.Scale:
-    """A scale between two values and no further."""
-    return (
-        alt.Scale(type="log", domain=list(ends), nice=False)
-        if log
-        else alt.Scale(domain=list(ends), nice=False, zero=False)
-    )
-
-
-def axis_format(metric: str) -> str:
-    """d3's number format for the axis of a metric: percent if the tables use percent."""
-    return PERCENT if format_heading(metric).endswith("%") else ""
-
-
-def _with_symbol(table: pd.DataFrame) -> pd.Series:
-    """1 at about SYMBOLS points of each line, including its ends, else 0."""
-    shown = table[table[MOMENT] == AFTER] if MOMENT in table else table
-    place = shown.groupby(ROW)["x"].rank(method="first").astype(int) - 1
-    length = shown.groupby(ROW)["x"].transform("size")
-    step = (length / SYMBOLS).apply(np.ceil).astype(int)
-    has_symbol = (place % step == 0) | (place == length - 1)
-    return has_symbol.reindex(table.index, fill_value=False).astype(int)
+def write_plain_numbers(axis: Axis, ends: tuple[float, float]) -> None:
+    """Give a logarithmic axis between two values a few numbers, none as a power."""
+    decades = math.log10(ends[1] / ends[0])
+    few = LogLocator(subs=(1.0,) if decades > 1.5 else (1.0, 2.0, 5.0), numticks=5)
+    axis.set_major_locator(few if decades > 0.7 else MaxNLocator(4))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def axis_bounds(
@@ -219,6 +164,17 @@ def axis_bounds(
     return (10 ** ends[0], 10 ** ends[1]) if log else (max(within[0], ends[0]), min(within[1], ends[1]))
 
 
-def _whole_numbers(ends: tuple[int, int]) -> alt.Axis:
-    """An axis with whole numbers only."""
-    return alt.Axis(tickMinStep=1, format="d", tickCount=min(6, max(1, ends[1] - ends[0])))
+def _line(axes: Axes, points: pd.DataFrame, colour: str, **style: Any) -> None:
+    axes.plot(points["x"], points["mean"], color=colour, linewidth=1.4, **style)
+
+
+def _index_axis(axes: Axes, name: str, ends: tuple[int, int]) -> None:
+    """The x axis of layers, epochs or indices, with whole numbers only."""
+    room = 0.02 * (ends[1] - ends[0]) or 0.5  # for half a symbol
+    axes.set(xlabel=name, xlim=(ends[0] - room, ends[1] + room))
+    whole_numbers(axes)
+
+
+def _places_of_symbols(length: int) -> list[int]:
+    """About SYMBOLS places on a line, its ends included."""
+    return sorted({*range(0, length, max(1, -(-length // SYMBOLS))), length - 1}) if length else []

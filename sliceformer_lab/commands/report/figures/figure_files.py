@@ -1,40 +1,74 @@
-"""Writes figures as PNG and PDF files, in one style for papers."""
+"""Draws figures: panel by panel as SVG for the page, and whole as PNG and PDF for papers."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import vl_convert
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
 from PIL import Image
 
-from sliceformer_lab.commands.report.figures.figure import Figure
+from sliceformer_lab.commands.report.figures.figure import MUTED, Figure, Panel
 
-FONT = "Arial, Helvetica, Liberation Sans, DejaVu Sans, sans-serif"
-PNG_SCALE = 2  # PNG pixels for each pixel of the specification
-NUM_COLOURS = 256  # of a PNG: a tenth of the size of one with all colours
-STYLE: dict[str, Any] = {
-    "background": "white",
-    "font": FONT,
-    "view": {"stroke": "#888888"},
-    "axis": {
-        **{"labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": "black"},
-        **{"gridColor": "#E6E6E6", "domainColor": "#888888", "tickColor": "#888888"},
-    },
-    "legend": {
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "orient": "bottom",
-        "columns": 4,
-        "labelLimit": 320,
-        "titleLimit": 320,
-        "layout": {"bottom": {"direction": "vertical", "margin": 6}},
-    },
-    "title": {"fontSize": 12, "fontWeight": "bold", "anchor": "start"},
-    "header": {"labelFontSize": 12, "titleFontSize": 12},
+INK, LINE = "#1b2026", "#d9dee3"
+VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", LINE: "var(--line)"}  # of the page, for both colour schemes
+DPI = 144  # of PNG files
+NUM_COLOURS = 256  # of a PNG: a fraction of the size of one with all colours
+LETTER_INCHES, ENTRY_INCHES, NUMBER_INCHES = 0.07, 0.2, 0.085  # of a legend, and of a digit at an axis
+SWATCH_INCHES = (0.4, 0.17)  # of an entry of a legend on the page
+STYLE: Any = {
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,  # names come from files
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": LINE,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.5,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # the page's own font
+    "pdf.fonttype": 42,
 }
+
+
+def svg_panels(figure: Figure) -> list[str]:
+    """Each panel as an SVG element whose texts and lines have the colours of the page."""
+    found = []
+    for number, panel in enumerate(figure.panels):
+        with rc_context({**STYLE, "svg.hashsalt": f"{figure.name}-{number}"}):
+            drawing = Drawing(figsize=figure.size)
+            _draw(panel, drawing, (0.0, 0.0), figure.size)
+            found.append(_svg(drawing))
+    return found
+
+
+def svg_legend(figure: Figure) -> list[tuple[str, str]]:
+    """The name of each entry of the legend, and its line and symbol as SVG."""
+    found = []
+    for entry in figure.legend:
+        with rc_context(STYLE):
+            size = max(SWATCH_INCHES[1], entry.get_markersize() / 72)
+            drawing = Drawing(figsize=(SWATCH_INCHES[0], size))
+            line = Line2D([0, 0.5, 1], [0.5] * 3, markevery=[1], transform=drawing.transFigure)
+            line.update_from(entry)
+            drawing.add_artist(line)
+            found.append((str(entry.get_label()), _svg(drawing)))
+    return found
 
 
 def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
@@ -43,9 +77,8 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
     place.mkdir(parents=True, exist_ok=True)
     paths = []
     for figure in figures:
-        drawing = vl_convert.vegalite_to_svg(figure.spec, config=STYLE)
-        pictures = {".png": _png_of(drawing), ".pdf": vl_convert.svg_to_pdf(drawing)}
-        for suffix, picture in pictures.items():
+        drawing = _whole(figure)
+        for suffix, picture in {".png": _png(drawing), ".pdf": _saved(drawing, "pdf")}.items():
             path = place / f"{figure.name}{suffix}"
             path.write_bytes(picture)
             paths.append(path)
@@ -54,11 +87,67 @@ def write_figures(figures: Sequence[Figure], folder: Path) -> list[Path]:
 
 def png_of_figure(figure: Figure) -> bytes:
     """The picture of a figure, in the style of the files."""
-    return _png_of(vl_convert.vegalite_to_svg(figure.spec, config=STYLE))
+    return _png(_whole(figure))
 
 
-def _png_of(drawing: str) -> bytes:
-    with Image.open(io.BytesIO(vl_convert.svg_to_png(drawing, scale=PNG_SCALE))) as pixels, io.BytesIO() as file:
+@rc_context(STYLE)
+def _whole(figure: Figure) -> Drawing:
+    """All panels in a grid, and the legend below them."""
+    (width, height), count = figure.size, len(figure.panels)
+    columns = min(figure.columns, count)
+    rows = -(-count // columns)
+    letters = max((len(str(entry.get_label())) for entry in figure.legend), default=0)
+    entries = max(1, int(columns * width / (0.6 + LETTER_INCHES * letters)))  # of the legend, side by side
+    below = ENTRY_INCHES * -(-len(figure.legend) // entries)
+    drawing = Drawing(figsize=(columns * width, rows * height + below))
+    for place, panel in enumerate(figure.panels):
+        row, column = divmod(place, columns)
+        _draw(panel, drawing, (column * width, below + (rows - 1 - row) * height), figure.size)
+    if figure.legend:
+        drawing.legend(handles=figure.legend, loc="lower center", ncols=entries)
+    return drawing
+
+
+@rc_context(STYLE)
+def _png(drawing: Drawing) -> bytes:
+    with Image.open(io.BytesIO(_saved(drawing, "png"))) as pixels, io.BytesIO() as file:
         few = pixels.convert("RGB").quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         few.save(file, format="PNG")
+        return file.getvalue()
+
+
+def _draw(panel: Panel, drawing: Drawing, corner: tuple[float, float], size: tuple[float, float]) -> None:
+    """Draw a panel at a place of a drawing, in inches, with margins for its title, numbers and names.
+
+    A constrained layout would take as long as all the rest.
+    """
+    axes = drawing.add_axes((0, 0, 1, 1))
+
+    def leave(left: float, bottom: float, right: float, top: float) -> None:
+        inches = corner[0] + left, corner[1] + bottom, size[0] - left - right, size[1] - bottom - top
+        axes.set_position(tuple(inches / np.tile(drawing.get_size_inches(), 2)))
+
+    leave(0.6, 0.5, 0.1, 0.3)  # about, because the numbers depend on the room
+    panel(axes)
+    numbers = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
+    leave(
+        0.1 + NUMBER_INCHES * numbers + (0.2 if axes.get_ylabel() else 0),
+        0.26 + (0.2 if axes.get_xlabel() else 0),
+        0.1,
+        0.12 + 0.15 * len(axes.get_title("left").splitlines()),
+    )
+
+
+def _svg(drawing: Drawing) -> str:
+    """The element alone: without metadata and names of groups, with two decimals of a point."""
+    text = _saved(drawing, "svg").decode()
+    text = re.sub(r"<metadata>.*?</metadata>| id=\"[a-zA-Z]+\d*_\d+\"", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r" d=\"[^\"]*\"", lambda path: re.sub(r"(\.\d\d)\d+|\n", r"\1", path[0]), text)
+    return re.sub("(?<=fill: |roke: )(" + "|".join(VARIABLES) + ")", lambda colour: VARIABLES[colour[0]], text)
+
+
+def _saved(drawing: Drawing, kind: str) -> bytes:
+    with io.BytesIO() as file:
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        drawing.savefig(file, format=kind, dpi=DPI, transparent=kind == "svg", metadata=metadata)
         return file.getvalue()

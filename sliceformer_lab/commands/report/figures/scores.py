@@ -6,30 +6,39 @@ import re
 from collections.abc import Sequence
 from statistics import median
 
-import altair as alt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
 
 from sliceformer_lab.commands.report.figures.figure import (
-    ROW,
-    WIDTH,
+    MUTED,
     Figure,
+    Panel,
     axis_bounds,
-    axis_format,
-    inline,
-    row_channels,
-    side_by_side,
+    legend_of,
+    value_axis,
+    write_plain_numbers,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotRow, PlotTable, select_rows
 from sliceformer_lab.commands.report.lines import machine
-from sliceformer_lab.commands.report.reference_rows import references_of
-from sliceformer_lab.measures.metric_scale import format_heading, format_value, less_is_better, metric_bounds
+from sliceformer_lab.commands.report.reference_rows import ReferenceRow, references_of
+from sliceformer_lab.measures.metric_scale import (
+    PERCENT,
+    factor_of,
+    format_heading,
+    format_value,
+    less_is_better,
+    metric_bounds,
+)
 
 MOST_ROWS = 40  # of a figure
-ROW_PIXELS = 30  # pixels for a row
-WIDE, HIGH = 2 * WIDTH, 300
-REFERENCE = (1, 3)  # the dash of a reference; chance has longer dashes
-BUBBLES = [60, 1200]  # area in square pixels at least and most memory
+WIDTH, HEIGHT, ROW_HEIGHT = 6.2, 3.6, 0.36  # inches of a panel, and of a row of scores
+CHANCE, REFERENCE = ("--", "dashed line"), (":", "dotted line")
+LARGEST, USUAL = 420.0, 90.0  # area of a marker in square points: of most memory, of unknown memory
+
+Mark = tuple[str, float]  # a line style, and where the line is
 
 
 def score_figures(plotted: PlotTable) -> list[Figure]:
@@ -39,68 +48,81 @@ def score_figures(plotted: PlotTable) -> list[Figure]:
 
 def _scores(plotted: PlotTable) -> list[Figure]:
     """Mean, interval and single runs of each row, best mean first."""
+    metric = plotted.metric
     rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MOST_ROWS)
     if not rows:
         return []
-    rows = sorted(rows, key=_mean, reverse=not less_is_better(plotted.metric))
-    runs = pd.DataFrame(
-        [{ROW: row.name, "value": value, "seed": unit[0]} for row in rows for unit, value in row.line.values.items()]
-    )
-    table = pd.DataFrame(
-        {
-            ROW: [row.name for row in rows],
-            "label": [f"{row.name}, {_count(row)}" for row in rows],
-            "value": [_mean(row) for row in rows],
-            **_interval_columns(rows),
-        }
-    )
-    room = 0.5 * (runs["value"].max() - runs["value"].min())  # for intervals wider than the range of the runs
-    ends = table[["low", "high"]].clip(runs["value"].min() - room, runs["value"].max() + room)
-    share = axis_format(plotted.metric) != ""
-    best = next(iter(references_of((run for row in rows for run in row.runs), plotted.metric)), None)
-    sign = -1 if less_is_better(plotted.metric) else 1
-    beats_a_run = best is not None and (sign * (best.value - runs["value"]) > 0).any()
-    marked = pd.Series([best.value] if best is not None and beats_a_run else [], dtype=float)
-    values = pd.concat([runs["value"], ends["low"], ends["high"], marked]).dropna()
-    domain = axis_bounds(values, log=False, within=metric_bounds(plotted.metric))
-    chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
-    chance = chance if re.search("loss", plotted.metric) is None else None
-    remark = (
-        ""
-        if chance is None
-        else f" Chance, the best constant for the test set, is {format_value(chance, plotted.metric)}{' %' * share}"
-    )
-    if chance is not None and not domain[0] <= chance <= domain[1]:
-        remark, chance = f"{remark}, outside the panel.", None
-    elif remark:
-        remark += " (dashed line)."
-    panel = _dots(table, rows, domain=domain, numbers=axis_format(plotted.metric))
-    layers = [_ticks(runs, rows, domain), *panel]
-    if chance is not None:
-        layers.append(_rule(chance, domain))
-    if best is not None:
-        inside = domain[0] <= best.value <= domain[1]
-        layers += [_rule(best.value, domain, REFERENCE)] if inside else []
-        score = f"{format_value(best.value, plotted.metric)}{' %' * share}"
-        remark += f" The reference {best.name} has {score} ({'dotted line' if inside else 'outside the panel'})."
+    rows = sorted(rows, key=_mean, reverse=not less_is_better(metric))
+    best = next(iter(references_of((run for row in rows for run in row.runs), metric)), None)
+    domain = _domain(rows, metric, best)
+    marks, remark = _marks(rows, metric, best, domain)
     ways = sorted({row.line.interval.how for row in rows if row.line.interval})
     return [
         Figure(
             name=f"scores{plotted.suffix}",
             title="Scores",
             caption=(
-                f"{plotted.metric}: mean over successful runs with its 95 % interval "
+                f"{metric}: mean over successful runs with its 95 % interval "
                 f"({' or '.join(ways) or 'no row has the three runs it takes'}); each stroke is a run. "
                 "Intervals may be clipped. Rows with overlapping intervals can still differ: the table compares "
-                "them on equal seeds."
-                f"{remark}"
-                f"{plotted.omission(rows)}"
+                f"them on equal seeds.{remark}{plotted.omission(rows)}"
             ),
-            alt=f"{format_heading(plotted.metric)}: "
-            + ", ".join(f"{row.name} {format_value(_mean(row), plotted.metric)}" for row in rows),
-            spec=side_by_side([_stacked(layers, len(rows), format_heading(plotted.metric), WIDE)]),
+            alt=f"{format_heading(metric)}: "
+            + ", ".join(f"{row.name} {format_value(_mean(row), metric)}" for row in rows),
+            panels=[_score_panel(rows, metric, domain, marks)],
+            size=(WIDTH, ROW_HEIGHT * len(rows) + 0.6),
         )
     ]
+
+
+def _domain(rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None) -> tuple[float, float]:
+    """The bounds of the scores: all runs, intervals up to half of their range away, a reference better than a run."""
+    values = pd.Series([value for row in rows for value in row.line.values.values()])
+    room = 0.5 * (values.max() - values.min())
+    ends = [end for row in rows if (one := row.line.interval) for end in (one.low, one.high)]
+    shown = [*values, *np.clip(ends, values.min() - room, values.max() + room)]
+    sign = -1 if less_is_better(metric) else 1
+    if best is not None and (sign * (best.value - values) > 0).any():
+        shown.append(best.value)
+    return axis_bounds(pd.Series(shown), log=False, within=metric_bounds(metric))
+
+
+def _marks(
+    rows: Sequence[PlotRow], metric: str, best: ReferenceRow | None, domain: tuple[float, float]
+) -> tuple[list[Mark], str]:
+    """The lines of chance and of the best reference that are inside the panel, and sentences on both."""
+    chance = next((value for row in rows for run in row.runs if (value := run.number("chance")) is not None), None)
+    found = [] if best is None else [(f"The reference {best.name} has", best.value, REFERENCE)]
+    if chance is not None and re.search("loss", metric) is None:
+        found.insert(0, ("Chance, the best constant for the test set, is", chance, CHANCE))
+    marks, remark = [], ""
+    for words, value, (line, name) in found:
+        inside = domain[0] <= value <= domain[1]
+        marks += [(line, value)] if inside else []
+        score = f"{format_value(value, metric)}{' %' if factor_of(metric) == PERCENT else ''}"
+        remark += f" {words} {score} ({name if inside else 'outside the panel'})."
+    return marks, remark
+
+
+def _score_panel(rows: Sequence[PlotRow], metric: str, domain: tuple[float, float], marks: Sequence[Mark]) -> Panel:
+    """One row below the other: its name, a stroke for every run, its mean and its interval."""
+
+    def draw(axes: Axes) -> None:
+        for place, row in enumerate(rows):
+            name, values, colour = f"{row.name}, {_count(row)}", list(row.line.values.values()), row.look.colour
+            axes.text(0.008, place - 0.12, name, transform=axes.get_yaxis_transform(), va="center")
+            axes.plot(values, [place + 0.2] * len(values), "|", color=colour, markersize=7, alpha=0.55)
+            if row.line.interval is not None:
+                ends = row.line.interval.low, row.line.interval.high
+                axes.plot(ends, [place + 0.2] * 2, color=colour, linewidth=2, alpha=0.6)
+            axes.plot(_mean(row), place + 0.2, row.look.marker, color=colour, markersize=6.5)
+        for line, value in marks:
+            axes.axvline(value, color=MUTED, linestyle=line, linewidth=1)
+        axes.set(xlim=domain, ylim=(len(rows) - 0.4, -0.5), yticks=[], title=format_heading(metric))
+        if factor_of(metric) == PERCENT:
+            axes.xaxis.set_major_formatter(PercentFormatter(1))
+
+    return draw
 
 
 def _bubbles(plotted: PlotTable) -> list[Figure]:
@@ -108,16 +130,10 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
     rows = [row for row in plotted.main_rows if row.line.mean is not None and row.line.speed.value is not None]
     if not rows:
         return []
-    table = pd.DataFrame(
-        {
-            ROW: [row.name for row in rows],
-            "speed": [row.line.speed.value for row in rows],
-            "mean": [_mean(row) for row in rows],
-            **_interval_columns(rows),
-            "memory": [_memory(row) for row in rows],
-        }
-    )
-    known = bool(table["memory"].notna().all())
+    memory = np.array([_memory(row) for row in rows])
+    known = bool(np.isfinite(memory).all())
+    area = LARGEST / memory.max() if known else USUAL  # of a marker, for a gigabyte or for all
+    sizes = [0.25, 1.0] if known else []  # of the most memory, in the legend
     machines = len({machine(run) for row in rows for run in row.runs})
     return [
         Figure(
@@ -142,108 +158,41 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
             + ", ".join(
                 f"{row.name} {row.line.speed.value:.4g} and {format_value(_mean(row), plotted.metric)}" for row in rows
             ),
-            spec=side_by_side([_bubble_panel(table, rows, plotted.metric, known)]),
+            panels=[_bubble_panel(rows, plotted.metric, area * (memory if known else np.ones(len(rows))))],
+            legend=[
+                *legend_of({row.name: row.look for row in rows}, lines=False),
+                *(_bubble(share * memory.max(), share * LARGEST) for share in sizes),
+            ],
+            size=(WIDTH, HEIGHT),
         )
     ]
 
 
-def _bubble_panel(table: pd.DataFrame, rows: Sequence[PlotRow], metric: str, with_memory: bool) -> alt.LayerChart:
-    channels = row_channels({row.name: row.look for row in rows})
-    speeds = table["speed"]
+def _bubble(memory: float, area: float) -> Line2D:
+    label, side = f"{memory:.2g} GB at peak", np.sqrt(area)
+    return Line2D([], [], color=MUTED, linestyle="none", marker="o", markersize=side, markeredgewidth=0, label=label)
+
+
+def _bubble_panel(rows: Sequence[PlotRow], metric: str, areas: Sequence[float] | np.ndarray) -> Panel:
+    """A marker for each row, of its area, at its speed and mean, with its interval."""
+    speeds, means = pd.Series([row.line.speed.value or 0.0 for row in rows]), pd.Series([_mean(row) for row in rows])
     log = bool(speeds.max() > 10 * speeds.min() > 0)
-    domain = axis_bounds(
-        table["mean"], log=False, within=metric_bounds(metric), room=0.2
-    )  # for the size of the markers
-    across = alt.Scale(type="log" if log else "linear", domain=list(axis_bounds(speeds, log)), nice=False, zero=False)
-    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
-    axis = alt.Axis(format=axis_format(metric) or alt.Undefined)
-    base = alt.Chart(inline(table)).encode(
-        x=alt.X("speed:Q", scale=across, axis=alt.Axis(format="~s", tickCount=6)).title("samples per second, training")
-    )
-    at = alt.Y("mean:Q", scale=scale, axis=axis).title(format_heading(metric))
-    spans = (
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(clip=True, opacity=0.5)
-        .encode(y=alt.Y("low:Q", scale=scale), y2=alt.Y2("high:Q"), color=channels["color"])
-    )
-    legend = alt.Legend(
-        title="peak memory, GB", tickCount=3, symbolFillColor="#808080", symbolStrokeWidth=0, format="~g"
-    )
-    size = alt.Size("memory:Q", scale=alt.Scale(range=BUBBLES, zero=True), legend=legend)
-    fields = ("row:N", "speed:Q", "mean:Q", "low:Q", "high:Q", "memory:Q")
-    bubbles = base.mark_point(filled=True, opacity=0.75).encode(
-        y=at,
-        color=channels["color"],
-        shape=channels["shape"],
-        size=size if with_memory else alt.value(160),
-        tooltip=list(map(alt.Tooltip, fields)),
-    )
-    return alt.LayerChart(layer=[spans, bubbles], width=3 * WIDTH, height=HIGH)
+    across = axis_bounds(speeds, log)
+    domain = axis_bounds(means, log=False, within=metric_bounds(metric), room=0.2)  # for the size of the markers
 
+    def draw(axes: Axes) -> None:
+        for row, speed, mean, area in zip(rows, speeds, means, areas, strict=True):
+            if row.line.interval is not None:
+                ends = row.line.interval.low, row.line.interval.high
+                axes.plot([speed] * 2, ends, color=row.look.colour, linewidth=1, alpha=0.5)
+            axes.scatter(speed, mean, area, row.look.colour, marker=row.look.marker, alpha=0.75, linewidths=0)
+        axes.set(xlim=across, xlabel="samples per second, training", ylabel=format_heading(metric))
+        value_axis(axes, domain, metric=metric)
+        if log:
+            axes.set_xscale("log")
+            write_plain_numbers(axes.xaxis, across)
 
-def _dots(
-    table: pd.DataFrame, rows: Sequence[PlotRow], *, domain: tuple[float, float], numbers: str
-) -> list[alt.Chart]:
-    """A dot with interval and label for each row of the table (columns row, label, value, low, high)."""
-    channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
-    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
-    base = alt.Chart(inline(table)).encode(y=_line_of(table[ROW]))
-    spans = (
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(clip=True, strokeWidth=2.5, opacity=0.6, yOffset=6)
-        .encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q"), color=channels["color"])
-    )
-    axis = alt.Axis(format=numbers or alt.Undefined, tickCount=6)
-    dots = base.mark_point(filled=True, opacity=1, size=80, yOffset=6).encode(
-        x=alt.X("value:Q", scale=scale, axis=axis).title(None),
-        color=channels["color"],
-        shape=channels["shape"],
-        tooltip=list(map(alt.Tooltip, ("label:N", "value:Q", "low:Q", "high:Q"))),
-    )
-    names = base.mark_text(align="left", baseline="bottom", dy=-1).encode(x=alt.value(5), text=alt.Text("label:N"))
-    return [spans, dots, names]
-
-
-def _ticks(runs: pd.DataFrame, rows: Sequence[PlotRow], domain: tuple[float, float]) -> alt.Chart:
-    """A small stroke for every run (columns row, value, seed)."""
-    channels = row_channels({row.name: row.look for row in rows}, with_legend=False)
-    ticks: alt.Chart = (
-        alt.Chart(inline(runs))
-        .mark_tick(thickness=1.2, size=12, opacity=0.55, yOffset=6)
-        .encode(
-            x=alt.X("value:Q", scale=alt.Scale(domain=list(domain), nice=False, zero=False)),
-            y=_line_of(pd.Series([row.name for row in rows])),
-            color=channels["color"],
-            tooltip=list(map(alt.Tooltip, (f"{ROW}:N", "seed:N", "value:Q"))),
-        )
-    )
-    return ticks
-
-
-def _rule(value: float, domain: tuple[float, float], dash: tuple[int, int] = (4, 4)) -> alt.Chart:
-    """A dashed vertical line across all rows."""
-    scale = alt.Scale(domain=list(domain), nice=False, zero=False)
-    rule: alt.Chart = (
-        alt.Chart(inline(pd.DataFrame({"at": [value]})))
-        .mark_rule(strokeDash=list(dash), color="#767676")
-        .encode(x=alt.X("at:Q", scale=scale))
-    )
-    return rule
-
-
-def _stacked(layers: Sequence[alt.Chart], count: int, title: str, width: int) -> alt.LayerChart:
-    return alt.LayerChart(layer=list(layers), width=width, height=ROW_PIXELS * count + 8, title=title)
-
-
-def _line_of(names: pd.Series) -> alt.Y:
-    """One row below the other, in this order."""
-    return alt.Y(f"{ROW}:N", axis=None, scale=alt.Scale(domain=list(names)))
-
-
-def _interval_columns(rows: Sequence[PlotRow]) -> dict[str, list[float]]:
-    """The columns low and high; NaN for a row without an interval."""
-    intervals = [row.line.interval for row in rows]
-    return {name: [getattr(one, name) if one else np.nan for one in intervals] for name in ("low", "high")}
+    return draw
 
 
 def _mean(row: PlotRow) -> float:

@@ -382,21 +382,53 @@ const MOST_DIFFERING = 50;
 
 /** The learning curves of two runs, for the panels that either has. */
 function pairCurves(pair) {
-  const panels = Object.entries(PANELS).filter(([panel]) => pair.some((run) => run.curves[panel])).map(([panel, title]) => ({
-    title: title || `Validation ${pair[0].metric.split("/").at(-1)}`, width: 210, height: 170,
-    data: { values: pair.flatMap((run, i) => (run.curves[panel] ?? [[], []])[0].map((epoch, at) => ({ epoch, value: run.curves[panel][1][at], run: PAIR[i] }))) },
-    mark: { type: "line", strokeWidth: 1.8, point: { size: 24 } },
-    encoding: {
-      x: { field: "epoch", type: "quantitative", axis: { tickMinStep: 1, format: "d" }, scale: { zero: false, nice: false } },
-      y: { field: "value", type: "quantitative", title: null, scale: { zero: false, nice: false } },
-      color: { field: "run", type: "nominal", scale: { domain: PAIR, range: PAIR_COLOURS }, legend: { title: null } },
-      tooltip: [{ field: "run" }, { field: "epoch" }, { field: "value" }],
-    },
-  }));
+  const panels = Object.entries(PANELS).filter(([panel]) => pair.some((run) => run.curves[panel])).map(([panel, title]) =>
+    lineChart(title || `Validation ${pair[0].metric.split("/").at(-1)}`, pair.map((run) => run.curves[panel] ?? [[], []])));
   if (!panels.length) return [];
-  const plot = make("div", { class: "plot" });
-  drawWhenNear({ spec: { concat: panels, columns: 3 }, alt: "Learning curves of runs A and B" }, plot);
-  return [make("h3", {}, "Learning curves"), plot];
+  const key = PAIR.map((name, i) => make("li", {}, svg("svg", { width: 24, height: 10 }, svg("path", { d: "M0 5H24", stroke: PAIR_COLOURS[i], "stroke-width": 2 })), name));
+  return [make("h3", {}, "Learning curves"), make("div", { class: "plot", role: "img", "aria-label": "Learning curves of runs A and B" }, ...panels), make("ul", { class: "key" }, ...key)];
+}
+
+function svg(tag, properties, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** About four round numbers between two ends. */
+function ticks(low, high) {
+  const rough = (high - low) / 4;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(6)));
+}
+
+/** Lines [[x...], [y...]] over epochs, in the style of the other figures. */
+function lineChart(title, lines) {
+  const [left, right, top, bottom] = [44, 270, 24, 180]; // pixels
+  const ends = (axis) => {
+    const all = lines.flatMap((line) => line[axis]);
+    const [low, high] = [Math.min(...all), Math.max(...all)];
+    const room = 0.05 * (high - low) || 0.5;
+    return [low - room, high + room];
+  };
+  const [across, up] = [ends(0), ends(1)];
+  const x = (value) => left + (right - left) * (value - across[0]) / (across[1] - across[0]);
+  const y = (value) => bottom - (bottom - top) * (value - up[0]) / (up[1] - up[0]);
+  const text = (words, at) => svg("text", { fill: "var(--muted)", "font-size": 12, "text-anchor": "middle", ...at }, words);
+  return svg("svg", { width: 280, height: 220, viewBox: "0 0 280 220" },
+    svg("path", { d: `M${left} ${top}V${bottom}H${right}`, fill: "none", stroke: "var(--line)" }),
+    text(title, { class: "title", x: left, y: 14, fill: "var(--ink)", "font-weight": "bold", "text-anchor": "start" }),
+    text("epoch", { x: (left + right) / 2, y: 214, fill: "var(--ink)" }),
+    ...ticks(...across).filter(Number.isInteger).map((value) => text(value, { x: x(value), y: bottom + 16 })),
+    ...ticks(...up).map((value) => text(value, { x: left - 5, y: y(value) + 4, "text-anchor": "end" })),
+    ...ticks(...up).map((value) => svg("path", { d: `M${left} ${y(value)}H${right}`, stroke: "var(--line)", "stroke-width": 0.5 })),
+    ...lines.flatMap(([xs, ys], i) => [
+      svg("path", { d: xs.map((value, at) => `${at ? "L" : "M"}${x(value)} ${y(ys[at])}`).join(""), fill: "none", stroke: PAIR_COLOURS[i], "stroke-width": 1.8 }),
+      ...xs.map((value, at) => svg("circle", { cx: x(value), cy: y(ys[at]), r: 2.5, fill: PAIR_COLOURS[i] }, svg("title", {}, `${PAIR[i]}, epoch ${value}: ${ys[at]}`))),
+    ]));
 }
 
 /** The test examples on which two runs differ most; they must have been scored on the same ones. */
@@ -466,94 +498,20 @@ function differences() {
   compare();
 }
 
-/** Start Vega, whose code is text in the page until then. */
-let started = null;
-function startVega() {
-  started ??= new Promise((resolve, reject) => {
-    const script = make("script", { type: "module" }, `${byId("charts").textContent}\nwindow.dispatchEvent(new Event("vega"));`);
-    window.addEventListener("vega", resolve, { once: true });
-    script.addEventListener("error", reject);
-    document.head.append(script);
-  });
-  return started;
-}
-
-/** Colours are CSS variables of the page, so figures follow the colour scheme and print without being redrawn. */
-const LABELS = { labelColor: "var(--ink)", titleColor: "var(--ink)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: 500 };
-const LINES = { domainColor: "var(--line)", tickColor: "var(--line)", gridColor: "var(--line)" };
-const THEME = {
-  background: "transparent",
-  font: getComputedStyle(document.body).fontFamily,
-  view: { stroke: "var(--line)" },
-  axis: { ...LABELS, ...LINES, labelColor: "var(--muted)", gridOpacity: 0.6 },
-  header: LABELS,
-  title: { color: "var(--ink)", subtitleColor: "var(--muted)", fontSize: 13, fontWeight: 600, anchor: "start" },
-  text: { color: "var(--ink)" },
-  rule: { color: "var(--muted)" },
-};
-const ERRORS = 1; // of Vega's log levels
-const PANEL_MARGIN = 78; // pixels: the axis, and the gap to the next panel
-const WIDEST_PANEL = 520;
-
-/** The colour domains of a specification; their texts set the width of its legend. */
-function coloured(part) {
-  if (!part || typeof part !== "object") return [];
-  const own = part.color?.scale?.domain;
-  return [...(Array.isArray(own) ? own : []), ...Object.values(part).flatMap(coloured)];
-}
-
-/** The specification fitted to a width in pixels: as many columns as fit, with the legend below. */
-function fitted(figure, width) {
-  const { concat, columns } = figure.spec;
-  const smallest = Math.min(...concat.map((panel) => panel.width));
-  const fitting = Math.max(1, Math.floor(width / (smallest + PANEL_MARGIN)));
-  const across = Math.min(fitting, columns ?? concat.length, concat.length);
-  const room = Math.min(WIDEST_PANEL, Math.floor(width / across) - PANEL_MARGIN);
-  const longest = Math.max(...coloured(figure.spec).map((text) => String(text).length), 1) * 7 + 40;
-  return {
-    ...figure.spec,
-    columns: across,
-    concat: concat.map((panel) => ({ ...panel, width: room })),
-    description: figure.alt,
-    config: { ...THEME, legend: { ...LABELS, orient: "bottom", layout: { bottom: { direction: "vertical", margin: 6 } }, columns: Math.max(1, Math.floor(width / longest)), labelLimit: width - 60 } },
-  };
-}
-
-async function draw(figure, place) {
-  place.dataset.state = "drawing";
-  try {
-    await startVega();
-    const width = place.clientWidth;
-    const inside = make("div"); // grows as wide as the drawing
-    place.view?.finalize();
-    place.replaceChildren(inside);
-    place.view = await window.vegaEmbed(inside, fitted(figure, width), { mode: "vega-lite", renderer: "svg", actions: false, logLevel: ERRORS });
-    place.dataset.width = width;
-    place.dataset.state = "drawn";
-  } catch (error) {
-    place.dataset.state = "failed";
-    place.replaceChildren(make("p", { class: "problem" }, `This figure cannot be rendered: ${error.message}`));
-  }
-}
-
-/** Draw a figure when its place is about to be scrolled into view. */
-function drawWhenNear(figure, place) {
-  const near = new IntersectionObserver((entries) => {
-    if (entries.some(({ isIntersecting }) => isIntersecting)) {
-      near.disconnect();
-      draw(figure, place);
-    }
-  }, { rootMargin: "600px" });
-  near.observe(place);
+/** An SVG element from its text; what runs wrote is escaped in it. */
+function drawn(text) {
+  return document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
 }
 
 /** A figure below its title, which folds it. */
-function framed(figure, plot, level, open) {
+function framed(figure, level, open) {
   const files = figure.pictures.flatMap((path) => [" ", make("a", { href: path }, path.split(".").at(-1).toUpperCase())]);
   const title = make(level, {}, figure.title);
-  return make("details", { id: `figure-${figure.name}`, class: `figure ${figure.spec.concat.length === 1 ? "narrow" : ""}`, open },
+  return make("details", { id: `figure-${figure.name}`, class: `figure ${figure.panels.length === 1 ? "narrow" : ""}`, open },
     make("summary", {}, title),
-    make("figure", { "aria-label": figure.title }, plot,
+    make("figure", { "aria-label": figure.title },
+      make("div", { class: "plot", role: "img", "aria-label": figure.alt }, ...figure.panels.map(drawn)),
+      make("ul", { class: "key" }, ...figure.legend.map(([name, symbol]) => make("li", {}, drawn(symbol), name))),
       make("figcaption", {}, make("p", {}, figure.caption), files.length ? make("p", {}, "For papers:", ...files) : null)));
 }
 
@@ -567,14 +525,11 @@ function figures() {
   section.append(contents);
   const of = [...new Set(content.figures.map((figure) => figure.table))];
   const several = of.length > 1; // then all figures but the first of each table are folded
-  const places = new Map();
   for (const table of of) {
     const here = content.figures.filter((figure) => figure.table === table);
     const grid = make("div", { class: "charts" });
     for (const figure of here) {
-      const plot = make("div", { class: "plot" });
-      places.set(plot, figure);
-      grid.append(framed(figure, plot, several ? "h4" : "h3", !several || figure === here[0]));
+      grid.append(framed(figure, several ? "h4" : "h3", !several || figure === here[0]));
     }
     if (several) {
       const title = make("h3", { id: `figures-${of.indexOf(table)}` }, table);
@@ -587,16 +542,7 @@ function figures() {
       section.append(grid);
     }
   }
-  window.addEventListener("load", () => places.forEach((figure, plot) => drawWhenNear(figure, plot))); // tables render first
-  new ResizeObserver(debounce(() => {
-    for (const [plot, figure] of places) {
-      if (plot.dataset.state === "drawn" && Math.abs(plot.clientWidth - plot.dataset.width) > 20) draw(figure, plot);
-    }
-  })).observe(section);
-  window.addEventListener("beforeprint", () => places.forEach((figure, plot) => {
-    plot.closest("details").open = true;
-    if (!plot.dataset.state) draw(figure, plot);
-  }));
+  window.addEventListener("beforeprint", () => section.querySelectorAll("details").forEach((figure) => { figure.open = true; }));
 }
 
 results();
