@@ -48,11 +48,12 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class Choice:
-    """The value of an option that the configuration leaves null, chosen from the data."""
+    """The value of an option that the configuration leaves open, chosen from the data."""
 
     option: str  # its place in the configuration, such as data.batch_size
     value: int | float | str | bool
     reason: str
+    given: str | None = None  # in the configuration
 
     def __str__(self) -> str:
         return f"{self.option}={self.value} ({self.reason})"
@@ -80,6 +81,7 @@ class DataSpec:
     node_values: tuple[int, ...] = ()  # number of values of each node feature
     edge_channels: int = 0  # features of an edge
     edge_values: tuple[int, ...] = ()  # number of values of each edge feature
+    context_channels: int = 0  # features of the whole graph
     position_channels: int = 0  # numbers that encode a node's place in its graph
     num_hops: int = 0  # a batch holds the first num_hops edges of each shortest path
     needs_bias: bool = False  # batches hold the distances and paths that a pairwise bias needs

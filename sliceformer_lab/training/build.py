@@ -74,6 +74,7 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options), causal=node.target.causal)
     task: TaskModule = node.build(model, data)
     arguments = {"model": dict(model.plain), "data": asdict(data), **node.options}  # that every checkpoint holds
+    task.optim.freeze_layers(task)
     task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration
     if data.unordered and any(attention.order_sensitive for attention in task.encoder.attentions):
         log.info(

@@ -1,4 +1,4 @@
-"""Chooses the options that a configuration leaves to the data: batch size, epochs and what a data module adds."""
+"""Chooses the options that a configuration leaves open: batch size, epochs, precision and what a data module adds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.precision import choose_precision
 
 
 def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]]:
@@ -17,6 +18,8 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
     optim: OptimOptions = plan.model.optim.build()
     if optim.epochs is None and optim.steps is None:
         choices.append(_epochs(optim, data, _num_processes(plan)))
+    if plan.trainer.precision == "auto":
+        choices.append(choose_precision(plan, data))
     return plan.with_options({choice.option: choice.value for choice in choices}) if choices else plan, choices
 
 

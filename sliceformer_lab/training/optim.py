@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,10 @@ from torch import nn, optim
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from sliceformer_lab.config.option_types import Count, Fraction, Natural, NonNegative, Positive
+from sliceformer_lab.errors import ConfigError
+
+EMBEDDING = ("embedding.", "bias.", "edge_features.", "encoder.position.", "encoder.embed_norm.")  # before the blocks
+_BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.(?!attention\.)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +34,8 @@ class OptimOptions:
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     no_decay: bool = True
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    freeze: Natural = 0
     clip_norm: Positive | None = None
     accumulate: Count = 1
     epochs: Count | None = 100
@@ -89,8 +96,9 @@ class OptimOptions:
         """The optimizer for the trainable parameters of `model`.
 
         With `no_decay`, parameters of fewer than two dimensions (biases, norms, scalars) and those with the attribute
-        `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate. Muon trains
-        the matrices of the encoder, and AdamW beside it the tables, the head and all vectors.
+        `no_decay` get no weight decay. A parameter's attribute `lr_scale` multiplies its learning rate. So does
+        `layer_decay`, once for each block above it and once more for what follows the last block. Muon trains the
+        matrices of the encoder, and AdamW beside it the tables, the head and all vectors.
         """
         if self.optimizer in ("adam", "adamw", "sgd"):
             return self._of_torch(model)
@@ -112,15 +120,32 @@ class OptimOptions:
         adam = optim.Adam if self.optimizer == "adam" else optim.AdamW
         return adam(params, lr=self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
+    def freeze_layers(self, model: nn.Module) -> None:
+        """Keeps the embedding and the first `freeze` blocks as they are, but not their attention.
+
+        Raises ConfigError for more blocks than there are.
+        """
+        if not self.freeze:
+            return
+        numbers = _layers(model)
+        if self.freeze > (depth := max(numbers.values()) - 1):
+            raise ConfigError(f"optim.freeze={self.freeze}: the encoder has {depth} blocks; freeze at most as many")
+        for name, parameter in model.named_parameters():
+            if numbers[name] <= self.freeze:
+                parameter.requires_grad_(False)
+
     def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """The trainable parameters with equal decay and rate; for Muon, also by whether it trains them."""
         tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+        numbers = _layers(model)
+        top = max(numbers.values())
         groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 exempt = self.no_decay and (parameter.ndim < 2 or getattr(parameter, "no_decay", False))
                 beside = self.optimizer == "muon" and (id(parameter) in tables or name.startswith("head."))
-                key = (0.0 if exempt else self.weight_decay, getattr(parameter, "lr_scale", 1.0), beside)
+                scale = getattr(parameter, "lr_scale", 1.0) * self.layer_decay ** (top - numbers[name])
+                key = (0.0 if exempt else self.weight_decay, scale, beside)
                 groups.setdefault(key, []).append(parameter)
         return [
             {
@@ -224,6 +249,17 @@ class OptimOptions:
         end = self.horizon if self.cycle == "official" and self.horizon else total_steps
         done = max(0, step - self._warmup) / max(1, end - self._warmup)
         return done % 1.0 if self.cycle == "official" and self.schedule == "cosine" else min(1.0, done)
+
+
+def _layers(model: nn.Module) -> dict[str, int]:
+    """The layer of each parameter: 0 of the embedding, 1 to the depth of the blocks, one more of all others.
+
+    Attentions are among the others: pretrained weights of another model fill all but them.
+    """
+    blocks = {name: _BLOCK.match(name) for name, _ in model.named_parameters()}
+    top = max((int(found[1]) for found in blocks.values() if found), default=0) + 2
+    layers = {name: int(found[1]) + 1 if found else top for name, found in blocks.items()}
+    return layers | {name: 0 for name in layers if name.startswith(EMBEDDING)}
 
 
 def _on_cpu(parameter: nn.Parameter) -> bool:

@@ -18,6 +18,7 @@ from sliceformer_lab.measures.call_cost import in_turns
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
+from sliceformer_lab.training.precision import device_of
 from sliceformer_lab.training.pretraining.pretrain import times_as_long
 
 ROUNDS, STEPS, BATCHES = 5, 20, 20  # rounds of so many steps, on so many different batches
@@ -111,13 +112,6 @@ def time_in_turns(trainings: Mapping[str, TimedTraining]) -> dict[str, StepTime]
     count = max(2, min(STEPS, int(MAX_ROUND_S / slowest[0])))
     found = in_turns({name: one.steps(count) for name, one in trainings.items()}, ROUNDS, 1, device)
     return {name: _step_time([seconds / count for seconds in rounds]) for name, rounds in found.items()}
-
-
-def device_of(config: Mapping[str, Any]) -> str:
-    """The device that a configuration trains on: cpu | cuda."""
-    accelerator = config["trainer"]["accelerator"]
-    is_cuda = accelerator in ("gpu", "cuda") or (accelerator == "auto" and torch.cuda.is_available())
-    return "cuda" if is_cuda else "cpu"
 
 
 def _step_time(seconds: list[float]) -> StepTime:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
+Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
+
 log = logging.getLogger(__name__)
 
 
 class Trainer(pl.Trainer):
-    """Lightning's trainer, which can compile the encoder (`compile`)."""
+    """Lightning's trainer, which can compile the encoder (`compile`). A run chooses precision=auto before it."""
 
-    def __init__(self, *, compile: bool = False, **options: Any) -> None:  # noqa: A002 - the option's name
-        super().__init__(**options)
+    def __init__(
+        self,
+        *,
+        compile: bool = False,  # noqa: A002 - the option's name
+        precision: Precision | Literal["auto"] = "32-true",
+        **options: Any,
+    ) -> None:
+        super().__init__(precision=cast(Precision, precision), **options)
         self.compiles = compile
 
 

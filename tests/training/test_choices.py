@@ -16,6 +16,7 @@ from sliceformer_lab.runs.folder import read_config, read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.precision import LARGEST_CHANGE, change_of_loss
 
 AUTO = (
     "optim=auto",
@@ -113,3 +114,37 @@ def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplo
     assert summary["status"] == "ok" and summary["best"]["epoch"] == 0
     assert "stopped after" in caplog.text and "val/accuracy has not improved" in caplog.text
     assert summary["steps"]["trained"] < summary["steps"]["planned"]
+
+
+@pytest.mark.parametrize(
+    ("amx", "limit", "precision", "reason"),
+    [
+        (False, 1.0, "32-true", "no AMX"),
+        (True, 1.0, "bf16-mixed", "changes the loss of a batch by"),
+        (True, 0.0, "32-true", "bfloat16 changes the loss"),
+    ],
+)
+def test_precision_is_chosen_by_processor_and_loss_and_recorded_by_its_value(
+    amx: bool, limit: float, precision: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : fpu avx512f {'amx_bf16 amx_tile' if amx else 'avx512_bf16'}\n", encoding="utf-8")
+    monkeypatch.setattr("sliceformer_lab.training.precision.PROCESSOR", info)
+    monkeypatch.setattr("sliceformer_lab.training.precision.LARGEST_CHANGE", limit)
+    run(small_config("trainer.precision=auto"), tmp_path / "run")
+    summary = read_summary(tmp_path / "run")
+    (choice,) = summary["choices"]
+    assert choice["option"] == "trainer.precision" and choice["given"] == "auto" and reason in choice["reason"]
+    assert read_config(tmp_path / "run")["trainer"]["precision"] == precision
+    assert summary["options"]["trainer"]["precision"] == precision
+    assert [start["precision"] for start in summary["starts"]] == [precision]
+
+
+def test_loss_in_bfloat16_differs_by_less_than_two_percent_for_a_small_encoder() -> None:
+    plan = check_config(small_config())
+    assert 0 < change_of_loss(plan, build.build_data(plan), "cpu") < LARGEST_CHANGE
+
+
+def test_the_command_of_a_run_with_a_chosen_precision_finds_that_run_again(tmp_path: Path) -> None:
+    words = last_of_each([*SMALL, "trainer.precision=auto", f"hydra.sweep.dir={tmp_path}"])
+    assert main(["-m", *words]) == 0 == main(["-m", *words])

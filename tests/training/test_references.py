@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from support.plans import run
 from support.runs import small_config
+from torchmetrics import MeanAbsoluteError
 
 from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.errors import Interrupted
@@ -17,7 +19,7 @@ from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, clas
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.results import references as module
-from sliceformer_lab.training.results.references import below_reference, references
+from sliceformer_lab.training.results.references import below_reference, difference, references
 
 LONG = 1e4  # seconds of a run whose tenth is enough for any model here
 
@@ -96,11 +98,40 @@ def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:
     assert below_reference(task, {"test/accuracy": 0.95}, rows) == []
 
 
-def test_reference_can_be_switched_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("wrong", "says"), [(0, "ahead"), (25, "equal"), (60, "behind")])
+def test_a_run_is_ahead_of_equal_to_or_behind_a_reference_on_the_same_examples(
+    wrong: int, says: str, tmp_path: Path
+) -> None:
+    _, _, task, predictions = digits(tmp_path)
+    test = predictions["test"]
+    right = torch.nn.functional.one_hot(test["targets"], 10).float()
+    test["logits"], theirs = right.clone(), right.clone()
+    test["logits"][:wrong] = 1 - right[:wrong]
+    theirs[100:125] = 1 - right[100:125]
+    found = difference(task, predictions, theirs.numpy())["difference"]
+    assert found["says"] == says and found["value"] == pytest.approx((25 - wrong) / len(right))
+    assert found["low"] < found["value"] < found["high"]
+    deviation = ((25 + wrong) / len(right) - found["value"] ** 2) ** 0.5  # of an example's difference
+    assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * deviation / len(right) ** 0.5, rel=0.2)
+
+
+def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_difference(tmp_path: Path) -> None:
+    _, _, task, predictions = digits(tmp_path)
+    assert difference(task, predictions, np.zeros((5, 10), np.float32)) == {}  # no outputs of the run
+    numbers = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
+    errors = SimpleNamespace(build_metrics=lambda: {"mae": MeanAbsoluteError()}, monitor="mae", monitor_mode="min")
+    test = {"test": {"targets": numbers, "logits": numbers + 0.1}}
+    assert difference(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["says"] == "ahead"
+
+
+def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIN_REFERENCE_S", 600.0)
     run(small_config("reference=null"), tmp_path / "off")
     assert "references" not in read_summary(tmp_path / "off")
-    run(small_config("reference=auto", f"paths.data={tmp_path}"), tmp_path / "on")
-    assert read_summary(tmp_path / "on")["references"][0]["name"] == "commonest class"
+    words = ("data.limit_train=200", f"paths.data={tmp_path}")
+    run(small_config("reference=auto", *words), tmp_path / "on")
+    constant, simple = read_summary(tmp_path / "on")["references"]
+    assert constant["name"] == "commonest class" and simple["difference"]["says"] == "behind"
 
 
 def test_words_decide_texts_and_characters_decide_names() -> None:

@@ -18,7 +18,8 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.processes import num_cores
-from sliceformer_lab.training.timing import BATCHES, StepTime, TimedTraining, device_of, time_in_turns
+from sliceformer_lab.training.precision import device_of
+from sliceformer_lab.training.timing import BATCHES, StepTime, TimedTraining, time_in_turns
 
 MAX_SPREAD = 0.05  # interquartile range of the rounds, as a share of their median
 MIN_SHARE, MAX_SHARE = 0.25, 4.0  # of the steps of mha

@@ -25,6 +25,7 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Row
 
 MAX_REFERENCE_EXAMPLES = 10_000  # examples of a split that a simple model sees
+NUM_RESAMPLES = 200  # of the test examples, for an interval
 REFERENCE_SHARE, MIN_REFERENCE_S = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
 OPTIONS_WITHOUT_EFFECT = (
     "batch_size",
@@ -46,7 +47,8 @@ def references(
 ) -> list[Row]:
     """A row for the best constant and for each simple model of the task; the strongest model comes last.
 
-    A row has name, metrics (test/accuracy and so on) and seconds, or name and `skipped`, the reason.
+    A row has name, metrics (test/accuracy and so on) and seconds, or name and `skipped`, the reason. That of a simple
+    model has the `difference` from the run too.
     Each model may take a tenth of the run's time, or half a minute if that is longer; then it is stopped.
     Results are kept in `paths.data`, once per data, split and metrics.
 
@@ -68,16 +70,20 @@ def references(
     for model in reversed(task.simple_models(data, len(train))):
         file = folder / f"{_key(plan, data, task, model)}.json"
         with suppress(OSError, ValueError):
-            rows.append(json.loads(file.read_text(encoding="utf-8")))
+            row, outputs = json.loads(file.read_text(encoding="utf-8")), np.load(file.with_suffix(".npy"))
+            rows.append(row | difference(task, predictions, outputs))
             continue
         try:
             row = _fitted(model, data, task, train, targets, scored, predictions, limit)
         except Exception as error:  # a reference must not end a run
             row = {"name": model.name, "skipped": f"{type(error).__name__}: {error}"}
-        if "metrics" in row:
+        outputs = row.pop("test_outputs", None)
+        if outputs is not None:
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
+                np.save(file.with_suffix(".npy"), outputs)
                 write_json(file, row)
+            row |= difference(task, predictions, outputs)
         rows.append(row)
     rows.reverse()
     return [*constants, *task.more_references(data, predictions), *rows]
@@ -93,6 +99,35 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
         return []
     listed = ", ".join(f"{model} {score:.4f}" for model, score in better.items())
     return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
+
+
+def difference(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -> Row:
+    """The run's test score minus that of outputs (n, ...) for the same examples, in the metric that selects epochs.
+
+    `low` and `high` are the 95 % interval over resampled examples, and `says` whether the run is ahead, equal or
+    behind. Nothing where the run has no outputs of that kind.
+    """
+    ours = predictions.get("test", {}).get("logits")
+    if ours is None or ours[: len(theirs)].shape != theirs.shape:
+        return {}
+    targets, others = predictions["test"]["targets"][: len(theirs)], torch.from_numpy(theirs).float()
+    metric = task.build_metrics()[task.monitor]
+    metric.distributed_available_fn = bool
+
+    def gain(rows: Tensor) -> float:
+        scores = []
+        for outputs in (ours.float(), others):
+            metric.reset()
+            metric.update(outputs[rows], targets[rows])
+            scores.append(float(metric.compute()))
+        return scores[0] - scores[1]
+
+    every, generator = torch.arange(len(theirs)), torch.Generator().manual_seed(0)
+    drawn = [every[torch.randint(len(every), every.shape, generator=generator)] for _ in range(NUM_RESAMPLES)]
+    low, high = np.nanquantile([gain(rows) for rows in drawn], [0.025, 0.975]).tolist()
+    ahead, behind = (low > 0, high < 0) if task.monitor_mode == "max" else (high < 0, low > 0)
+    says = "ahead" if ahead else "behind" if behind else "equal"
+    return {"difference": {"value": gain(every), "low": low, "high": high, "says": says}}
 
 
 def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predictions, started: float) -> Row:
@@ -161,6 +196,7 @@ def _fitted(
         "metrics": _scores(task, outputs, predictions),
         "seconds": round(time.monotonic() - started, 2),
         "num_train": len(train),
+        "test_outputs": None if "test" not in outputs else outputs["test"].numpy(),
     }
 
 

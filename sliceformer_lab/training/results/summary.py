@@ -41,12 +41,7 @@ class Summary:
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._start: dict[str, Any] = {"time": now, "precision": plan.trainer.precision}
-        if starts and starts[-1].get("precision", self._start["precision"]) != self._start["precision"]:
-            log.warning(
-                f"WARNING: trainer.precision={self._start['precision']} continues a run that was trained with "
-                f"{starts[-1]['precision']}; the result is not that of one uninterrupted run (starts in {SUMMARY})"
-            )
+        self._start: dict[str, Any] = {"time": now}
         self.content: dict[str, Any] = {
             "format": FORMAT,
             "name": run_name(plan, folder),
@@ -67,6 +62,19 @@ class Summary:
             "git_commit": git_commit(),
             "command": sys.argv[1:],
         }
+        self._record_precision(plan)
+
+    def _record_precision(self, plan: RunPlan) -> None:
+        """Records the precision of this start, once it is known. Warns if the start before had another."""
+        now, starts = plan.trainer.precision, self.content["starts"]
+        if now == "auto":
+            return
+        self._start["precision"] = now
+        if len(starts) > 1 and (before := starts[-2].get("precision", now)) != now:
+            log.warning(
+                f"WARNING: trainer.precision={now} continues a run that was trained with {before}; the result is not "
+                f"that of one uninterrupted run (starts in {SUMMARY})"
+            )
 
     def record_data(self, digests: Mapping[str, str], sources: Mapping[str, str], changed: Sequence[str]) -> None:
         """Records the identity of the data, and the splits that changed since the start before."""
@@ -76,6 +84,8 @@ class Summary:
 
     def choose(self, plan: RunPlan, choices: Sequence[Choice]) -> None:
         """Records the options that were chosen from the data."""
+        if "precision" not in self._start:
+            self._record_precision(plan)
         self.update(options=_options(plan), choices=[asdict(choice) for choice in choices])
 
     def update(self, **facts: object) -> None:
@@ -262,9 +272,10 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
     found = []
     for row in summary.get("references", []):
         score = row.get("metrics", {}).get(metric)
-        found.append(
-            f"{row['name']}: " + (row.get("skipped", "not scored") if score is None else f"{metric} {score:.4f}")
-        )
+        line = row.get("skipped", "not scored") if score is None else f"{metric} {score:.4f}"
+        if gap := row.get("difference"):
+            line += f"; the run is {gap['says']}: {gap['value']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
+        found.append(f"{row['name']}: {line}")
     return found
 
 
