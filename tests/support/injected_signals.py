@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
 
+import torch
+
 Place = tuple[str, int, str]  # file, line and name of a function
 Action = Callable[[], int]  # what a process does; returns its exit code
 
@@ -16,6 +18,7 @@ def in_process(action: Action) -> int:
     """The exit code of a forked process that does `action`."""
     if (child := os.fork()) == 0:
         code = 99
+        torch.set_num_threads(1)  # a fork has none of its parent's OpenMP threads, and would wait for them for ever
         try:
             code = action()
         finally:
