@@ -349,6 +349,8 @@ def test_two_runs_are_compared_by_curves_and_by_the_examples_that_they_answer_di
     compared: Path, shown: Callable[..., Page]
 ) -> None:
     tab = shown(compared)
+    first = {tab.get_by_label(f"Run {letter}").input_value() for letter in "AB"}
+    assert first == {"csp", "mha"}, "it opens on two finished runs of one task"
     tab.get_by_label("Run A").fill("csp")
     tab.get_by_label("Run B").fill("mha")
     more = tab.locator("#pair-more")
