@@ -15,6 +15,7 @@ SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "attention=identity", *SMALL, f"folder={tmp_path / 'mine'}"]) == 0
     file = tmp_path / "mine" / "submission.jsonl"
