@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "attention=identity", *SMALL, f"folder={tmp_path / 'mine'}"]) == 0
     file = tmp_path / "mine" / "submission.jsonl"
@@ -21,6 +23,8 @@ def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pyt
     assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.2
     assert line["growth"]["seconds"].keys() == {"16", "32"} and len(line["data"]) == 1
     assert "sliceformer_lab.attention.identity" in line["sources"] and line["digest"] == digest(line)
+    began = datetime.fromisoformat(line["growth"]["machine"]["started"]).timestamp()
+    assert began <= (tmp_path / "mine" / "growth" / "results.csv").stat().st_mtime, "its load is that before the timing"
     line["growth"]["exponent"] = 1e3  # which no machine repeats
     file.write_text(json.dumps({**line, "digest": digest(line)}) + "\n")
     assert main(["verify", str(file), f"folder={tmp_path / 'again'}"]) == 1

@@ -14,19 +14,23 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from support.runs import SMALL, assert_equal_runs
+from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 LONGEST = 280  # seconds that a job may take on a busy machine
-RUN = (*SMALL, "reference=null", "optim.warmup_steps=0", "optim.lr=0.002", "encoder.dropout=0")
+RUN = (*SMALL, "optim.warmup_steps=0", "optim.lr=0.002", "encoder.dropout=0")
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
-TRAIN = (sys.executable, "-m", "sliceformer_lab")
 STEP = ("srun", "--ntasks=2", "--nodes=1")
 
 Value = TypeVar("Value")
+
+
+def train(*words: str) -> list[str]:
+    """The command of a small run of two processes with these words."""
+    return [sys.executable, "-m", "sliceformer_lab", *last_of_each([*RUN, *TWO, *words])]
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def printed_epoch(process: subprocess.Popen[str]) -> bool:
 def test_two_tasks_write_one_folder_with_the_metrics_of_one_process(tmp_path: Path, job_name: str) -> None:
     sweep = ("-m", "optim.lr=0.002,1e30", f"hydra.sweep.dir={tmp_path}/two", "data.batch_size=8", "optim.epochs=3")
     step = subprocess.run(
-        [*STEP, f"--job-name={job_name}", *TRAIN, *RUN, *TWO, *sweep, "callbacks=default"],
+        [*STEP, f"--job-name={job_name}", *train(*sweep, "callbacks=default")],
         text=True, capture_output=True, timeout=LONGEST,
     )  # fmt: skip
     first, second = sorted(file.parent for file in (tmp_path / "two").rglob("summary.json"))
@@ -65,7 +69,7 @@ def test_two_tasks_write_one_folder_with_the_metrics_of_one_process(tmp_path: Pa
     assert step.stdout.count("test/accuracy_top5") == 1
 
     alone = (f"hydra.run.dir={tmp_path}/one", "data.batch_size=16", "optim.epochs=3")  # as many examples in a step
-    assert main([*RUN, *alone, "trainer=cpu"]) == 0
+    assert main(last_of_each([*RUN, *alone, "trainer=cpu"])) == 0
     two, one = load_run(first), load_run(tmp_path / "one")
     np.testing.assert_array_equal(two.predictions["test_ids"], one.predictions["test_ids"])
     assert two.summary["metrics"] == pytest.approx(one.summary["metrics"], abs=1e-4)
@@ -75,7 +79,7 @@ def test_two_tasks_write_one_folder_with_the_metrics_of_one_process(tmp_path: Pa
 def test_each_job_of_the_slurm_launcher_has_two_tasks(tmp_path: Path) -> None:
     launcher = ("launcher=slurm", "launcher.tasks_per_node=2", "launcher.max_parallel=1")
     sweep = subprocess.run(
-        [*TRAIN, *RUN, *TWO, "-m", "optim.lr=0.002,1e30", *launcher, f"hydra.sweep.dir={tmp_path}"],
+        train("-m", "optim.lr=0.002,1e30", *launcher, f"hydra.sweep.dir={tmp_path}"),
         text=True, capture_output=True, timeout=LONGEST,
     )  # fmt: skip
     summaries = [read_summary(file.parent) for file in sorted(tmp_path.glob("*/summary.json"))]
@@ -92,7 +96,7 @@ def test_the_death_of_a_task_ends_the_run_with_one_sentence(
 ) -> None:
     folder = tmp_path / "run"
     step = subprocess.Popen(
-        [*STEP, f"--job-name={job_name}", *TRAIN, *RUN, *TWO, "optim.epochs=500", f"hydra.run.dir={folder}"],
+        [*STEP, f"--job-name={job_name}", *train("optim.epochs=500", f"hydra.run.dir={folder}")],
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert printed_epoch(step)
@@ -106,7 +110,7 @@ def test_the_death_of_a_task_ends_the_run_with_one_sentence(
 
 
 def test_a_requeued_job_goes_on_within_the_epoch(tmp_path: Path, job_name: str) -> None:
-    run = (*TRAIN, *RUN, *TWO, "optim.epochs=40", "data.batch_size=8", "encoder.dropout=0.1")  # 8 steps an epoch
+    run = train("optim.epochs=40", "data.batch_size=8", "encoder.dropout=0.1")  # 8 steps an epoch
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\nexec srun {' '.join(run)} paths.outputs={tmp_path}/outputs\n")
     log = tmp_path / "job.log"

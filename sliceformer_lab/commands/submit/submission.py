@@ -42,6 +42,7 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
     node = load_option("attention", name)
     check_contract(name, node)
     sizes = BenchmarkOptions(attentions=(name,), sizes=options.sizes, rounds=ROUNDS, batch=1)
+    facts = machine(sizes)  # its load before the measurement, not that of the runs
     timed = [row for row in run_benchmark(sizes, folder / "growth") if (row.method, row.mode) == (name, "training")]
     seconds = {str(row.tokens): row.seconds for row in timed}
     asked = MapOptions(
@@ -59,7 +60,7 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
         "node": node,
         "sources": _source_digests(node),
         "rules": [str(inspect.getdoc(check)).splitlines()[0] for check in CHECKS],  # all of them kept
-        "growth": {"seconds": seconds, "exponent": _exponent(seconds), "machine": machine(sizes)},
+        "growth": {"seconds": seconds, "exponent": _exponent(seconds), "machine": facts},
         "probes": {cell["probe"]: _probe(cell) for cell in cells},
         "data": _test_digests(folder / "map" / RUNS),
         "commit": git_commit(),
