@@ -45,13 +45,6 @@ def test_a_failed_download_is_reported_with_where_to_put_the_archive(
     assert "cannot be downloaded" in message and f"put it at {tmp_path / 'nowhere.tar.gz'}" in message
 
 
-def test_download_that_differs_is_refused_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "changed.tar.gz").write_bytes(b"something else")
-    monkeypatch.setattr(CIFAR10, "archive", OfficialFile((tmp_path / "changed.tar.gz").as_uri(), "0", 1))
-    assert "arrived damaged or changed" in complaint(module("cifar10", tmp_path / "root", download=True))
-    assert [p.name for p in (tmp_path / "root").iterdir()] == [".preparing.lock"]
-
-
 def test_wrong_checksum_names_the_file_and_the_option(tmp_path: Path) -> None:
     official_files.cifar10(tmp_path)
     message = complaint(module("cifar10", tmp_path, verify=True))
@@ -115,23 +108,15 @@ class Hostile:
         return Path.touch, (self.trace,)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_hostile_pickle_is_refused_and_does_not_run(protocol: int, tmp_path: Path) -> None:
+def test_hostile_pickle_is_refused_and_does_not_run(tmp_path: Path) -> None:
     official_files.cifar10(tmp_path)
     path, trace = tmp_path / "cifar-10-batches-py" / "test_batch", tmp_path / "trace"
-    path.write_bytes(pickle.dumps({"data": Hostile(trace)}, protocol))
+    path.write_bytes(pickle.dumps({"data": Hostile(trace)}))
     message = complaint(module("cifar10", tmp_path))
     assert str(path) in message and "tried to load " in message
     assert not trace.exists()
     pickle.loads(path.read_bytes())  # the ordinary reader does run it
     assert trace.exists()
-
-
-@pytest.mark.parametrize("name", ["eval", "getattr", "__import__"])
-def test_builtin_functions_are_refused(name: str, tmp_path: Path) -> None:
-    official_files.cifar10(tmp_path)
-    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(f"c__builtin__\n{name}\n.".encode())
-    assert f"tried to load __builtin__.{name}" in complaint(module("cifar10", tmp_path))
 
 
 def test_empty_class_folder_is_named(tmp_path: Path) -> None:
