@@ -90,7 +90,7 @@ class Batch(Movable):
     ids: Tensor  # (B,) int64, index of each sample in its split, the key in predictions.npz
     padding: Padding | None = None
     structure: Graphs | None = None
-    context: Tensor | None = None  # (B, F) features of the whole sample (ShapeNetPart's category)
+    context: Tensor | None = None  # (B, F) features of the whole sample: a shape's category, a molecule's descriptors
 
     @classmethod
     def unlabelled(cls, inputs: Tensor, padding: Padding | None = None, structure: Graphs | None = None) -> Batch:

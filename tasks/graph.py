@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Edges, Graphs, Padding
 from sliceformer_lab.config.checked import ModelNodes
+from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.factory import build_encoder
@@ -20,6 +22,7 @@ from sliceformer_lab.encoder.graphormer import GraphBias, GraphEmbedding
 from sliceformer_lab.encoder.hidden import Hidden
 from sliceformer_lab.encoder.linear_init import initialise_head
 from sliceformer_lab.encoder.pool import Pool, PoolMode
+from sliceformer_lab.encoder.whole_features import WholeFeatures
 from sliceformer_lab.tasks.masked import Maskable, Units
 from sliceformer_lab.tasks.target_task import ClassWeights, TargetTask
 
@@ -47,12 +50,19 @@ class GraphTask(Maskable, TargetTask):
         self.pool = Pool(pool, self.encoder.options)
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
         self.pool.check(blocks[-1].attention)
-        dim = self.encoder.options.dim
-        self.head = nn.Linear(dim, self.num_outputs)
+        dim, count = self.encoder.options.dim, spec.context_channels
+        self.whole = WholeFeatures(count, dim, self.encoder.options.dropout) if count else None
+        self.head = nn.Linear(dim if self.whole is None else 2 * dim, self.num_outputs)
         initialise_head(self.head, self.encoder.options)
         self.convolves = any(block.needs_edges for block in blocks)
         reads_edge_features = any(block.reads_edge_features for block in blocks)
         self.edge_features = FeatureEmbedding(spec.edge_values, dim) if reads_edge_features else None
+
+    def setup(self, stage: str) -> None:
+        """Reads the statistics of targets and of features of whole graphs; a checkpoint has them."""
+        super().setup(stage)
+        if stage == TrainerFn.FITTING and self.whole is not None:
+            self.whole.standardise(cast(GraphSplit, self._data.splits["train"]).contexts())
 
     @abstractmethod
     def embed(
@@ -71,6 +81,8 @@ class GraphTask(Maskable, TargetTask):
         else:
             tokens = self.encoder(tokens, padding, bias, edges)
         pooled = self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+        if self.whole is not None:
+            pooled = torch.cat([pooled, self.whole(batch.context)], dim=1)
         return self.in_own_unit(self.head(pooled))
 
     def _edges(self, batch: Batch, graphs: Graphs, num_tokens: int) -> Edges:
@@ -125,7 +137,8 @@ class GraphTask(Maskable, TargetTask):
         edge_features = zero.new_zeros(edge_index.shape[1], spec.edge_channels)
         graphs = Graphs(edge_index, edge_features, distances, path_edges, positions)
         target = torch.zeros(1, self.num_outputs, device=self.device)
-        return Batch(zero.new_zeros(1, size, spec.channels), target, zero, structure=graphs)
+        whole = target.new_zeros(1, spec.context_channels) if spec.context_channels else None
+        return Batch(zero.new_zeros(1, size, spec.channels), target, zero, structure=graphs, context=whole)
 
 
 class Graphormer(GraphTask):

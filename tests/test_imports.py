@@ -37,6 +37,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "attention": ("permute", "config", "torch", "numpy", "pydantic"),
     "encoder": ("attention", "config", "torch", "pydantic", "timm", "safetensors", "torch_geometric", "transformers"),
     "data": (
+        "measures.molecule_features",
         *("torch", "numpy", "pandas", "scipy", "pydantic", "PIL", "tokenizers", "pytorch_lightning"),
         *("torchvision", "timm", "torch_geometric", "rdkit", "h5py", "trimesh", "filelock"),
     ),

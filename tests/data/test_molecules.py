@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import logging
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
+from rdkit.Chem import Crippen, Descriptors
 from sklearn.metrics import roc_auc_score
 from support import official_graphs, task_modules
 from support.plans import build_data, build_task, run
@@ -26,6 +29,7 @@ from sliceformer_lab.data.graphs.qm9 import HARTREE
 from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.measures.molecule_features import NUM_DESCRIPTORS, descriptors_of
 from sliceformer_lab.tasks.graph import Graphormer
 from sliceformer_lab.training.saved.saved_run import load_run
 
@@ -220,6 +224,52 @@ def test_a_target_that_no_training_molecule_has_is_named(tmp_path: Path) -> None
     data = table(tmp_path, ["CCO,1,", "CC,3,"], "smiles,target,other", targets=("target", "other"))
     with pytest.raises(DataError, match="no training example has other"):
         data.target_statistics()
+
+
+@pytest.mark.parametrize("kind", ["rdkit", "morgan", "both"])
+def test_descriptors_of_a_molecule_are_stored_batched_and_those_of_a_new_one(
+    kind: Literal["rdkit", "morgan", "both"], tmp_path: Path
+) -> None:
+    data = table(tmp_path, ["CCO,1", "c1ccccc1,2", "C1CC,3"], descriptors=kind)
+    data.setup()
+    split = data.splits["train"]
+    batch = split.batch(list(range(len(split))))
+    wanted = torch.stack([torch.from_numpy(descriptors_of(str(split.stored(row)), kind)) for row in batch.ids])
+    assert batch.context is not None and batch.context.shape == (2, data.spec.context_channels)
+    assert_close(batch.context, wanted, rtol=0, atol=0)
+    assert_close(data.encode([str(split.stored(row)) for row in batch.ids]).context, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("many", "kind"), [(4, "rdkit"), (3, "both")])
+def test_descriptors_follow_from_the_size_of_the_table(
+    many: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sliceformer_lab.data.graphs.molecule.MANY_MOLECULES", many)
+    data = table(tmp_path, ["CCO,1.5", "C,2", "CC,3"], descriptors=None)
+    assert f"data.descriptors={kind} (3 molecules in the table)" in map(str, data.choices())
+    assert data.spec.context_channels == NUM_DESCRIPTORS[kind]
+
+
+def test_descriptors_are_mass_logp_and_counts_of_parts() -> None:
+    benzene = descriptors_of("c1ccccc1", "both")
+    parsed = Chem.MolFromSmiles("c1ccccc1")
+    for number in (Descriptors.ExactMolWt(parsed), Crippen.MolLogP(parsed), Descriptors.TPSA(parsed)):
+        assert np.isclose(benzene[:43], number, rtol=1e-5).any()
+    parts = benzene[NUM_DESCRIPTORS["rdkit"] :]
+    np.testing.assert_allclose(np.sort(parts[parts > 0]), np.log([7, 7, 7]), rtol=1e-6)  # each of 3 parts, at 6 atoms
+
+
+def test_a_model_reads_descriptors_and_refuses_batches_without_them(tmp_path: Path) -> None:
+    data = table(tmp_path, [f"{smiles},1" for smiles in official_graphs.SMILES], descriptors="both")
+    data.setup()
+    split = cast(GraphSplit, data.splits["train"])
+    batch = split.batch(list(range(len(split))))
+    task = small_task(data)
+    with torch.no_grad():
+        before = task(batch)
+        assert not torch.equal(task(replace(batch, context=split.contexts() + 1)), before)
+    with pytest.raises(ValueError, match="features of whole samples, which the batch has not"):
+        task(replace(batch, context=None))
 
 
 def small_task(data: MoleculeTable, *overrides: str) -> Graphormer:

@@ -63,6 +63,8 @@ def test_summary_records_configuration_and_results(finished: Path) -> None:
     assert summary["parameters"] == sum(p.numel() for p in load_run(finished).model.parameters())
     assert summary["cost_per_sample"]["multiply_adds"] > summary["parameters"]
     assert {"test/accuracy", "test/accuracy_top5", "test/loss", "val/accuracy"} <= summary["metrics"].keys()
+    speed = summary["prediction"]
+    assert speed["batch"] == 32 and speed["latency_ms"] > 0 and speed["inputs_per_second"] > 0
     for name in ("samples_per_second", "peak_memory_gb", "wall_seconds"):
         assert summary[name] > 0
     assert summary["versions"]["torch"] == torch.__version__.partition("+")[0] and "published" in summary

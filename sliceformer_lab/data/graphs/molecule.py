@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,14 +21,23 @@ from sliceformer_lab.data.own_targets import OwnTargets
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
+from sliceformer_lab.measures.molecule_features import NUM_DESCRIPTORS, Descriptors, descriptors_of
+
+MANY_MOLECULES = 3000  # of a table, from which a fingerprint helps; in smaller ones it is learned by heart
 
 MaxNodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 
 
-def with_paths(molecule: Molecule) -> Graph:
-    """The graph of a molecule with the shortest paths between its atoms."""
-    pairs = np.stack(shortest_paths(molecule.edges, len(molecule)), axis=-1)
-    return Graph(molecule.atoms, molecule.edges, molecule.bonds, pairs)
+@dataclass(frozen=True)
+class WithPaths:
+    """Makes the graph of a molecule, with the shortest paths between its atoms, and its descriptors."""
+
+    descriptors: Descriptors = "none"
+
+    def __call__(self, molecule: Molecule) -> Graph:
+        pairs = np.stack(shortest_paths(molecule.edges, len(molecule)), axis=-1)
+        whole = None if self.descriptors == "none" else descriptors_of(molecule.smiles, self.descriptors)
+        return Graph(molecule.atoms, molecule.edges, molecule.bonds, pairs, context=whole)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,7 +52,7 @@ class MoleculeData(SmilesData):
 
     @property
     def annotate(self) -> Callable[[Molecule], Graph]:
-        return with_paths
+        return WithPaths()
 
     @property
     def spec(self) -> DataSpec:
@@ -66,6 +76,7 @@ class MoleculeTable(MoleculeData, OwnTargets):
     smiles_column: str = "smiles"
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
     split_column: str | None = None
+    descriptors: Descriptors | None = "none"
 
     @property
     def content_column(self) -> str:
@@ -74,10 +85,28 @@ class MoleculeTable(MoleculeData, OwnTargets):
     @property
     def spec(self) -> DataSpec:
         """Reads the values of the table unless `kind` says what they are. Raises DataError."""
-        return replace(super().spec, name=self.own_name, targets=self.targets_are)
+        whole = NUM_DESCRIPTORS[self.descriptor_kind]
+        return replace(super().spec, name=self.own_name, targets=self.targets_are, context_channels=whole)
+
+    @property
+    def annotate(self) -> Callable[[Molecule], Graph]:
+        return WithPaths(self.descriptor_kind)
 
     def choices(self) -> list[Choice]:
-        return [*super().choices(), *self.kind_choices]
+        chosen = Choice("data.descriptors", self.descriptor_kind, f"{self._num_rows:,} molecules in the table")
+        return [*super().choices(), *self.kind_choices, *([chosen] if self.descriptors is None else [])]
+
+    @property
+    def descriptor_kind(self) -> Descriptors:
+        """`descriptors`, or those that suit the size of the table. Raises DataError."""
+        if self.descriptors is not None:
+            return self.descriptors
+        return "rdkit" if self._num_rows < MANY_MOLECULES else "both"
+
+    @cached_property
+    def _num_rows(self) -> int:
+        check_table(self.table, "SMILES and targets")
+        return sum(1 for _ in table_rows(self.table))
 
     def target_values(self) -> np.ndarray:
         return GraphStore.open(self.folder()).targets
@@ -100,7 +129,7 @@ class MoleculeTable(MoleculeData, OwnTargets):
     def source(self) -> dict[str, Any]:
         check_table(self.table, "SMILES and targets")
         columns = {"smiles": self.smiles_column, "targets": list(self.targets), "split": self.split_column}
-        return {"files": by_name([self.table]), "columns": columns}
+        return {"files": by_name([self.table]), "columns": columns, "descriptors": self.descriptor_kind}
 
     def samples(self) -> Iterator[GraphEntry]:
         return starmap(self._sample, table_rows(self.table))

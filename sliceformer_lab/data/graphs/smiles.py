@@ -41,6 +41,7 @@ class Molecule:
     atoms: np.ndarray  # (n, 9) uint8, positions in the values of ATOM_FEATURES
     edges: np.ndarray  # (2, e) int16, source and target
     bonds: np.ndarray  # (e, 3) uint8, positions in the values of BOND_FEATURES
+    smiles: str = ""
 
     def __len__(self) -> int:
         return len(self.atoms)
@@ -73,6 +74,7 @@ def molecule(smiles: str, most_atoms: int = MOST_ATOMS) -> Molecule | None:
         np.array(atoms, dtype=np.uint8).reshape(-1, len(ATOM_FEATURES)),
         np.array(ends, dtype=np.int16).reshape(-1, 2).T,
         np.array(bonds, dtype=np.uint8).reshape(-1, len(BOND_FEATURES)),
+        smiles,
     )
 
 

@@ -24,6 +24,7 @@ class Graph:
     edge_features: np.ndarray  # (e, G) uint8
     pairs: np.ndarray | None = None  # (n, n, 2) uint8, distances and middle nodes of `shortest_paths`
     positions: np.ndarray | None = None  # (n, P) float32, encodings of each node's place
+    context: np.ndarray | None = None  # (F,) float32, features of the whole graph
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -47,7 +48,7 @@ class GraphStore:
     def __getitem__(self, row: int) -> Graph:
         nodes = slice(*self.node_offsets[row : row + 2])
         edges = slice(*self.edge_offsets[row : row + 2])
-        pairs, positions = self.parts.get("pairs"), self.parts.get("positions")
+        pairs, positions, context = (self.parts.get(name) for name in ("pairs", "positions", "context"))
         size = nodes.stop - nodes.start
         return Graph(
             nodes=self.parts["nodes"][nodes],
@@ -55,6 +56,7 @@ class GraphStore:
             edge_features=self.parts["edge_features"][edges],
             pairs=None if pairs is None else pairs[slice(*self.pair_offsets[row : row + 2])].reshape(size, size, 2),
             positions=None if positions is None else positions[nodes],
+            context=None if context is None else context[row],
         )
 
     @property
@@ -70,7 +72,7 @@ class GraphStore:
     @classmethod
     def open(cls, folder: Path) -> Self:
         """The graphs that `write` stored in the folder."""
-        names = ("nodes", "edges", "edge_features", "pairs", "positions")
+        names = ("nodes", "edges", "edge_features", "pairs", "positions", "context")
         files = {name: folder / f"{name}.npy" for name in names}
         parts = {name: np.load(file, mmap_mode="r") for name, file in files.items() if file.is_file()}
         nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
@@ -79,13 +81,14 @@ class GraphStore:
 
     @staticmethod
     def write(folder: Path, graphs: Sequence[Graph], targets: np.ndarray) -> None:
-        """Write graphs and their targets. All graphs have pairs or none has; the same holds for positions."""
+        """Write graphs and their targets. All graphs have pairs, positions or context, or none has."""
         parts = {
             "nodes": [graph.nodes for graph in graphs],
             "edges": [graph.edges.T for graph in graphs],
             "edge_features": [graph.edge_features for graph in graphs],
             "pairs": [graph.pairs.reshape(-1, 2) for graph in graphs if graph.pairs is not None],
             "positions": [graph.positions for graph in graphs if graph.positions is not None],
+            "context": [graph.context[None] for graph in graphs if graph.context is not None],
         }
         for name, arrays in parts.items():
             if arrays:
@@ -130,6 +133,10 @@ class GraphSplit(StoredSplit):
     def targets_at(self, rows: list[int]) -> Tensor:
         return torch.from_numpy(np.array(self.store.targets[self.rows[rows]]))
 
+    def contexts(self) -> Tensor:
+        """The features (n, F) of all whole graphs."""
+        return torch.from_numpy(np.array(self.store.parts["context"][self.rows]))
+
     def batch(self, rows: list[int]) -> Batch:
         places = self.rows[rows]
         target = torch.from_numpy(np.array(self.store.targets[places]))
@@ -140,7 +147,9 @@ class GraphSplit(StoredSplit):
         lengths = torch.tensor([len(graph) for graph in graphs])
         width = int(lengths.max())
         inputs = torch.from_numpy(_padded([graph.nodes for graph in graphs], width)).long()
-        return Batch.unlabelled(inputs, Padding.from_lengths(lengths, width), self.structure(graphs, width))
+        made = Batch.unlabelled(inputs, Padding.from_lengths(lengths, width), self.structure(graphs, width))
+        whole = [graph.context for graph in graphs if graph.context is not None]
+        return replace(made, context=torch.from_numpy(np.stack(whole))) if whole else made
 
     def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
         """Edges, paths and positions of graphs whose nodes are padded to `width`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.errors import DivergedError
+from sliceformer_lab.measures.call_cost import in_turns
 from sliceformer_lab.measures.cost import count_cost
 from sliceformer_lab.runs.folder import load_weights, read_checkpoint, read_metrics, scored_checkpoint
 from sliceformer_lab.runs.ledger import record_evaluation
@@ -26,6 +28,8 @@ from sliceformer_lab.training.results.advice import warnings_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MAX_TIMED_INPUTS = 32
 
 Predictions = Mapping[str, Mapping[str, Tensor]]  # by split: ids (n,), targets (n, ...) and logits (n, ...)
 
@@ -111,6 +115,7 @@ def results(plan: RunPlan, folder: Path, data: DataModule, outputs: Outputs) -> 
         "cost_per_sample": cost_per_sample(task, mean := _mean_length(task, data)),
         **({} if mean is None else {"mean_length": mean, "cost_of_longest": cost_per_sample(task)}),
         "samples_per_second": _last(history, "train/samples_per_second"),
+        "prediction": prediction_speed(plan, task, data),
         "peak_memory_gb": _last(history, "train/peak_memory_gb"),
         **({} if task.optim.stop_at is None else {"steps_to_stop_at": task.stopped_at}),
         **task.more_results(data, predictions),
@@ -158,6 +163,17 @@ def cost_per_sample(task: TaskModule, length: int | None = None) -> dict[str, in
     with torch.no_grad():
         cost = count_cost(lambda: task(example))
     return {"multiply_adds": cost.multiply_adds, "comparisons": cost.comparisons, "moves": cost.moves}
+
+
+def prediction_speed(plan: RunPlan, task: TaskModule, data: DataModule) -> dict[str, float]:
+    """Milliseconds of the forward pass of one input of the largest size, and inputs a second in batches of so many."""
+    split, device = data.splits["train"], task.device
+    size = min(data.eval_batch_size, MAX_TIMED_INPUTS, len(split))
+    one, many = task.eval().example().to(device), split.batch(list(range(size))).to(device)
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=plan.trainer.precision == "bf16-mixed"):
+        alone = in_turns({1: lambda: task(one)}, 3, 1, device.type)[1]
+        (together,) = in_turns({size: lambda: task(many)}, 1, 1, device.type)[size]
+    return {"latency_ms": 1e3 * statistics.median(alone), "inputs_per_second": size / together, "batch": size}
 
 
 def _last(history: pd.DataFrame, column: str) -> float | None:

@@ -251,6 +251,9 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("", f"{longest['multiply_adds']:,} for the longest sequence of data.max_len"))
     if speed is not None:
         rows.append(("training speed", f"{speed:,.0f} samples/s"))
+    if fast := summary.get("prediction"):
+        many = f"{fast['inputs_per_second']:,.0f} inputs/s in batches of {fast['batch']}"
+        rows.append(("prediction", f"{fast['latency_ms']:.2f} ms for one of the largest size, {many}"))
     if memory is not None:
         rows.append(("peak memory", f"{memory:.2f} GB"))
     rows.append(("time", f"{summary['wall_seconds']:.0f} s"))
