@@ -124,9 +124,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 def last_states(model: Any, inputs: Inputs) -> Tensor:
     """The last hidden states (B, N, C) of a model of Transformers, or of timm for images (B, 3, H, W)."""
-    states: Tensor = (
-        model.forward_features(inputs) if isinstance(inputs, Tensor) else model(**inputs).last_hidden_state
-    )
+    states: Tensor = model.forward_features(inputs) if isinstance(inputs, Tensor) else model(**inputs).last_hidden_state
     return states
 
 
@@ -154,7 +152,7 @@ def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> l
     handles = [block.register_forward_hook(note, with_kwargs=True) for block in blocks]
     try:
         with torch.no_grad():
-            last_states(teacher, inputs)  # type: ignore[arg-type]
+            last_states(teacher, inputs)
     finally:
         for handle in handles:
             handle.remove()
