@@ -68,6 +68,7 @@ build/types: # the package as it is installed: links, because mypy and mkdocstri
 docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/audit_page.py
 	$(BIN)/python studies/experiment_page.py
+	$(BIN)/python studies/swap/swap_page.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
 	$(BIN)/python studies/causal_page.py

@@ -29,6 +29,7 @@ COMMANDS = (  # the folders of sliceformer_lab/commands; COMMAND in command.py o
     "wandb",
     "submit",
     "verify",
+    "swap",
 )
 
 

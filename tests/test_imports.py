@@ -71,10 +71,12 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "cli": ("sweeps", "config", "runs", "training", "hydra", "omegaconf", "rich", "filelock"),
 }
 COMMAND = (
-    *("cli", "sweeps", "config", "runs", "training", "measures", "encoder", "attention", "permute", "data.spec"),
+    *("cli", "sweeps", "config", "runs", "training", "measures", "encoder", "attention", "permute"),
+    *("data.spec", "data.input_files"),
     "commands.compare",  # the room that audit, map and tune share
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
     *("wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
+    *("safetensors", "transformers"),
 )
 TOGETHER = {  # commands that repeat others
     "commands.submit": ("commands.check", "commands.benchmark", "commands.map"),

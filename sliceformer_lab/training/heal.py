@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Inputs = Mapping[str, Tensor]  # arguments of a model of Transformers; attention_mask (B, N) is 1 on real tokens
+Inputs = Mapping[str, Tensor] | Tensor  # arguments of a model of Transformers with attention_mask (B, N), or images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,58 +22,124 @@ class Healed:
     last: float  # mean of the last eighth of the batches
 
 
+class Healing(ABC):
+    """A student that learns the outputs of a teacher, a batch a step; the rate falls linearly to 0 over `num_steps`."""
+
+    def __init__(self, student: Any, teacher: Any, *, lr: float, num_steps: int) -> None:
+        self.student, self.teacher = student, teacher.eval()
+        if implementation := getattr(getattr(student, "config", None), "_attn_implementation", None):
+            teacher.set_attn_implementation(implementation)  # so that both take the same mask
+        self.optimizer = torch.optim.AdamW(self.weights(), lr=lr)
+        self.schedule = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.0, num_steps)
+
+    @abstractmethod
+    def weights(self) -> list[nn.Parameter]:
+        """What is trained."""
+
+    @abstractmethod
+    def losses(self, inputs: Inputs) -> list[Tensor]:
+        """The relative errors of one batch."""
+
+    def step(self, inputs: Inputs) -> list[float]:
+        """Learns from a batch; returns its errors before the step."""
+        self.optimizer.zero_grad()
+        found = self.losses(inputs)
+        backward: Callable[[], None] = torch.stack(found).sum().backward
+        backward()
+        self.optimizer.step()
+        self.schedule.step()
+        return [float(loss.detach()) for loss in found]
+
+    def state(self) -> dict[str, Any]:
+        """All that a later process needs to go on."""
+        return {name: getattr(self, name).state_dict() for name in ("student", "optimizer", "schedule")}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` returned."""
+        for name, value in state.items():
+            getattr(self, name).load_state_dict(value)
+
+
+class LayerHealing(Healing):
+    """Trains each block in `layers` alone, to give the output of the teacher's block for its input.
+
+    One pass over the batches serves all layers, since none reads another.
+    """
+
+    def __init__(self, student: Any, teacher: Any, layers: Sequence[int], *, lr: float, num_steps: int) -> None:
+        blocks, originals = blocks_of(student), blocks_of(teacher)
+        self.blocks, self.originals = [blocks[i] for i in layers], [originals[i] for i in layers]
+        super().__init__(student, teacher, lr=lr, num_steps=num_steps)
+
+    def weights(self) -> list[nn.Parameter]:
+        return [weight for block in self.blocks for weight in block.parameters()]
+
+    def losses(self, inputs: Inputs) -> list[Tensor]:
+        calls = _calls(self.teacher, self.originals, inputs)
+        return [
+            relative_error(_tensor(block(*args, **options)), target, inputs)
+            for block, (args, options, target) in zip(self.blocks, calls, strict=True)
+        ]
+
+
+class FinalHealing(Healing):
+    """Trains all weights to give the teacher's last hidden states."""
+
+    def weights(self) -> list[nn.Parameter]:
+        return list(self.student.parameters())
+
+    def losses(self, inputs: Inputs) -> list[Tensor]:
+        with torch.no_grad():
+            target = last_states(self.teacher, inputs)
+        return [relative_error(last_states(self.student, inputs), target, inputs)]
+
+
+def heal_layers(
+    student: Any, teacher: Any, batches: Sequence[Inputs], layers: Sequence[int], *, lr: float
+) -> dict[int, Healed]:
+    """Trains each block in `layers` of `student` alone, with one pass over the batches. Returns the errors by layer."""
+    healing = LayerHealing(student, teacher, layers, lr=lr, num_steps=len(batches))
+    errors = zip(*[healing.step(inputs) for inputs in batches], strict=True)
+    return {index: summary(values) for index, values in zip(layers, errors, strict=True)}
+
+
+def heal_together(student: Any, teacher: Any, batches: Sequence[Inputs], *, lr: float) -> Healed:
+    """Trains all weights of `student` to give the last hidden states of `teacher`, with one pass over the batches."""
+    healing = FinalHealing(student, teacher, lr=lr, num_steps=len(batches))
+    return summary([healing.step(inputs)[0] for inputs in batches])
+
+
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The blocks in the order of the layers: the members of the longest ModuleList that are of one class.
+    """The blocks in the order of the layers: the members of the longest list of modules of one class.
 
     Raises ValueError for a model without a list of blocks.
     """
-    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    kinds = (nn.ModuleList, nn.Sequential)  # Sequential in timm
+    lists = [list(module) for module in model.modules() if isinstance(module, kinds)]
     lists = [blocks for blocks in lists if len({type(block) for block in blocks}) == 1]
     if not lists:
         raise ValueError(f"{type(model).__name__} has no list of blocks, one for each layer, to heal")
     return max(lists, key=len)
 
 
-def heal_layers(
-    student: Any, teacher: Any, batches: Iterable[Inputs], layers: Sequence[int], *, lr: float
-) -> dict[int, Healed]:
-    """Trains each block in `layers` of `student` alone, to give the output of the teacher's block for its input.
-
-    One pass over the batches serves all layers, since none reads another. Both models must take the same mask, that of
-    the implementation which a swap sets. Returns the errors of each layer.
-    """
-    teacher.set_attn_implementation(student.config._attn_implementation)
-    teacher.eval()
-    originals, blocks = blocks_of(teacher), blocks_of(student)
-    optimizers = {index: torch.optim.AdamW(blocks[index].parameters(), lr=lr) for index in layers}
-    errors: dict[int, list[float]] = {index: [] for index in layers}
-    for inputs in batches:
-        calls = _calls(teacher, [originals[index] for index in layers], inputs)
-        for index, (args, options, target) in zip(layers, calls, strict=True):
-            output = _tensor(blocks[index](*args, **options))
-            loss = relative_error(output, target, inputs)
-            errors[index].append(_step(optimizers[index], loss))
-    return {index: _summary(values) for index, values in errors.items()}
-
-
-def heal_together(student: Any, teacher: Any, batches: Iterable[Inputs], *, lr: float) -> Healed:
-    """Trains all weights of `student` to give the last hidden states of `teacher`."""
-    teacher.eval()
-    optimizer = torch.optim.AdamW(student.parameters(), lr=lr)
-    errors = []
-    for inputs in batches:
-        with torch.no_grad():
-            target = teacher(**inputs).last_hidden_state
-        errors.append(_step(optimizer, relative_error(student(**inputs).last_hidden_state, target, inputs)))
-    return _summary(errors)
+def last_states(model: Any, inputs: Inputs) -> Tensor:
+    """The last hidden states (B, N, C) of a model of Transformers, or of timm for images (B, 3, H, W)."""
+    states: Tensor = model.forward_features(inputs) if isinstance(inputs, Tensor) else model(**inputs).last_hidden_state
+    return states
 
 
 def relative_error(output: Tensor, target: Tensor, inputs: Inputs) -> Tensor:
     """Mean squared error (B, N, C) over the variance of the target, both of real tokens."""
-    mask = inputs.get("attention_mask")
+    mask = None if isinstance(inputs, Tensor) else inputs.get("attention_mask")
     if mask is not None:
         output, target = output[mask.bool()], target[mask.bool()]
     return F.mse_loss(output, target) / target.var()
+
+
+def summary(errors: Sequence[float]) -> Healed:
+    """Of the errors of all batches."""
+    last = errors[-max(1, len(errors) // 8) :]
+    return Healed(first=errors[0], last=sum(last) / len(last))
 
 
 def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> list[tuple[Any, Any, Tensor]]:
@@ -85,7 +152,7 @@ def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> l
     handles = [block.register_forward_hook(note, with_kwargs=True) for block in blocks]
     try:
         with torch.no_grad():
-            teacher(**inputs)
+            last_states(teacher, inputs)
     finally:
         for handle in handles:
             handle.remove()
@@ -96,16 +163,3 @@ def _tensor(output: Any) -> Tensor:
     """The hidden states among what a block returns."""
     states: Tensor = output[0] if isinstance(output, tuple) else output
     return states
-
-
-def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
-    optimizer.zero_grad()
-    backward: Callable[[], None] = loss.backward
-    backward()
-    optimizer.step()
-    return float(loss.detach())
-
-
-def _summary(errors: Sequence[float]) -> Healed:
-    last = errors[-max(1, len(errors) // 8) :]
-    return Healed(first=errors[0], last=sum(last) / len(last))

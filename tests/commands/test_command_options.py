@@ -14,17 +14,19 @@ from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.inspect.inspect_options import InspectOptions
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.report.report_options import ReportOptions
+from sliceformer_lab.commands.swap.swap_options import SwapOptions
 from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 
-OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "launcher", "logger", "allow_targets")
+OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "launcher", "logger", "attention", "data", "allow_targets")
 COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and the values that only this file gives them
     "benchmark": (BenchmarkOptions, {}),
     "inspect": (InspectOptions, {"runs": "${paths.outputs}"}),
     "report": (ReportOptions, {"folder": "${paths.outputs}"}),
     "wandb": (WandbOptions, {}),
     "map": (MapOptions, {}),
+    "swap": (SwapOptions, {"model": "???"}),
     "audit": (CompareOptions, {"subject": "csp", "against": None, "axes": ["params", "time"]}),
     "tune": (
         CompareOptions,

@@ -1,0 +1,209 @@
+"""The verdict of the study of swaps: tables and sentences in README.md, and a figure, from results.jsonl.
+
+usage: python studies/swap/swap_page.py    (`make docs`)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
+from sliceformer_lab.runs.files import write_text
+from sliceformer_lab.runs.plain_text import markdown_table
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+from marked_sections import with_section  # noqa: E402
+
+ROWS = ("csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity", "mha")
+RIVALS = ROWS[1:-1]  # of csp, in the family of Holm's correction
+SETS = (*[f"top {k}" for k in range(1, 6)], *[f"bottom {k}" for k in range(1, 6)], "all")
+TASKS = ("agnews", "SST-2")
+ALLOWED = 0.01  # that the score may fall, one point
+
+Place = tuple[str, str, str]  # attention, layers, stage
+Lines = Mapping[Place, Mapping[str, Mapping[str, Any]]]  # -> task -> line
+ORIGINAL: Place = ("original", "none", "none")
+
+
+def read_lines() -> Lines:
+    """The last line of every row and task; rows with both tasks only."""
+    found: dict[Place, dict[str, Mapping[str, Any]]] = {}
+    for text in (FOLDER / "results.jsonl").read_text("utf-8").splitlines():
+        line = json.loads(text)
+        found.setdefault((line["attention"], line["layers"], line["stage"]), {})[line["task"]] = line
+    return {place: tasks for place, tasks in found.items() if set(tasks) == set(TASKS)}
+
+
+def correct(line: Mapping[str, Any]) -> np.ndarray:
+    """Whether each test text was right: (E,)."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(line["correct"]), np.uint8), count=line["size"])
+    return bits.astype(np.float64)
+
+
+def score(lines: Lines, place: Place) -> float:
+    """The mean accuracy of the tasks."""
+    return float(np.mean([lines[place][task]["accuracy"] for task in TASKS]))
+
+
+def difference(lines: Lines, ours: Place, theirs: Place) -> Estimate:
+    """Our score less theirs, paired over the test texts of each task."""
+    parts = [estimate_crossed((correct(lines[ours][t]) - correct(lines[theirs][t]))[None]) for t in TASKS]
+    mean = sum(part.mean for part in parts) / len(TASKS)
+    variance = sum(part.variance for part in parts) / len(TASKS) ** 2
+    return Estimate(mean, variance, min(part.df for part in parts), "examples")
+
+
+def allowed_layers(lines: Lines, attention: str) -> int:
+    """The largest k with `top k` at most one point below the original; 6 for all layers."""
+    floor = score(lines, ORIGINAL) - ALLOWED - 1e-9
+    places = [(attention, f"top {k}" if k < 6 else "all", "layers") for k in range(1, 7)]
+    return max(
+        (k for k, place in enumerate(places, start=1) if place in lines and score(lines, place) >= floor), default=0
+    )
+
+
+def family(lines: Lines) -> list[tuple[str, str, Estimate, float]]:
+    """csp less each rival in the top layers that csp allows and in all: rival, layers, difference, adjusted p."""
+    sets = dict.fromkeys([f"top {min(5, max(1, allowed_layers(lines, 'csp')))}", "all"])
+    pairs = [(rival, name) for name in sets for rival in RIVALS]
+    known = [pair for pair in pairs if (pair[0], pair[1], "layers") in lines]
+    found = [difference(lines, ("csp", name, "layers"), (rival, name, "layers")) for rival, name in known]
+    p_values = [one.p() for one in found] + [1.0] * (len(pairs) - len(known))  # a missing row counts in the family
+    return [(*pair, one, p) for pair, one, p in zip(known, found, holm(p_values), strict=False)]
+
+
+def points(one: Estimate) -> str:
+    """A difference with the half of its interval, in points."""
+    return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
+
+
+def score_table(lines: Lines) -> str:
+    def cell(place: Place) -> str:
+        return f"{100 * score(lines, place):.1f}" if place in lines else "–"
+
+    rows = [
+        [f"`{row}`", *[cell((row, name, "layers")) for name in SETS], cell((row, "all", "together"))] for row in ROWS
+    ]
+    return markdown_table(["score", *SETS, "all, together"], *rows)
+
+
+def closeness_table(lines: Lines) -> str:
+    head = [
+        "attention",
+        "error by layer, 0 to 5",
+        "cosine, top 3",
+        "cosine, all",
+        "same class, top 3",
+        "same class, all",
+    ]
+    rows = []
+    for row in ROWS:
+        places = [(row, name, "layers") for name in ("top 3", "all")]
+        if places[1] in lines:
+            errors = " ".join(f"{error:.2f}" for error in lines[places[1]][TASKS[0]]["errors"])
+            cells = [_mean(lines, place, key) for key in ("cosine", "agreement") for place in places]
+            rows.append([f"`{row}`", errors, *cells])
+    return markdown_table(head, *rows)
+
+
+def _mean(lines: Lines, place: Place, key: str) -> str:
+    return f"{np.mean([lines[place][task][key] for task in TASKS]):.3f}" if place in lines else "–"
+
+
+def family_table(found: Sequence[tuple[str, str, Estimate, float]]) -> str:
+    rows = [[f"`{rival}`", name, points(one), f"{p:.3f}"] for rival, name, one, p in found]
+    return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
+
+
+def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> str:
+    """The finding, in sentences."""
+    names = dict.fromkeys(name for _, name, _, _ in found)
+    controls = [one for one in found if one[0] in ("random_permutation", "identity")]
+    better = [f"`{rival}` ({name})" for rival, name, one, p in controls if p < LEVEL and one.mean > 0]
+    worse = [f"`{rival}` ({name})" for rival, name, one, p in controls if p < LEVEL and one.mean < 0]
+    if len(better) == len(controls):
+        first = "**CSP is better than a random permutation and than no mixing, at both places.**"
+    elif better:
+        first = f"**CSP is better than {' and '.join(better)}, and not at the other places.**"
+    else:
+        first = "**CSP is not shown to heal better than a random permutation or than no mixing at all.**"
+    if worse:
+        first += f" It is worse than {' and '.join(worse)}."
+    rows = [row for row in ROWS[:-1] if (row, "all", "layers") in lines]
+    counts = ", ".join(f"{_count(lines, row)} with `{row}`" for row in rows)
+    loss = points(difference(lines, ("csp", "all", "layers"), ORIGINAL))
+    return (
+        f"{first} Layers that can go from the top before the score falls by a point: {counts}. The original has "
+        f"{100 * score(lines, ORIGINAL):.1f}; with `csp` in all six layers the difference is {loss} points. The table "
+        f"compares at {' and '.join(names)}."
+    )
+
+
+def _count(lines: Lines, row: str) -> str:
+    count = allowed_layers(lines, row)
+    is_open = any((row, f"top {k}", "layers") not in lines for k in range(count + 1, 6))
+    return f"{'at least ' if is_open else ''}{count}"
+
+
+def results(lines: Lines) -> str:
+    """The section of the page."""
+    wanted = [(row, name, "layers") for row in ROWS for name in SETS if row != "mha" or name == "all"]
+    wanted += [(row, "all", "together") for row in ROWS]
+    missing = [place for place in wanted if place not in lines]
+    needed = [("csp", name, "layers") for name in ("top 1", "all")] + [ORIGINAL]
+    if any(place not in lines for place in needed):
+        return f"**No verdict yet: {len(missing)} of {len(wanted)} rows are missing.**"
+    found = family(lines)
+    note = (
+        f"\n\n{len(missing)} of {len(wanted)} rows are missing (–); a missing row counts in Holm's family."
+        if missing
+        else ""
+    )
+    return "\n\n".join(
+        [
+            verdict(lines, found) + note,
+            family_table(found),
+            "The score, the mean accuracy of AG News and SST-2 in percent:",
+            score_table(lines),
+            "How close the healed models are to the original: the error of each block on held-out reviews (0 is equal, "
+            "1 is a constant), and means over test texts.",
+            closeness_table(lines),
+            "![Score against the number of layers replaced](../figures/swap.png)",
+        ]
+    )
+
+
+def draw(lines: Lines) -> None:
+    """Score against the number of layers replaced, from the top and from the bottom."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+    original = 100 * score(lines, ORIGINAL)
+    for axis, side in zip(axes, ("top", "bottom"), strict=True):
+        for row in ROWS[:-1]:
+            places = {k: (row, f"{side} {k}" if k < 6 else "all", "layers") for k in range(1, 7)}
+            known = {k: 100 * score(lines, place) for k, place in places.items() if place in lines}
+            if known:
+                axis.plot([0, *known], [original, *known.values()], marker="o", markersize=3, linewidth=1, label=row)
+        axis.axhline(original - 1, color="grey", linewidth=0.8, linestyle="--")
+        axis.set(xlabel=f"layers replaced, from the {side}", xticks=range(7))
+    axes[0].set_ylabel("mean accuracy, %")
+    axes[0].legend(fontsize=7)
+    figure.savefig(FOLDER.parent / "figures" / "swap.png", dpi=110, metadata={"Software": None})
+
+
+def main() -> None:
+    lines, page = read_lines(), FOLDER / "README.md"
+    write_text(page, with_section(page.read_text("utf-8"), "results", results(lines)))
+    if ORIGINAL in lines:
+        draw(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The command `swap` writes a healed model and a report, goes on after a stop, and refuses bad input in a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from sliceformer_lab import swap
+from sliceformer_lab.__main__ import main
+from sliceformer_lab.training.heal import Healing
+
+WORDS = ("red", "blue", "dog", "cat", "runs", "sleeps", "under", "tree", "old", "the")
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small random BERT of three classes and its tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 3, "intermediate_size": 48}
+    options = {"vocab_size": 15, "max_position_embeddings": 16, "initializer_range": 0.3, "num_labels": 3}
+    torch.manual_seed(0)
+    transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, **options)).save_pretrained(folder)
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("texts") / "texts.csv"
+    generator = np.random.default_rng(0)
+    rows = [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(120)]
+    file.write_text("\n".join(["text", *rows]), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def call(bert: Path, texts: Path, tmp_path: Path) -> Callable[..., int]:
+    def run(*words: str) -> int:
+        given = {"model": bert, "data.file": texts, "output": tmp_path / "swapped", "lr_layers": "3e-3"}
+        given |= {key: value for key, _, value in (word.partition("=") for word in words)}
+        return main(["swap", *[f"{key}={value}" for key, value in given.items()], f"paths.outputs={tmp_path / 'logs'}"])
+
+    return run
+
+
+def test_a_text_model_is_swapped_healed_and_written_with_its_classes(
+    call: Callable[..., int], bert: Path, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    assert call("attention=csp", "attention.group_size=4", "layers=1-2", "passes=4") == 0
+    folder = tmp_path / "swapped"
+    report = json.loads((folder / "report.json").read_text())
+    fidelity = [report["fidelity"][stage] for stage in ("swapped", "layers", "together")]
+    assert all(after < 0.8 * before for before, after in zip(*[x["layer_errors"] for x in fidelity[:2]], strict=True))
+    assert fidelity[2]["final_error"] < fidelity[1]["final_error"] < fidelity[0]["final_error"]
+    assert (report["layers"], report["depth"], report["num_held_out"]) == ([1, 2], 3, 12)
+    opened = swap(transformers.BertForSequenceClassification.from_pretrained(folder)).eval()
+    assert opened.config.swapped_attention["1"]["overrides"] == {"group_size": 4}
+    original = transformers.BertForSequenceClassification.from_pretrained(bert).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(texts_of(12), padding=True, return_tensors="pt")
+    same = (opened(**inputs).logits.argmax(1) == original(**inputs).logits.argmax(1)).float().mean()
+    assert float(same) == pytest.approx(fidelity[2]["same_class"])
+    assert not (folder / "healing.pt").exists()
+    assert "csp in layers 1, 2" in (folder / "report.md").read_text()
+
+
+def texts_of(count: int) -> list[str]:
+    """The last texts of the table."""
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(120)][-count:]
+
+
+@pytest.mark.parametrize("stop", [5, pytest.param(14, marks=pytest.mark.slow), 20])  # in each stage, and between them
+def test_a_stopped_swap_goes_on_to_the_same_weights(
+    stop: int, call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tmp_path / "whole"
+    assert call("attention=random_permutation", f"output={whole}") == 0
+    done, step = 0, Healing.step
+
+    def failing(self: Healing, inputs: Any) -> list[float]:
+        nonlocal done
+        done += 1
+        if done == stop + 1:
+            raise OSError("no more")
+        return step(self, inputs)
+
+    monkeypatch.setattr(Healing, "step", failing)
+    assert call("attention=random_permutation") == 1
+    monkeypatch.setattr(Healing, "step", step)
+    assert call("attention=identity") == 1, "another swap in its folder"
+    assert (tmp_path / "swapped" / "healing.pt").exists()
+    assert call("attention=random_permutation") == 0
+    assert_close(*[load_file(f / "model.safetensors") for f in (tmp_path / "swapped", whole)], rtol=0, atol=0)
+
+
+def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures(tmp_path: Path) -> None:
+    name = "test_vit"
+    torch.manual_seed(0)
+    model = timm.create_model(name)
+    save_file(model.state_dict(), tmp_path / "vit.safetensors")
+    generator = np.random.default_rng(0)
+    for number in range(20):
+        Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(tmp_path / f"{number:02}.png")
+    words = [f"model={name}", f"weights={tmp_path / 'vit.safetensors'}", f"data.file={tmp_path}", "layers=[2,5]"]
+    folder = tmp_path / "swapped"
+    assert main(["swap", *words, f"output={folder}", f"paths.outputs={tmp_path / 'logs'}", "batch_size=6"]) == 0
+    report = json.loads((folder / "report.json").read_text())
+    assert report["fidelity"]["layers"]["layer_errors"][0] < report["fidelity"]["swapped"]["layer_errors"][0]
+    opened = swap(timm.create_model(name), "csp", [2, 5])
+    opened.load_state_dict(load_file(folder / "model.safetensors"))
+    assert not torch.equal(opened.blocks[5].mlp.fc1.weight, model.blocks[5].mlp.fc1.weight)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["layers=5-3"], "layers=5-3: give a range such as 0-5"),
+        (["layers=7"], "the model has layers 0 to 2, not 7"),
+        (["layers=[1,1]"], "give each layer once"),
+        (["model=no/such"], "there is no such folder; nothing is downloaded"),
+        (["model=vit_tiny_patch16_224"], "give weights=FILE"),
+        (["data.file=missing.csv"], "data.file=missing.csv is missing"),
+        (["data.column=body"], "has no column 'body'"),
+        (["data.lines=3"], "data.lines"),
+        (["max_len=0"], "max_len"),
+        (["attention=cps"], "did you mean csp"),
+        (["lr_layers=-1"], "lr_layers"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    words: list[str],
+    sentence: str,
+    call: Callable[..., int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(*words) != 0
+    printed = capsys.readouterr().err
+    assert sentence in printed and "Traceback" not in printed
+    assert not (tmp_path / "swapped").exists()
+
+
+def test_an_output_with_other_files_is_left_alone(
+    call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "swapped").mkdir()
+    (tmp_path / "swapped" / "mine.txt").write_text("mine")
+    assert call() == 1
+    assert "holds other files; name a new folder" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "swapped").iterdir()] == ["mine.txt"]

@@ -1,0 +1,55 @@
+"""The page of the study of swaps says what its lines show: a better operator, and none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies" / "swap"))
+import swap_page
+
+SIZE = 1500
+
+
+def lines(skills: dict[str, float]) -> swap_page.Lines:
+    """Every row in all sets of layers, where a text is right with the probability `skills`, .8 by default."""
+    generator = np.random.default_rng(0)
+    found: dict[swap_page.Place, dict[str, dict[str, Any]]] = {}
+    places = [(row, name, "layers") for row in swap_page.ROWS for name in swap_page.SETS]
+    for place in (swap_page.ORIGINAL, *places):
+        for task in swap_page.TASKS:
+            right = generator.random(SIZE) < skills.get(place[0], 0.8)
+            line = {"correct": np.packbits(right).tobytes().hex(), "size": SIZE, "accuracy": float(right.mean())}
+            found.setdefault(place, {})[task] = line | {"errors": [0.1], "agreement": 0.9, "cosine": 0.8}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("skills", "sentence"),
+    [
+        ({"csp": 0.9}, "CSP is better than a random permutation and than no mixing, at both places"),
+        ({}, "CSP is not shown to heal better than a random permutation"),
+        ({"identity": 0.9, "csp": 0.79}, "It is worse than `identity`"),
+    ],
+)
+def test_the_finding_follows_from_the_lines(skills: dict[str, float], sentence: str) -> None:
+    assert sentence in swap_page.results(lines(skills))
+
+
+def test_a_difference_is_paired_within_each_task() -> None:
+    known = lines({})
+    ours, theirs = ("csp", "all", "layers"), ("mean", "all", "layers")
+    gaps = [swap_page.correct(known[ours][t]) - swap_page.correct(known[theirs][t]) for t in swap_page.TASKS]
+    found = swap_page.difference(known, ours, theirs)
+    assert found.mean == pytest.approx(np.mean([gap.mean() for gap in gaps]))
+    assert found.variance == pytest.approx(sum(gap.var(ddof=1) for gap in gaps) / SIZE / 4)
+
+
+def test_missing_rows_give_no_verdict_and_a_count_that_is_open() -> None:
+    assert "No verdict yet" in swap_page.results({swap_page.ORIGINAL: lines({})[swap_page.ORIGINAL]})
+    part = {place: tasks for place, tasks in lines({}).items() if place[1] not in ("top 4", "top 5", "all")}
+    assert swap_page._count(part, "csp").startswith("at least ")
