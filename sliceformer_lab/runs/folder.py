@@ -83,7 +83,8 @@ def write_predictions(
     arrays = {f"{split}_{name}": part.numpy() for split, parts in predictions.items() for name, part in parts.items()}
     arrays |= words
     with whole_bytes(folder / PREDICTIONS) as file:
-        np.savez_compressed(file, **arrays)  # without allow_pickle, an array of this name to NumPy before 2.1
+        # without allow_pickle, an array of this name to NumPy before 2.1
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
