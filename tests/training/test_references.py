@@ -98,9 +98,9 @@ def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:
     assert below_reference(task, {"test/accuracy": 0.95}, rows) == []
 
 
-@pytest.mark.parametrize(("wrong", "says"), [(0, "ahead"), (25, "equal"), (60, "behind")])
-def test_a_run_is_ahead_of_equal_to_or_behind_a_reference_on_the_same_examples(
-    wrong: int, says: str, tmp_path: Path
+@pytest.mark.parametrize(("wrong", "place"), [(0, "ahead"), (25, "neither ahead nor behind"), (60, "behind")])
+def test_a_run_is_ahead_of_a_reference_behind_it_or_neither_on_the_same_examples(
+    wrong: int, place: str, tmp_path: Path
 ) -> None:
     _, _, task, predictions = digits(tmp_path)
     test = predictions["test"]
@@ -109,7 +109,7 @@ def test_a_run_is_ahead_of_equal_to_or_behind_a_reference_on_the_same_examples(
     test["logits"][:wrong] = 1 - right[:wrong]
     theirs[100:125] = 1 - right[100:125]
     found = difference(task, predictions, theirs.numpy())["difference"]
-    assert found["says"] == says and found["value"] == pytest.approx((25 - wrong) / len(right))
+    assert found["place"] == place and found["value"] == pytest.approx((25 - wrong) / len(right))
     assert found["low"] < found["value"] < found["high"]
     deviation = ((25 + wrong) / len(right) - found["value"] ** 2) ** 0.5  # of an example's difference
     assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * deviation / len(right) ** 0.5, rel=0.2)
@@ -121,7 +121,7 @@ def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_diff
     numbers = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
     errors = SimpleNamespace(build_metrics=lambda: {"mae": MeanAbsoluteError()}, monitor="mae", monitor_mode="min")
     test = {"test": {"targets": numbers, "logits": numbers + 0.1}}
-    assert difference(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["says"] == "ahead"
+    assert difference(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
 
 
 def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.Monke
     words = ("data.limit_train=200", f"paths.data={tmp_path}")
     run(small_config("reference=auto", *words), tmp_path / "on")
     constant, simple = read_summary(tmp_path / "on")["references"]
-    assert constant["name"] == "commonest class" and simple["difference"]["says"] == "behind"
+    assert constant["name"] == "commonest class" and simple["difference"]["place"] == "behind"
 
 
 def test_words_decide_texts_and_characters_decide_names() -> None:

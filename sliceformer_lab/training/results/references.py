@@ -104,8 +104,9 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
 def difference(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -> Row:
     """The run's test score minus that of outputs (n, ...) for the same examples, in the metric that selects epochs.
 
-    `low` and `high` are the 95 % interval over resampled examples, and `says` whether the run is ahead, equal or
-    behind. Nothing where the run has no outputs of that kind.
+    `low` and `high` are the 95 % interval over resampled examples. `place` is ahead or behind where the
+    interval leaves out 0; this is one run, so it is no verdict on the model. Nothing where the run has no outputs of
+    that kind.
     """
     ours = predictions.get("test", {}).get("logits")
     if ours is None or ours[: len(theirs)].shape != theirs.shape:
@@ -126,8 +127,8 @@ def difference(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -
     drawn = [every[torch.randint(len(every), every.shape, generator=generator)] for _ in range(NUM_RESAMPLES)]
     low, high = np.nanquantile([gain(rows) for rows in drawn], [0.025, 0.975]).tolist()
     ahead, behind = (low > 0, high < 0) if task.monitor_mode == "max" else (high < 0, low > 0)
-    says = "ahead" if ahead else "behind" if behind else "equal"
-    return {"difference": {"value": gain(every), "low": low, "high": high, "says": says}}
+    place = "ahead" if ahead else "behind" if behind else "neither ahead nor behind"
+    return {"difference": {"value": gain(every), "low": low, "high": high, "place": place}}
 
 
 def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predictions, started: float) -> Row:

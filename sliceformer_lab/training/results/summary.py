@@ -277,7 +277,7 @@ def _references(summary: Mapping[str, Any]) -> list[str]:
         score = row.get("metrics", {}).get(metric)
         line = row.get("skipped", "not scored") if score is None else f"{metric} {score:.4f}"
         if gap := row.get("difference"):
-            line += f"; the run is {gap['says']}: {gap['value']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
+            line += f"; the run is {gap['place']}: {gap['value']:+.4f} ({gap['low']:+.4f} to {gap['high']:+.4f})"
         found.append(f"{row['name']}: {line}")
     return found
 
