@@ -123,6 +123,6 @@ def _check_unchanged(config: Mapping[str, Any], folder: Path) -> None:
     """Let a Slurm job that is started again continue its own run. Raises ConfigError for any other run."""
     if not is_restarted():
         raise ConfigError(f"{folder} holds a run already; continue it with resume={folder} or choose another folder")
-    saved = with_values(read_config(folder), recorded_choices(folder))  # as the user wrote it
+    saved = with_values(read_config(folder), dict.fromkeys(recorded_choices(folder)))  # as the user wrote it
     if changed := what_differs(saved, config):
         raise ConfigError(f"{folder} holds a run with another {', '.join(changed)}; choose another folder")

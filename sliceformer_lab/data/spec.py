@@ -53,7 +53,6 @@ class Choice:
     option: str  # its place in the configuration, such as data.batch_size
     value: int | float | str | bool
     reason: str
-    given: str | None = None  # in the configuration
 
     def __str__(self) -> str:
         return f"{self.option}={self.value} ({self.reason})"

@@ -139,12 +139,12 @@ def recorded_digests(folder: Path) -> dict[str, str]:
     return next((dict(state["digests"]) for state in states if isinstance(state, dict) and "digests" in state), {})
 
 
-def recorded_choices(folder: Path) -> dict[str, str | None]:
-    """What the user wrote at the places, such as data.batch_size, of options that were chosen from the data."""
+def recorded_choices(folder: Path) -> list[str]:
+    """The options of a run that were chosen from its data, as places such as data.batch_size."""
     try:
-        return {choice["option"]: choice.get("given") for choice in read_summary(folder).get("choices", [])}
+        return [choice["option"] for choice in read_summary(folder).get("choices", [])]
     except RunFolderError:
-        return {}
+        return []
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

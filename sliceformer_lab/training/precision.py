@@ -29,7 +29,7 @@ def choose_precision(plan: RunPlan, data: DataModule) -> Choice:
     """bf16-mixed or 32-true, with the reason. Prepares the data where a loss must be compared. Raises DataError."""
 
     def choice(value: str, reason: str) -> Choice:
-        return Choice("trainer.precision", value, reason, given="auto")
+        return Choice("trainer.precision", value, reason)
 
     device = device_of(plan.plain)
     if device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
