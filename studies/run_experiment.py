@@ -113,7 +113,8 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
     if job.stage == "tune":
         words += ["score_test=false"]
     if job.stage == "tune" or any(line["stage"] == "report" for line in experiment.lines()):
-        words += ["reference=null"]  # the first reporting run has fitted the references, on the same examples
+        none = "reference=null"  # the first reporting run has fitted the references, on the same examples
+        words += [none] if none not in words else []
     summary_file = folder / "summary.json"
     if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
         command = [sys.executable, "-m", "sliceformer_lab", *words, *machine_words, f"hydra.run.dir={folder}"]
