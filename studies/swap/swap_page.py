@@ -128,7 +128,7 @@ def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> 
     names = dict.fromkeys(name for _, name, _, _ in found)
     controls = [one for one in found if one[0] in ("random_permutation", "identity")]
     better = [f"`{rival}` ({name})" for rival, name, one, p in controls if p < LEVEL and one.mean > 0]
-    worse = [f"`{rival}` ({name})" for rival, name, one, p in controls if p < LEVEL and one.mean < 0]
+    worse = [f"`{rival}` ({name})" for rival, name, one, p in found if p < LEVEL and one.mean < 0]
     if len(better) == len(controls):
         first = "**CSP is better than a random permutation and than no mixing, at both places.**"
     elif better:
@@ -181,6 +181,24 @@ def results(lines: Lines) -> str:
     )
 
 
+def time_table() -> str:
+    """Times by length from times.json, which swap_times.py writes; nothing before it has run."""
+    file = FOLDER / "times.json"
+    if not file.exists():
+        return ""
+    facts = json.loads(file.read_text("utf-8"))
+    rows = [
+        [f"{one['length']:,}", f"{one['ms']['mha']:.0f}", *[f"{one['times_faster'][row]:.2f}" for row in ROWS[:-1]]]
+        for one in facts["lengths"]
+    ]
+    table = markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *rows)
+    how = f"medians of {facts['rounds']} rounds, processor time, load {facts['load']:.0f} on two cores, `swap_times.py`"
+    return (
+        "\n\nTime of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, and "
+        f"how many times faster each row is ({how}):\n\n{table}"
+    )
+
+
 def draw(lines: Lines) -> None:
     """Score against the number of layers replaced, from the top and from the bottom."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
@@ -200,7 +218,7 @@ def draw(lines: Lines) -> None:
 
 def main() -> None:
     lines, page = read_lines(), FOLDER / "README.md"
-    write_text(page, with_section(page.read_text("utf-8"), "results", results(lines)))
+    write_text(page, with_section(page.read_text("utf-8"), "results", results(lines) + time_table()))
     if ORIGINAL in lines:
         draw(lines)
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+NETWORK_SIZES = (2, 4, 8, 16)  # of windows that are exported as a sorting network; 16 take ten steps
+
 
 def decomposed(
     v: Tensor,
@@ -19,38 +21,36 @@ def decomposed(
 ) -> tuple[Tensor, Tensor]:
     """The custom operator behind `shift_sort` in plain operators: (B, N, C) -> (B, N, C), and nothing saved.
 
-    Pairs are a minimum and a maximum, larger windows one sort. Equal to the operator for values without NaN.
+    Pairs are a minimum and a maximum, windows of 4, 8 and 16 a sorting network, others one sort. Equal to the operator
+    for values without NaN.
     """
     del backend, save
     x = v.mT  # (B, C, N)
     num_tokens = x.shape[2]
     slots = torch.arange(num_tokens, device=v.device).expand(x.shape)
     source = slots
+    count = num_tokens if lengths is None else lengths[:, None, None]
     padding = None if lengths is None else slots >= lengths[:, None, None]
     if steps is not None:
         if reference:
             steps = steps * (torch.arange(steps.shape[0], device=steps.device) > 0)
-        count = num_tokens if lengths is None else lengths[:, None, None]
-        source = (slots - steps[:, None]) % count
+        source = (slots + (count - steps[:, None] % count)) % count  # of no negative number: runtimes differ there
         source = source if padding is None else torch.where(padding, slots, source)
     down = None
     if descending is not None:
         down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)[:, :num_tokens]
-    if group_size == 2 and not reference:
-        moved = _sort_pairs(x.gather(2, source), slots, down, num_tokens if lengths is None else lengths[:, None, None])
-        moved = moved if padding is None else moved.masked_fill(padding, 0.0)
-        return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
-    if group_size != 1:
-        keys = x.gather(2, source)
-        if down is not None:
-            keys = torch.where(down, -keys, keys)
-        if padding is not None:
-            keys = keys.masked_fill(padding, torch.inf)
-        source = _sort_windows(source, keys, group_size, stable=reference or padding is not None)
-        if reference:
-            ranks = source[:, :1].argsort(dim=2)
-            source = source.gather(2, ranks.expand_as(source))
     moved = x.gather(2, source)
+    if group_size == 2 and not reference:
+        moved = _sort_pairs(moved, slots, down, count)
+    elif group_size != 1:
+        keys = moved if down is None else torch.where(down, -moved, moved)
+        keys = keys if padding is None else keys.masked_fill(padding, torch.inf)
+        if reference:
+            source = _sort_windows(keys, group_size, source)
+            moved = x.gather(2, source.gather(2, source[:, :1].argsort(dim=2).expand_as(source)))
+        else:
+            moved = _sort_windows(keys, group_size)
+            moved = moved if down is None else torch.where(down, -moved, moved)
     moved = moved if padding is None else moved.masked_fill(padding, 0.0)
     return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
 
@@ -64,20 +64,34 @@ def _sort_pairs(x: Tensor, slots: Tensor, down: Tensor | None, count: Tensor | i
     return torch.where(takes_larger, torch.maximum(x, partner), torch.minimum(x, partner))
 
 
-def _sort_windows(source: Tensor, keys: Tensor, size: int, stable: bool) -> Tensor:
-    """`source` in the order of its keys inside each window of `size` slots. (B, C, N) -> (B, C, N).
+def _sort_windows(keys: Tensor, size: int, source: Tensor | None = None) -> Tensor:
+    """Keys in order inside each window of `size` slots, or `source` in their order. (B, C, N) -> (B, C, N).
 
-    Values alone do not need a stable order; ranks do, and padding, which must stay behind infinity. Not every format
-    has a stable sort.
+    Only `source` needs a stable order, which not every format has: equal keys, and infinity beside padding, are alike.
     """
     num_tokens = keys.shape[2]
-    if statically_known_true(size == num_tokens):  # without a guard that excludes this length
-        indices = keys.sort(dim=2, stable=True).indices if stable else keys.sort(dim=2).indices
-        return source.gather(2, indices)
-    num_windows = num_tokens // size + 1  # never 1, which would be taken as fixed
-    slots = torch.arange(num_windows * size, device=keys.device)  # the last ones are beyond the tokens
-    token = slots.clamp(max=num_tokens - 1)  # read, and not padded or cut: their sizes would fix the length
-    keys = keys[:, :, token].masked_fill(slots >= num_tokens, torch.inf)
-    order = torch.unflatten(keys, 2, (num_windows, size)).sort(dim=3, stable=True).indices
-    moved = torch.unflatten(source[:, :, token], 2, (num_windows, size)).gather(3, order).flatten(2)
-    return moved[:, :, torch.arange(num_tokens, device=keys.device)]
+    is_whole = statically_known_true(size == num_tokens)  # without a guard that excludes this length
+    if not is_whole:
+        num_windows = num_tokens // size + 1  # never 1, which would be taken as fixed
+        slots = torch.arange(num_windows * size, device=keys.device)  # the last ones are beyond the tokens
+        token = slots.clamp(max=num_tokens - 1)  # read, and not padded or cut: their sizes would fix the length
+        keys = torch.unflatten(keys[:, :, token].masked_fill(slots >= num_tokens, torch.inf), 2, (num_windows, size))
+        source = None if source is None else torch.unflatten(source[:, :, token], 2, (num_windows, size))
+    if source is not None:
+        moved = source.gather(-1, keys.sort(dim=-1, stable=True).indices)
+    elif not is_whole and size in NETWORK_SIZES:
+        moved = _sort_by_network(keys, size)
+    else:
+        moved = keys.sort(dim=-1).values
+    return moved if is_whole else moved.flatten(2)[:, :, torch.arange(num_tokens, device=keys.device)]
+
+
+def _sort_by_network(x: Tensor, size: int) -> Tensor:
+    """Batcher's bitonic network over the last dimension, a power of two: minima and maxima alone. Same shape."""
+    slots = torch.arange(size, device=x.device)
+    stages = [(run, gap) for run in NETWORK_SIZES if run <= size for gap in NETWORK_SIZES[::-1] if gap <= run]
+    for run, gap in stages:
+        partner = x[..., slots ^ (gap // 2)]
+        takes_larger = ((slots & (gap // 2)) > 0) ^ ((slots & run) > 0)
+        x = torch.where(takes_larger, torch.maximum(x, partner), torch.minimum(x, partner))
+    return x
