@@ -158,5 +158,5 @@ def test_page_of_tasks_has_every_task_once() -> None:
 def test_page_of_tasks_names_those_with_committed_results_as_trained() -> None:
     text = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
     trained = re.findall(r"^\| `(\w+)` \|.*\| (?:yes|partly): [^|]*\|$", text, re.MULTILINE)
-    studies = {file.stem for file in results.RESULTS.glob("*.jsonl")}
+    studies = {file.stem for file in results.RESULTS.glob("*.jsonl")} - {"submissions"}  # lines about attentions
     assert sorted(trained) == sorted({run["task"] for study in studies for run in results.read(study)})
