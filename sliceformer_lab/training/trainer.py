@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
+PrecisionOption = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true", "auto"]
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Trainer(pl.Trainer):
         self,
         *,
         compile: bool = False,  # noqa: A002 - the option's name
-        precision: Precision | Literal["auto"] = "32-true",
+        precision: PrecisionOption = "32-true",
         **options: Any,
     ) -> None:
         super().__init__(precision=cast(Precision, precision), **options)

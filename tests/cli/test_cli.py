@@ -95,7 +95,8 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "mean optim.lr?",
         "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
         "attention.group_size=${foo}": "Interpolation key 'foo' not found",
-        "trainer.precision=foo attention.order=": "'32-true' or '64-true' or should be '64', '32', '16' or 'bf16'; "
+        "trainer.precision=foo attention.order=": "given 'foo', should be '32-true', 'bf16-mixed', "
+        "'16-mixed', '64-true', 'bf16-true', '16-true' or 'auto'; "
         "attention.order: given '', should be 'ascend', 'descend' or 'random'",
         "paths.data=null": "paths.data: given None, should be a valid string",
         "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",

@@ -128,7 +128,7 @@ def test_a_task_mixes_no_tensor_of_the_cpu_into_those_of_a_gpu(task: str, tmp_pa
 
 GRAPHS = {  # a task of molecules in files of its own kind, one of a table, and one of peptides
     "zinc": [],
-    "molecule_csv": ["data.file=molecules.csv", "data.targets=[gap]", "data.kind=regression"],
+    "molecule_csv": ["data.file=molecules.csv", "data.targets=[gap]", "data.kind=regression", "data.descriptors=none"],
     "peptides_func": [],
 }
 

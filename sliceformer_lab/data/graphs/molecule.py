@@ -84,7 +84,7 @@ class MoleculeTable(MoleculeData, OwnTargets):
 
     @property
     def spec(self) -> DataSpec:
-        """Reads the values of the table unless `kind` says what they are. Raises DataError."""
+        """Reads the table unless `kind` and `descriptors` say what they are. Raises DataError."""
         whole = NUM_DESCRIPTORS[self.descriptor_kind]
         return replace(super().spec, name=self.own_name, targets=self.targets_are, context_channels=whole)
 
