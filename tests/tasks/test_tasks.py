@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import timm
 import torch
-from omegaconf import OmegaConf
 from support.plans import build_data, build_task, run
 from support.runs import small_config
 from timm.loss import LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import CONF_DIR, option_names
+from sliceformer_lab.config.compose import option_names, written_option
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.image import AUTO_PATCHES_PER_SIDE, ImageClassification
@@ -28,11 +27,7 @@ POOLED = (
     "sliceformer_lab.tasks.sequence.SequenceClassification",
     "sliceformer_lab.tasks.retrieval.Retrieval",
 )
-POOLED_TASKS = [
-    name
-    for name in option_names("task")
-    if OmegaConf.load(CONF_DIR / "task" / f"{name}.yaml")["task"]["_target_"] in POOLED
-]
+POOLED_TASKS = [name for name in option_names("task") if written_option("task", name)["task"]["_target_"] in POOLED]
 OWN = {  # the user's own data, whose classes are read from disk
     "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
     "image_csv": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
