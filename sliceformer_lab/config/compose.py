@@ -135,9 +135,10 @@ def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[
 
 def written_option(group: str, name: str) -> dict[str, Any]:
     """What the YAML file of an option says, with one such as `_probe` that it starts from, before all is composed."""
-    own = OmegaConf.load(option_file(group, name))
+    own = plain_values(OmegaConf.load(option_file(group, name)), resolve=False)
     shared = [str(part) for part in own.get("defaults", []) if str(part).startswith("_") and part != "_self_"]
-    return plain_values(OmegaConf.merge(*(written_option(group, part) for part in shared), own), resolve=False)
+    merged = OmegaConf.merge(*(written_option(group, part) for part in shared), own)
+    return plain_values(merged, resolve=False)
 
 
 def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:

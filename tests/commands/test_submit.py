@@ -14,21 +14,46 @@ from sliceformer_lab.commands.submit.submission import digest
 SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
 
 
+REVERSE = """
+from sliceformer_lab.attention import ALONE, Attention
+
+
+class Reverse(Attention):
+    \"\"\"Gives every token the values of its mirror image.\"\"\"
+
+    accepts_padding = False
+    complexity = "N C"
+    source = "example"
+
+    def mix(self, v, q=None, k=None, given=ALONE):
+        if given.padding is not None:
+            raise ValueError("reverse does not support padded batches")
+        return v.flip(1)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_submission_is_one_line_that_verify_repeats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["submit", "attention=identity", *SMALL, f"folder={tmp_path / 'mine'}"]) == 0
+def test_an_operator_of_somebody_else_is_one_line_that_verify_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own" / "attention").mkdir(parents=True)
+    (tmp_path / "reverse.py").write_text(REVERSE)
+    (tmp_path / "own" / "attention" / "reverse.yaml").write_text("# Mirrors the tokens.\n_target_: reverse.Reverse\n")
+    monkeypatch.chdir(tmp_path)
+    trusted = ("--config-dir", "own", "allow_targets=[reverse.]")
+    assert main(["submit", *trusted, "attention=reverse", *SMALL, "folder=mine"]) == 0
     file = tmp_path / "mine" / "submission.jsonl"
     (line,) = [json.loads(text) for text in file.read_text().splitlines()]
-    assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.2
+    assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.5
     assert line["growth"]["seconds"].keys() == {"16", "32"} and len(line["data"]) == 1
-    assert "sliceformer_lab.attention.identity" in line["sources"] and line["digest"] == digest(line)
+    assert "reverse" in line["sources"] and line["digest"] == digest(line)
     began = datetime.fromisoformat(line["growth"]["machine"]["started"]).timestamp()
     assert began <= (tmp_path / "mine" / "growth" / "results.csv").stat().st_mtime, "its load is that before the timing"
     line["growth"]["exponent"] = 1e3  # which no machine repeats
     file.write_text(json.dumps({**line, "digest": digest(line)}) + "\n")
-    assert main(["verify", str(file), f"folder={tmp_path / 'again'}"]) == 1
-    assert "the line of identity is not repeated here: exponent of time" in capfd.readouterr().err
+    assert main(["verify", *trusted, str(file), "folder=again"]) == 1
+    assert "the line of reverse is not repeated here: exponent of time" in capfd.readouterr().err
     again = json.loads((tmp_path / "again" / "submission.jsonl").read_text())
     for subject in ("node", "sources", "rules", "data", "probes", "options"):
         assert again[subject] == line[subject]
