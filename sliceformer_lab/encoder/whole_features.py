@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-LARGEST = 4.0  # deviations from the mean, to which rare values of a feature are cut
+MAX_DEVIATIONS = 4.0  # from the mean, to which rare values of a feature are cut
 SMALLEST_STD = 1e-6  # of a feature that varies
 
 
@@ -35,5 +35,5 @@ class WholeFeatures(nn.Module):
         """Features (B, F) -> (B, dim). Raises ValueError for a batch without features."""
         if features is None:
             raise ValueError("the model reads features of whole samples, which the batch has not")
-        found: Tensor = self.layers(((features - self.mean) * self.scale).clamp(-LARGEST, LARGEST))
+        found: Tensor = self.layers(((features - self.mean) * self.scale).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS))
         return found

@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sliceformer_lab.measures.molecule_features import fingerprint
 from sliceformer_lab.measures.series_features import random_convolutions, spectra, warped_distances
 from sliceformer_lab.runs.processes import end_with_parent
 
+FINGERPRINT_SIZE = 2048  # counts of a molecule
 Array = np.ndarray
 Contents = Sequence[str] | Sequence[Array]
 
@@ -88,7 +90,7 @@ def regressors_of(contents: str | None) -> list[Features]:
 
 def _molecular() -> list[Features]:
     return [
-        Features("Morgan fingerprints", partial(_each, _fingerprint), "forest"),
+        Features("Morgan fingerprints", partial(_each, partial(fingerprint, size=FINGERPRINT_SIZE)), "forest"),
         Features("fingerprints, descriptors", partial(_each, _descriptors), "forest"),
     ]
 
@@ -215,15 +217,6 @@ def _each(features: Callable[..., Array], train: Contents, others: list[Contents
     return [np.stack([features(content) for content in part]) for part in (train, *others)]
 
 
-def _fingerprint(smiles: str) -> Array:
-    """Counts of a Morgan fingerprint (2048,) of radius 2."""
-    from rdkit import Chem
-    from rdkit.Chem import rdFingerprintGenerator
-
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
-    return np.asarray(generator.GetCountFingerprintAsNumPy(Chem.MolFromSmiles(smiles)), dtype=np.float32)
-
-
 def _descriptors(smiles: str) -> Array:
     """The fingerprint and eight descriptors (2056,): logP, mass, polar surface, donors, acceptors, bonds, rings."""
     from rdkit import Chem
@@ -240,7 +233,7 @@ def _descriptors(smiles: str) -> Array:
         rdMolDescriptors.CalcNumRings(molecule),
         rdMolDescriptors.CalcNumAromaticRings(molecule),
     ]
-    return np.concatenate([_fingerprint(smiles), np.asarray(numbers, dtype=np.float32)])
+    return np.concatenate([fingerprint(smiles, FINGERPRINT_SIZE), np.asarray(numbers, dtype=np.float32)])
 
 
 def _gradients(picture: Array) -> Array:

@@ -85,7 +85,12 @@ def texts_of(count: int) -> list[str]:
 
 @pytest.mark.parametrize("stop", [5, pytest.param(14, marks=pytest.mark.slow), 20])  # in each stage, and between them
 def test_a_stopped_swap_goes_on_to_the_same_weights(
-    stop: int, call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: int,
+    call: Callable[..., int],
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     whole = tmp_path / "whole"
     assert call("attention=random_permutation", f"output={whole}") == 0
@@ -102,6 +107,11 @@ def test_a_stopped_swap_goes_on_to_the_same_weights(
     assert call("attention=random_permutation") == 1
     monkeypatch.setattr(Healing, "step", step)
     assert call("attention=identity") == 1, "another swap in its folder"
+    before = texts.read_text()
+    texts.write_text(before.replace("dog", "cat"))
+    assert call("attention=random_permutation") == 1
+    assert "another content of data.file" in capfd.readouterr().err
+    texts.write_text(before)
     assert (tmp_path / "swapped" / "healing.pt").exists()
     assert call("attention=random_permutation") == 0
     assert_close(*[load_file(f / "model.safetensors") for f in (tmp_path / "swapped", whole)], rtol=0, atol=0)

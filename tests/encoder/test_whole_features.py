@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from sliceformer_lab.encoder.whole_features import LARGEST, WholeFeatures
+from sliceformer_lab.encoder.whole_features import MAX_DEVIATIONS, WholeFeatures
 
 
 def test_features_are_standardised_and_cut_and_constant_ones_count_as_zero() -> None:
@@ -15,7 +15,7 @@ def test_features_are_standardised_and_cut_and_constant_ones_count_as_zero() -> 
     whole.layers = nn.Sequential(nn.Identity())
     whole.standardise(features)
     assert_close(whole(features), torch.tensor([[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0]]))
-    assert_close(whole(torch.tensor([[0.5, 9e9, 8.0]])), torch.tensor([[0.0, LARGEST, 0.0]]))
+    assert_close(whole(torch.tensor([[0.5, 9e9, 8.0]])), torch.tensor([[0.0, MAX_DEVIATIONS, 0.0]]))
 
 
 def test_a_checkpoint_holds_mean_and_deviation() -> None:

@@ -19,7 +19,7 @@ from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.encoder.swap import swap
 from sliceformer_lab.errors import ConfigError, DataError
-from sliceformer_lab.runs.files import whole_file
+from sliceformer_lab.runs.files import digest_of, whole_file
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, blocks_of
 
@@ -37,7 +37,9 @@ def run(
 ) -> None:
     """Writes the folder `options.output`. Raises LabError; what has healed stays for the same command."""
     output = Path(options.output).expanduser()
-    known = {**asdict(options), **asdict(inputs), "attention": name, "overrides": dict(overrides)}
+    read = {"model": options.model if options.is_folder else str(options.weights), "data.file": inputs.file}
+    contents = {f"content of {key}": digest_of(Path(path).expanduser()) for key, path in read.items()}
+    known = {**asdict(options), **asdict(inputs), **contents, "attention": name, "overrides": dict(overrides)}
     saved = _read_state(output, known)
     opened = open_model(options)
     healing, held_out = _contents(inputs, opened)
