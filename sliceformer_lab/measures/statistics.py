@@ -18,6 +18,7 @@ FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviat
 MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
 MAX_SEEDS = 1000  # that `seeds_needed` considers
 QUANTILES = 4000  # over which a distribution is averaged
+MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
 FLIPS = 100_000  # random signs that are tried for more than MOST_EXACT pairs
 
 Values = Sequence[float] | np.ndarray
@@ -128,6 +129,14 @@ def estimate_pairs(
         for a, b in zip(ours, theirs, strict=True)
     ]
     return estimate_runs(differences, pairs)
+
+
+def jackknife_rows(count: int) -> np.ndarray:
+    """Which of `count` examples are kept (G, count) when each of at most MAX_GROUPS groups is left out, in turn."""
+    num_groups = min(MAX_GROUPS, count)
+    groups = np.random.default_rng(0).permutation(count) % num_groups
+    kept: np.ndarray = groups != np.arange(num_groups)[:, None]
+    return kept
 
 
 def jackknife_values(whole: float, without: Values) -> np.ndarray:

@@ -19,14 +19,13 @@ from sliceformer_lab.measures.statistics import (
     estimate_crossed,
     estimate_over_seeds,
     estimate_pairs,
+    jackknife_rows,
     jackknife_values,
 )
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.example_scores import example_scores, read_predictions
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
-
-MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
 
 
 class ExampleScores:
@@ -78,9 +77,9 @@ class ExampleScores:
             whole = self._score(output, truth, name)
             if not math.isclose(whole, recorded, rel_tol=1e-3, abs_tol=1e-6):
                 return None
-            count = min(MAX_GROUPS, len(ids))
-            groups = torch.from_numpy(np.random.default_rng(0).permutation(len(ids)) % count)
-            without = [self._score(output[groups != group], truth[groups != group], name) for group in range(count)]
+            without = [
+                self._score(output[rows], truth[rows], name) for rows in torch.from_numpy(jackknife_rows(len(ids)))
+            ]
         except (KeyError, ValueError, RuntimeError):  # predictions that the metric does not take as they were saved
             return None
         return ids, jackknife_values(whole, without)
