@@ -14,7 +14,7 @@ from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.training.build import build_task
 from sliceformer_lab.training.interfaces import DataModule
 
-LARGEST_CHANGE = 0.02  # of a batch's loss, as a share of it
+MAX_LOSS_CHANGE = 0.02  # of a batch's loss, as a share of it
 PROCESSOR = Path("/proc/cpuinfo")
 
 
@@ -37,7 +37,7 @@ def choose_precision(plan: RunPlan, data: DataModule) -> Choice:
     if device == "cpu" and not has_amx():
         return choice("32-true", "this CPU has no AMX, which makes matrix products in bfloat16 fast")
     change = change_of_loss(plan, data, device)
-    if change > LARGEST_CHANGE:
+    if change > MAX_LOSS_CHANGE:
         return choice("32-true", f"bfloat16 changes the loss of a batch by {change:.1%}; it may be used all the same")
     return choice("bf16-mixed", f"it changes the loss of a batch by {change:.2%}")
 

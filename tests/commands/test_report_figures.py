@@ -51,7 +51,7 @@ def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dic
     return {figure.name: figure for about in plot_tables(sections(folder)) for kind in kinds for figure in kind(about)}
 
 
-def drawn(figure: Figure) -> dict[str, Axes]:
+def draw_panels(figure: Figure) -> dict[str, Axes]:
     """The panels of a figure by their titles."""
     found = {}
     for panel in figure.panels:
@@ -75,7 +75,7 @@ def points(figure: Figure, panel: str, row: str, style: str = "-") -> tuple[list
     """The x and y of the line of a row: after training, or with style -- before it."""
     lines = [
         line
-        for line in drawn(figure)[panel].lines
+        for line in draw_panels(figure)[panel].lines
         if line.get_color() == entry(figure, row).get_color() and line.get_linestyle() == style
     ]
     return np.asarray(lines[0].get_xdata()).tolist(), np.asarray(lines[0].get_ydata()).tolist()
@@ -85,7 +85,7 @@ def band(figure: Figure, panel: str, row: str, x: float) -> NDArray[Any]:
     """Low and high of the band of a row at x."""
     (found,) = [
         area
-        for area in drawn(figure)[panel].collections
+        for area in draw_panels(figure)[panel].collections
         if isinstance(area, FillBetweenPolyCollection)
         and same_color(area.get_facecolor()[0][:3], str(entry(figure, row).get_color()))  # type: ignore[index]
     ]
@@ -135,7 +135,7 @@ def test_every_kind_of_figure_and_every_panel_explains_itself(of_study: dict[str
         assert figure.title
         assert len(figure.caption) > 60
         assert len(figure.alt) > 15
-        assert all(axes.get_title("left") or axes.get_ylabel() for axes in drawn(figure).values())
+        assert all(axes.get_title("left") or axes.get_ylabel() for axes in draw_panels(figure).values())
 
 
 def test_curves_are_means_over_seeds_with_the_interval_of_the_statistics(of_study: dict[str, Figure]) -> None:
@@ -170,7 +170,7 @@ def test_long_curves_are_thinned_to_both_ends(tmp_path: Path) -> None:
 
 def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_study: dict[str, Figure]) -> None:
     ((_, found),) = sections(study)
-    axes = drawn(of_study["scores"])["test/accuracy, %"]
+    axes = draw_panels(of_study["scores"])["test/accuracy, %"]
     shown = [text.get_text() for text in axes.texts]
     assert shown == ["identity (control), n = 3", "sliceformer, n = 3", "mha, n = 3", "csp, n = 3"]  # best first
     rows = {line.row.label: line for line in found}
@@ -185,7 +185,7 @@ def test_scores_have_every_run_and_the_intervals_of_the_table(study: Path, of_st
 
 def test_spectra_are_those_of_the_last_record(study: Path, of_study: dict[str, Figure]) -> None:
     titles = [f"Layer {layer} of 2{form}" for form in ("", ", token mean removed") for layer in (1, 2)]
-    assert list(drawn(of_study["spectra"])) == titles
+    assert list(draw_panels(of_study["spectra"])) == titles
     index, means = points(of_study["spectra"], titles[-1], "mha")
     files = [record(2, (-1, 0, 9)).at("spectrum", "output", "mean_removed")[1] * (1 + 0.1 * seed) for seed in SEEDS]
     assert index == list(range(1, 9))  # as many as channels of 9 tokens; of 6 tokens fewer

@@ -16,7 +16,7 @@ from sliceformer_lab.runs.folder import read_config, read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.choices import with_choices
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.precision import LARGEST_CHANGE, change_of_loss
+from sliceformer_lab.training.precision import MAX_LOSS_CHANGE, change_of_loss
 
 AUTO = (
     "optim=auto",
@@ -130,7 +130,7 @@ def test_precision_is_chosen_by_processor_and_loss_and_recorded_by_its_value(
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : fpu avx512f {'amx_bf16 amx_tile' if amx else 'avx512_bf16'}\n", encoding="utf-8")
     monkeypatch.setattr("sliceformer_lab.training.precision.PROCESSOR", info)
-    monkeypatch.setattr("sliceformer_lab.training.precision.LARGEST_CHANGE", limit)
+    monkeypatch.setattr("sliceformer_lab.training.precision.MAX_LOSS_CHANGE", limit)
     run(small_config("trainer.precision=auto"), tmp_path / "run")
     summary = read_summary(tmp_path / "run")
     (choice,) = summary["choices"]
@@ -142,4 +142,4 @@ def test_precision_is_chosen_by_processor_and_loss_and_recorded_by_its_value(
 
 def test_loss_in_bfloat16_differs_by_less_than_two_percent_for_a_small_encoder() -> None:
     plan = check_config(small_config())
-    assert 0 < change_of_loss(plan, build.build_data(plan), "cpu") < LARGEST_CHANGE
+    assert 0 < change_of_loss(plan, build.build_data(plan), "cpu") < MAX_LOSS_CHANGE

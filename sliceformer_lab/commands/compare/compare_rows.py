@@ -30,7 +30,7 @@ WIDTHS = ("encoder.mlp_dim", "attention.inner_mult", "encoder.dim")  # that `bud
 
 
 @dataclass(eq=False)
-class Row:
+class ComparedRow:
     """One row of a comparison. Its axes are filled in before their runs are planned."""
 
     name: str
@@ -89,13 +89,13 @@ def row_words(name: str, options: CompareOptions) -> tuple[str, ...]:
     return (*OF_RUNS, *given, *VARIANTS.get(name, (f"attention={name}",)))
 
 
-def checked_rows(options: CompareOptions) -> tuple[list[Row], dict[str, str]]:
+def checked_rows(options: CompareOptions) -> tuple[list[ComparedRow], dict[str, str]]:
     """The rows that can run, the subject first, and why the others cannot. Raises LabError if the subject cannot."""
-    rows: list[Row] = []
+    rows: list[ComparedRow] = []
     refused: dict[str, str] = {}
     for name in options.names:
         try:
-            rows.append(Row(name, options, *checked_row(row_words(name, options), options.tuning_seeds[0])))
+            rows.append(ComparedRow(name, options, *checked_row(row_words(name, options), options.tuning_seeds[0])))
         except LabError as error:
             if name == options.subject:
                 raise
@@ -125,7 +125,7 @@ def checked_row(words: Sequence[str], seed: int) -> tuple[dict[str, Any], DataSp
     return config, spec
 
 
-def solve_ways(rows: Sequence[Row]) -> int:
+def solve_ways(rows: Sequence[ComparedRow]) -> int:
     """Give each row its ways to the parameters of mha, and return these. Raises ConfigError if the subject has none."""
     base, spec = checked_row(row_words(BASE, rows[0].options), rows[0].options.tuning_seeds[0])
     for row in rows:

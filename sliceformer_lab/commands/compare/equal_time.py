@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sliceformer_lab.commands.compare.compare_options import BASE, CompareOptions
-from sliceformer_lab.commands.compare.compare_rows import Row, checked_row, row_words
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_row, row_words
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.permute import available_backends
 from sliceformer_lab.runs.files import write_json
@@ -59,7 +59,7 @@ class Times:
         return cls(**{**content, "rows": rows})
 
 
-def give_equal_time(rows: Sequence[Row], file: Path, options: CompareOptions) -> Times:
+def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOptions) -> Times:
     """Measure the rows once, and give each the steps of its axis. Raises ConfigError on a noisy machine."""
     times = _read_times(file)
     if times is None or any(row.name not in times.rows for row in rows):

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import Axis, CompareOptions
-from sliceformer_lab.commands.compare.compare_rows import Row
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.declaration import Declaration, Margin
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
@@ -50,7 +50,7 @@ class Comparison:
     declaration: Declaration
     goal: Goal
     margin: Margin
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
     refused: Mapping[str, str]  # rows that take no part, with the reason
     tuning: Tuning
     times: Times | None
@@ -119,7 +119,7 @@ class Comparison:
                 changed.setdefault(one.attention, set()).update(nearest)
         return {name: sorted(options) for name, options in sorted(changed.items()) if options}
 
-    def untuned_scores(self, row: Row) -> list[float]:
+    def untuned_scores(self, row: ComparedRow) -> list[float]:
         """The test scores of a row with its recipe's own values."""
         jobs = [row.reporting(self.options.axes[0], None, seed) for seed in self.options.reporting_seeds]
         runs = [run for job in jobs if (run := record_of(self.folder / job.name)) is not None]

@@ -10,7 +10,7 @@ from typing import Any
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
 from sliceformer_lab.commands.compare.compare_page import write_page
-from sliceformer_lab.commands.compare.compare_rows import Row, checked_rows, solve_ways
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_rows, solve_ways
 from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
 from sliceformer_lab.commands.compare.equal_time import give_equal_time
 from sliceformer_lab.commands.compare.examples import ExampleScores
@@ -42,7 +42,7 @@ def run(
     word: str,
     options: CompareOptions,
     launcher: Launcher,
-    after_trials: Callable[[Tuning, Sequence[Row]], None] = lambda _tuning, _rows: None,
+    after_trials: Callable[[Tuning, Sequence[ComparedRow]], None] = lambda _tuning, _rows: None,
 ) -> None:
     """Run or continue a comparison and write its page; `word` is its command.
 
@@ -91,7 +91,7 @@ class Rounds:
         self,
         word: str,
         folder: Path,
-        rows: Sequence[Row],
+        rows: Sequence[ComparedRow],
         wanted: Goal,
         options: CompareOptions,
         jobs: JobsInSteps,
@@ -147,7 +147,7 @@ class Rounds:
             planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
         self._jobs.run(planned)
 
-    def _reported(self, tuning: Tuning) -> list[Row]:
+    def _reported(self, tuning: Tuning) -> list[ComparedRow]:
         """The rows that score the test set: those that learn, if the subject is one of them."""
         subject, *others = self._rows
         learning = [row for row in others if tuning.learned[row.name] and row.name not in tuning.weaker]
@@ -166,7 +166,7 @@ class Rounds:
     def _tuning(self, points: Points) -> Tuning:
         return tuning_of(self._folder, self._rows, points, self._goal, self._scores)
 
-    def _run_trials(self, points: Iterable[Point], rows: Sequence[Row]) -> None:
+    def _run_trials(self, points: Iterable[Point], rows: Sequence[ComparedRow]) -> None:
         seeds = self._options.tuning_seeds
         self._jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sliceformer_lab.commands.compare.compare_options import POSITIONS
-from sliceformer_lab.commands.compare.compare_rows import Row
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.examples import ExampleScores
 from sliceformer_lab.commands.compare.search import Point, Points, Trial, chosen_trial
 from sliceformer_lab.data.spec import DataSpec
@@ -32,7 +32,7 @@ class Tuning:
     weaker: Mapping[str, str]  # rows that only differ in positions from a better one, with the reason
 
 
-def tuning_of(folder: Path, rows: Sequence[Row], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
+def tuning_of(folder: Path, rows: Sequence[ComparedRow], points: Points, wanted: Goal, scores: ExampleScores) -> Tuning:
     """The trials as their folders show them. A run that diverged or ended below chance counts as chance.
 
     Where chance is unknown, the worst finished run of all rows takes its place.
@@ -74,7 +74,7 @@ def weaker_positions(chosen: Mapping[str, Trial | None], sign: float) -> dict[st
     return {name: f"{best} has the stronger positions on validation" for name in means if name != best}
 
 
-def tried_seeds(folder: Path, row: Row, point: Point) -> list[int]:
+def tried_seeds(folder: Path, row: ComparedRow, point: Point) -> list[int]:
     """The seeds of a trial: the tuning seeds, and the deciding one where its run has ended."""
     decided = state_of(folder / row.trial(point, row.options.deciding_seed).name).is_final
     return [*row.options.tuning_seeds, *([row.options.deciding_seed] if decided else [])]
@@ -89,7 +89,7 @@ def record_of(folder: Path) -> RunRecord | None:
     return RunRecord(folder, folder.name, summary, str(summary["status"]))
 
 
-def best_way(folder: Path, row: Row, point: Point, wanted: Goal) -> tuple[tuple[str, ...], dict[str, float]]:
+def best_way(folder: Path, row: ComparedRow, point: Point, wanted: Goal) -> tuple[tuple[str, ...], dict[str, float]]:
     """The way to equal parameters with the best mean on validation, and the mean of each; a tie goes to the first."""
     means: dict[tuple[str, ...], float] = {}
     for way in row.ways:
@@ -102,7 +102,7 @@ def best_way(folder: Path, row: Row, point: Point, wanted: Goal) -> tuple[tuple[
 
 
 def _has_learned(
-    folder: Path, row: Row, trials: Sequence[Trial], chance: float | None, wanted: Goal, scores: ExampleScores
+    folder: Path, row: ComparedRow, trials: Sequence[Trial], chance: float | None, wanted: Goal, scores: ExampleScores
 ) -> bool:
     """Whether some trial is above the constant predictor on validation, by one-sided intervals over examples and seeds.
 

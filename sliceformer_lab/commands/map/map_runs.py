@@ -35,7 +35,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
         record_plan(folder / PLAN, _facts(options), {})
         _announce(cells, folder)
         try:
-            Rounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
+            MapRounds(options, cells, folder / RUNS, launcher, modules_of(configs)).run()
         finally:  # a map that is stopped shows what it has
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             found = Map(options, results)
@@ -51,7 +51,7 @@ def _announce(cells: list[Cell], folder: Path) -> None:
     log.info(f"map: {count} cells in {folder}, in rounds; if it is stopped, the same command goes on")
 
 
-class Rounds:
+class MapRounds:
     """The order of the runs: a learning rate of all cells at a time, a deciding seed, then the reporting seeds."""
 
     def __init__(

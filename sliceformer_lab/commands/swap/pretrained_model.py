@@ -26,7 +26,7 @@ from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.heal import Inputs
 
 
-class Pretrained(ABC):
+class LibraryModel(ABC):
     """A model of another library: `model` is saved, and its `trunk(model)` gives the last hidden states."""
 
     model: Any
@@ -49,7 +49,7 @@ class Pretrained(ABC):
         """Writes the model. Returns the Python that opens it."""
 
 
-class TextModel(Pretrained):
+class TextModel(LibraryModel):
     """A folder of Transformers."""
 
     kind = "text"
@@ -90,7 +90,7 @@ class TextModel(Pretrained):
         return f"model = sliceformer_lab.swap(transformers.{name}.from_pretrained({str(folder)!r}))"
 
 
-class ImageModel(Pretrained):
+class ImageModel(LibraryModel):
     """A ViT of timm with weights from a file."""
 
     kind = "picture"
@@ -141,6 +141,6 @@ class ImageModel(Pretrained):
 WEIGHTS = "model.safetensors"
 
 
-def open_model(options: SwapOptions) -> Pretrained:
+def open_model(options: SwapOptions) -> LibraryModel:
     """The model that `options` name, from local files. Raises ConfigError."""
     return TextModel(options) if options.is_folder else ImageModel(options)

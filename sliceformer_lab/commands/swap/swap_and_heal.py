@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sliceformer_lab.commands.swap.pretrained_model import Pretrained, open_model
+from sliceformer_lab.commands.swap.pretrained_model import LibraryModel, open_model
 from sliceformer_lab.commands.swap.swap_options import HealingInputs, SwapOptions
 from sliceformer_lab.commands.swap.swap_report import Fidelity, SwapReport, measure, write_report
 from sliceformer_lab.data.input_files import read_inputs
@@ -69,7 +69,7 @@ def run(
     console.print(f"agreement with the original and errors by layer: {output / 'report.md'}")
 
 
-def _contents(inputs: HealingInputs, opened: Pretrained) -> tuple[list[Content], list[Content]]:
+def _contents(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Content], list[Content]]:
     """The inputs that heal and those that measure. Raises DataError for an input that cannot be read, or too few."""
     file, contents = Path(inputs.file).expanduser(), []
     for one in read_inputs(file, opened.kind, inputs.column):
@@ -105,7 +105,7 @@ class _Work:
     """The healing of one model."""
 
     options: SwapOptions
-    opened: Pretrained
+    opened: LibraryModel
     student: Any
     layers: list[int]
     contents: list[Content]

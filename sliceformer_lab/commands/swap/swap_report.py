@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sliceformer_lab.commands.swap.pretrained_model import Pretrained
+from sliceformer_lab.commands.swap.pretrained_model import LibraryModel
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.heal import Inputs, LayerHealing, last_states, relative_error
@@ -48,7 +48,7 @@ class SwapReport:
 
 
 @torch.no_grad()
-def measure(opened: Pretrained, student: Any, layers: Sequence[int], batches: Sequence[Inputs]) -> Fidelity:
+def measure(opened: LibraryModel, student: Any, layers: Sequence[int], batches: Sequence[Inputs]) -> Fidelity:
     """Compares `student` with the model that was opened."""
     ours, theirs = opened.trunk(student), opened.trunk(opened.model)
     probe = LayerHealing(ours, theirs, layers, lr=0.0, num_steps=1)

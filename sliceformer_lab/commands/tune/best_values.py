@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sliceformer_lab.commands.compare.compare_rows import Row
+from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
@@ -13,7 +13,7 @@ from sliceformer_lab.runs.sweep import override_key
 from sliceformer_lab.runs.tuned import BEST
 
 
-def write_best(tuning: Tuning, rows: Sequence[Row]) -> None:
+def write_best(tuning: Tuning, rows: Sequence[ComparedRow]) -> None:
     """Write the words of each row's chosen values. Raises LabError if every trial of every row diverged."""
     folder = Path(rows[0].options.folder).expanduser()
     entries = {}

@@ -36,7 +36,7 @@ from sliceformer_lab.measures.metric_scale import (
 MOST_ROWS = 40  # of a figure
 WIDTH, HEIGHT, ROW_HEIGHT = 6.2, 3.6, 0.36  # inches of a panel, and of a row of scores
 CHANCE, REFERENCE = ("--", "dashed line"), (":", "dotted line")
-LARGEST, USUAL = 420.0, 90.0  # area of a marker in square points: of most memory, of unknown memory
+MAX_MARKER_AREA, USUAL_MARKER_AREA = 420.0, 90.0  # square points: of most memory, of unknown memory
 
 Mark = tuple[str, float]  # a line style, and where the line is
 
@@ -132,7 +132,7 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
         return []
     memory = np.array([_memory(row) for row in rows])
     known = bool(np.isfinite(memory).all())
-    area = LARGEST / memory.max() if known else USUAL  # of a marker, for a gigabyte or for all
+    area = MAX_MARKER_AREA / memory.max() if known else USUAL_MARKER_AREA  # of a marker, for a gigabyte or for all
     sizes = [0.25, 1.0] if known else []  # of the most memory, in the legend
     machines = len({machine(run) for row in rows for run in row.runs})
     return [
@@ -161,7 +161,7 @@ def _bubbles(plotted: PlotTable) -> list[Figure]:
             panels=[_bubble_panel(rows, plotted.metric, area * (memory if known else np.ones(len(rows))))],
             legend=[
                 *legend_of({row.name: row.look for row in rows}, lines=False),
-                *(_bubble(share * memory.max(), share * LARGEST) for share in sizes),
+                *(_bubble(share * memory.max(), share * MAX_MARKER_AREA) for share in sizes),
             ],
             size=(WIDTH, HEIGHT),
         )
