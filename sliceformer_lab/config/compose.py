@@ -220,16 +220,14 @@ def chosen_options(node: str) -> dict[str, Any]:
     """What the YAML that the current job has chosen for a node says, with the files that it starts from."""
     choices = HydraConfig.get().runtime.choices
     group = node if node in choices else "task"  # a task's YAML has the node `data` too
-    return _options_in(node, group, choices[group], conf_folders())
+    options: dict[str, Any] = _root_with(group, choices[group], conf_folders())[node]
+    return options
 
 
 @cache
-def _options_in(node: str, group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
-    if group == "task":
-        options: dict[str, Any] = compose_root([f"task={name}"])[node]
-        return options
-    with _own_hydra():
-        return plain_values(compose(overrides=[*search_path(folders[1:]), f"+{group}={name}"])[node], resolve=False)
+def _root_with(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
+    del folders  # in which the option was found
+    return compose_root([f"{group}={name}"])
 
 
 @contextmanager
