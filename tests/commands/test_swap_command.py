@@ -13,10 +13,12 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from support.injected_signals import in_process
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.training.heal import Healing
 
 WORDS = ("red", "blue", "dog", "cat", "runs", "sleeps", "under", "tree", "old", "the")
@@ -115,6 +117,16 @@ def test_a_stopped_swap_goes_on_to_the_same_weights(
     assert (tmp_path / "swapped" / "healing.pt").exists()
     assert call("attention=random_permutation") == 0
     assert_close(*[load_file(f / "model.safetensors") for f in (tmp_path / "swapped", whole)], rtol=0, atol=0)
+
+
+def test_two_swaps_into_one_folder_are_refused(
+    call: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "swapped"
+    with lock_folder(output):
+        assert in_process(lambda: call("attention=identity")) == 1
+    assert "is held by another live process" in capfd.readouterr().err
+    assert {file.name for file in output.iterdir()} == {".lock"}
 
 
 def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures(tmp_path: Path) -> None:

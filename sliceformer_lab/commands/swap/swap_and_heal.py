@@ -20,6 +20,7 @@ from sliceformer_lab.data.spec import Content
 from sliceformer_lab.encoder.swap import swap
 from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.files import digest_of, whole_file
+from sliceformer_lab.runs.folder import LOCK, lock_folder
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, blocks_of
 
@@ -61,11 +62,12 @@ def run(
     console = PlainConsole(highlight=False, soft_wrap=True)
     console.print(f"{name} in {len(chosen)} of {depth} layers; {len(healing):,} inputs heal, {len(held_out)} measure")
     work = _Work(options, opened, student, chosen, healing, batches, output, known, console)
-    work.heal(saved)
-    note = {"name": name, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(overrides)}
-    code = opened.save(student, output, note)
-    write_report(output, work.report(name, depth, code))
-    (output / STATE).unlink()
+    with lock_folder(output):  # raises RunFolderError while another process heals there
+        work.heal(saved)
+        note = {"name": name, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(overrides)}
+        code = opened.save(student, output, note)
+        write_report(output, work.report(name, depth, code))
+        (output / STATE).unlink()
     console.print(f"agreement with the original and errors by layer: {output / 'report.md'}")
 
 
@@ -88,7 +90,7 @@ def _read_state(output: Path, known: Mapping[str, object]) -> dict[str, Any] | N
     """The state of an unfinished swap. Raises ConfigError if the folder holds anything else."""
     file = output / STATE
     if not file.is_file():
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if output.exists() and (not output.is_dir() or {file.name for file in output.iterdir()} - {LOCK}):
             raise ConfigError(f"output={output} holds other files; name a new folder")
         return None
     state: dict[str, Any] = torch.load(file, weights_only=True)
