@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support import official_files, official_graphs, official_points
-from support.injected_signals import in_process
+from support.other_process import held_by_another_process
 from support.plans import run
 from support.runs import small_config
 
@@ -329,11 +329,10 @@ def test_an_output_that_another_process_writes_is_refused(
 ) -> None:
     source, output = write(tmp_path / "new.csv", "text", ["a good film"]), tmp_path / "p.csv"
     words = ["predict", f"resume={texts.folder}", f"input={source}", f"output={output}"]
-    with whole_file(output) as unfinished:
-        unfinished.write_text("theirs")
-        assert in_process(lambda: main(words)) == 1
+    with held_by_another_process(whole_file, output):
+        assert main(words) == 1
     assert "p.csv is being written by another live process" in capfd.readouterr().err
-    assert output.read_text() == "theirs"
+    assert output.read_text() == "", "what the other process wrote"
 
 
 def test_a_run_without_raw_inputs_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from support.injected_signals import in_process
+from support.other_process import held_by_another_process
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
@@ -123,8 +123,8 @@ def test_two_swaps_into_one_folder_are_refused(
     call: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "swapped"
-    with lock_folder(output):
-        assert in_process(lambda: call("attention=identity")) == 1
+    with held_by_another_process(lock_folder, output):
+        assert call("attention=identity") == 1
     assert "is held by another live process" in capfd.readouterr().err
     assert {file.name for file in output.iterdir()} == {".lock"}
 
