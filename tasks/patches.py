@@ -52,9 +52,9 @@ class PatchTask(Maskable):
     def initialise(self) -> None:
         """Loads the pretrained weights of `encoder.init`, if any."""
         if self.encoder.options.init is not None:
-            from sliceformer_lab.encoder.pretrained import initialise
+            from sliceformer_lab.encoder.pretrained import initialise_images
 
-            initialise(self.embedding, self.encoder, self.norm)
+            initialise_images(self.embedding, self.encoder, self.norm)
 
     @property
     def masked_units(self) -> Units:

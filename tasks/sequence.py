@@ -91,6 +91,13 @@ class SequenceClassification(Maskable, TargetTask):
         self.padding_counts = padding_counts
         self.weigh_classes(class_weights)
 
+    def initialise(self) -> None:
+        """Loads the pretrained weights of `encoder.init`, if any."""
+        if self.encoder.options.init is not None:
+            from sliceformer_lab.encoder.pretrained import initialise_texts
+
+            initialise_texts(self.embedding, self.encoder)
+
     @property
     def kind(self) -> TargetKind:
         """What is predicted."""

@@ -129,15 +129,19 @@ def empty_epochs(config: Mapping[str, Any]) -> list[str]:
 def missing_files(config: Mapping[str, Any]) -> list[str]:
     """A sentence for each file or folder of the user that the configuration names and that is not there."""
     faults = []
-    for place in FILES:
-        node, _, key = place.partition(".")
-        name = _value(config, node, key)
-        if isinstance(name, str) and not Path(name).expanduser().is_file():
-            faults.append(f"{place}: {name} {'is a folder' if Path(name).expanduser().is_dir() else _not_there(name)}")
     option = FOLDERS.get(str(_value(config, "data", "_target_")), "")
-    name = _value(config, "data", option)
-    if isinstance(name, str) and not Path(name).expanduser().is_dir():
-        faults.append(f"data.{option}: {name} {'is a file' if Path(name).expanduser().is_file() else _not_there(name)}")
+    folders = [f"data.{option}", "data.tokenizer_folder"]
+    if _value(config, "encoder", "init") == "bert":
+        folders.append("encoder.init_file")
+    for place in {**dict.fromkeys(FILES), **dict.fromkeys(folders)}:
+        name = _value(config, *place.split("."))
+        if not isinstance(name, str):
+            continue
+        path = Path(name).expanduser()
+        if place in folders and not path.is_dir():
+            faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(name)}")
+        elif place not in folders and not path.is_file():
+            faults.append(f"{place}: {name} {'is a folder' if path.is_dir() else _not_there(name)}")
     return faults
 
 

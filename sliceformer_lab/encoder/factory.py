@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         self.options = options
         self.max_len = max_len
         self.position = position
-        self.embed_norm = nn.LayerNorm(options.dim) if options.embed_norm else nn.Identity()
+        self.embed_norm = nn.LayerNorm(options.dim, options.embed_norm_eps) if options.embed_norm else nn.Identity()
         self.embed_dropout = Dropout(options.embed_dropout)
         self.blocks = nn.ModuleList(blocks)
         self.norm = blocks[-1].build_final_norm()

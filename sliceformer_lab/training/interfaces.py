@@ -151,4 +151,6 @@ class TaskModule(LightningModule, ABC):
         return set()
 
     def initialise(self) -> None:
-        """Load pretrained weights into a new model, if the configuration names any."""
+        """Load the weights of `encoder.init`, if any, into a new model. Raises ConfigError if they do not fit."""
+        if (init := self.encoder.options.init) is not None:
+            raise ConfigError(f"encoder.init={init}: {type(self).__name__} takes no pretrained weights; set it to null")

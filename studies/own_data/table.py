@@ -129,7 +129,8 @@ def table(plan: Mapping[str, Any], lines: Sequence[Line]) -> str:
         return "No set has all its runs yet."
     head = ["set", "training / test", "score", "reference", *(f"`{one}`" for one in plan["attentions"]), "words"]
     counts = ", ".join(f"`{one}` on {count}" for one, count in reached.items())
-    return f"{markdown_table(head, *rows)}\n\n**At least the reference less one standard error** (bold): {counts} of {compared}."
+    sentence = f"**At least the reference less one standard error** (bold): {counts} of {compared}."
+    return f"{markdown_table(head, *rows)}\n\n{sentence}"
 
 
 def _number(value: float, metric: str) -> str:

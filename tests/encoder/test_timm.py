@@ -19,7 +19,7 @@ from sliceformer_lab.encoder.embed import ImageEmbedding
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.factory import build_encoder
 from sliceformer_lab.encoder.pool import Pool
-from sliceformer_lab.encoder.pretrained import copy_vit, initialise, read_weights
+from sliceformer_lab.encoder.pretrained import copy_vit, initialise_images, read_weights
 
 NAME = "vit_tiny_patch16_224"
 SIZES: dict[str, Any] = {"dim": 48, "depth": 2, "num_heads": 3, "mlp_dim": 96}
@@ -98,7 +98,7 @@ def test_timm_weights_give_timm_logits_with_mean_pooling() -> None:
 def test_init_keeps_everything_but_the_attention(checkpoint: str) -> None:
     theirs = timm_vit().state_dict()
     ours, fresh = (Ours(attention="csp", init=f"timm:{NAME}", init_file=checkpoint) for _ in range(2))
-    initialise(*ours.parts())
+    initialise_images(*ours.parts())
     for name, parameter in ours.named_parameters():
         if ".attention." in name:
             assert_close(parameter, fresh.get_parameter(name))
@@ -111,7 +111,7 @@ def test_init_keeps_everything_but_the_attention(checkpoint: str) -> None:
 def test_positions_are_resampled_to_another_grid_and_drop_the_unused_cls(checkpoint: str) -> None:
     for pool in ("cls", "mean"):
         ours = Ours(pool, size=96, init=f"timm:{NAME}", init_file=checkpoint)
-        initialise(*ours.parts())
+        initialise_images(*ours.parts())
         theirs = timm_vit().pos_embed
         grid = theirs[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
         larger = nn.functional.interpolate(grid, (6, 6), mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
@@ -136,7 +136,7 @@ def test_weights_that_do_not_fit_are_named_and_leave_the_model_alone(
     torch.save(timm_vit(**theirs).state_dict(), file)
     model, fresh = (Ours(init=f"timm:{NAME}", init_file=file, **ours) for _ in range(2))
     with pytest.raises(ConfigError, match=f"encoder.init=timm:{NAME}: .*{message}") as error:
-        initialise(*model.parts())
+        initialise_images(*model.parts())
     assert "\n" not in str(error.value)
     assert_close(model.state_dict(), fresh.state_dict())
 

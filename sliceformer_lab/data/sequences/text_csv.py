@@ -17,6 +17,7 @@ from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
     ByteTokenizer,
     PieceTokenizer,
+    PretrainedTokenizer,
     Tokenizer,
     TokenKind,
     VocabSize,
@@ -36,7 +37,7 @@ class TextCSV(TextData, TableTargets):
     """Texts of a table with one class each, named by words or numbers, or with several numbers or labels.
 
     A column, separate files, or fractions of every class define the splits. Raises ValueError if both a column and
-    files define them.
+    files define them, or if two options define the tokens.
     """
 
     title = "text_csv"
@@ -54,14 +55,19 @@ class TextCSV(TextData, TableTargets):
     bucket_share: Share = 0.05
     tokens: TokenKind = "bpe"
     vocab_size: VocabSize | None = None
+    tokenizer_folder: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.tokenizer_folder and (self.tokens == "bytes" or self.vocab_size):
+            raise ValueError("tokenizer_folder decides the tokens; leave tokens=bpe and vocab_size=null")
         if self.split_column is not None and (self.val_file or self.test_file):
             raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
 
     @property
     def tokenizer(self) -> Tokenizer:
+        if self.tokenizer_folder:
+            return PretrainedTokenizer(Path(self.tokenizer_folder).expanduser())
         if self.tokens == "bytes":
             return ByteTokenizer()
         return PieceTokenizer(self.vocab_size or pieces_for(sum(self._training_lengths)))
@@ -77,7 +83,7 @@ class TextCSV(TextData, TableTargets):
 
     def choices(self) -> list[Choice]:
         kind = [] if self.has_classes else self.kind_choices
-        if self.vocab_size is not None or self.tokens == "bytes":
+        if self.vocab_size is not None or self.tokens == "bytes" or self.tokenizer_folder:
             return [*super().choices(), *kind]
         pieces, texts = self.tokenizer.vocab_size, f"{sum(self._training_lengths):,} characters in the training texts"
         return [*super().choices(), *kind, Choice("data.vocab_size", pieces, texts)]

@@ -1,4 +1,4 @@
-"""Tokenizers: one id per UTF-8 byte, or pieces of words learned from the training texts."""
+"""Tokenizers: one id per UTF-8 byte, pieces of words learned from the training texts, or a pretrained model's."""
 
 import math
 import os
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
+
+from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.files import digest_of, write_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,7 +32,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # unset, the library wa
 class Tokenizer(ABC):
     """Turns texts into ids 1 to vocab_size - 1; 0 is padding."""
 
-    kind: ClassVar[TokenKind]
+    kind: ClassVar[TokenKind | Literal["pretrained"]]
     rule: ClassVar[str]  # how a program outside this package makes the ids of a text
     vocab_size: int
 
@@ -47,7 +50,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: np.ndarray, folder: Path) -> str:
-        """The text that `encode` made ids (n,) from, exactly."""
+        """The text that `encode` made ids (n,) from; a pretrained tokenizer may have lost capitals and spaces."""
 
 
 def pieces_for(num_characters: int) -> int:
@@ -122,8 +125,62 @@ class PieceTokenizer(Tokenizer):
         return text
 
 
+@dataclass(frozen=True)
+class PretrainedTokenizer(Tokenizer):
+    """The tokenizer in the folder of a pretrained model, with the tokens that it adds in front and at the end.
+
+    Raises DataError for a folder without a tokenizer.json, or if its padding is not id 0 or its ids need 32 bits.
+    """
+
+    kind = "pretrained"
+    rule = 'the ids of a text are `tokenizers.Tokenizer.from_file("tokenizer.json").encode(text).ids`, without padding'
+    source: Path
+
+    @property
+    def vocab_size(self) -> int:  # type: ignore[override]
+        """One more than the largest id."""
+        return 1 + max(self._model(self.source).get_vocab().values())
+
+    def key(self) -> dict[str, Any]:
+        return {"tokens": self.kind, "sha256": digest_of(self._checked())}
+
+    def train(self, texts: Sequence[str], folder: Path) -> None:
+        del texts  # it has learned already
+        write_text(folder / TOKENIZER_FILE, self._checked().read_text(encoding="utf-8"))
+
+    def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
+        for encoding in self._model(folder).encode_batch_fast(list(texts)):
+            yield np.array(encoding.ids, dtype=np.uint16)
+
+    def decode(self, ids: np.ndarray, folder: Path) -> str:
+        text: str = self._model(folder).decode(ids.tolist())
+        return text
+
+    def _checked(self) -> Path:
+        file = self.source / TOKENIZER_FILE
+        try:
+            model = self._model(self.source)
+        except Exception as error:  # of the library, which has no class of its own for it
+            raise DataError(
+                f"data.tokenizer_folder={self.source}: has no readable {TOKENIZER_FILE} ({error})"
+            ) from error
+        if model.token_to_id("[PAD]") != 0 or self.vocab_size > 2**16:
+            raise DataError(
+                f"{file}: padding has the id {model.token_to_id('[PAD]')} of {self.vocab_size:,}; "
+                "choose a tokenizer as BERT's, with [PAD] as id 0 of at most 65,536"
+            )
+        return file
+
+    @staticmethod
+    def _model(folder: Path) -> "tokenizers.Tokenizer":
+        model = load_pieces(folder)
+        model.no_truncation()  # some files cut and pad
+        model.no_padding()
+        return model
+
+
 def load_pieces(folder: Path) -> "tokenizers.Tokenizer":
-    """The tokenizer that `PieceTokenizer.train` wrote into a folder, read once."""
+    """The tokenizer that `train` wrote into a folder, read once."""
     file = folder / TOKENIZER_FILE
     return _read_pieces(file, file.stat().st_mtime_ns)
 
