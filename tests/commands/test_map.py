@@ -177,6 +177,13 @@ def test_a_cell_whose_configuration_cannot_run_is_empty_and_the_others_are_fille
         draw(tmp_path / "none", WrittenRuns(rising), attentions=("identity",), words=("attention.group_size=4",))
 
 
+def test_steps_shorter_than_the_warm_up_are_refused_before_any_job_starts(tmp_path: Path) -> None:
+    launcher = WrittenRuns(rising)
+    with pytest.raises(LabError, match=r"the first because of: optim\.warmup_steps=\d+ takes all of optim\.steps"):
+        draw(tmp_path, launcher, words=("optim.steps=30",))
+    assert not launcher.done
+
+
 def test_the_report_says_what_is_at_chance_at_the_bag_level_and_above(tmp_path: Path) -> None:
     scores = {"identity": 0.05, "csp": 0.2, "mha": 0.6}
     draw(tmp_path, WrittenRuns(lambda words: scores[words["attention"]]), attentions=("mha", "csp", "identity"))

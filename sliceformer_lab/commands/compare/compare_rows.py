@@ -10,10 +10,10 @@ from sliceformer_lab.commands.compare.compare_options import BASE, FIRST_SEED, V
 from sliceformer_lab.commands.compare.search import OTHERS, Point
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.config.plain_checks import missing_files
+from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
-from sliceformer_lab.errors import DataError, LabError
+from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.names import digest
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.training.budget import model_cost, within_budget
@@ -114,9 +114,8 @@ def checked_row(words: Sequence[str], seed: int) -> tuple[dict[str, Any], DataSp
     config = job_config([*words, f"seed={seed}"])
     if config["selection"] == "best_test":
         raise ConfigError("selection=best_test: a search must not see the test set; use best_val or last")
-    if missing := missing_files(config):
-        raise DataError("; ".join(missing))
-    plan = check_config(config)
+    given = {override_key(word) for word in words}
+    plan = check_config(config, [*missing_files(config), *new_run_faults(config, given)])
     spec = build_data(plan).spec
     try:
         build_task(plan, spec)
