@@ -20,14 +20,24 @@ from sliceformer_lab.training.saved.saved_run import load_run
 QUICK = ["callbacks=minimal", "encoder.dim=16", "encoder.depth=1", "encoder.mlp_dim=16", "encoder.num_heads=2"]
 
 
-@pytest.mark.parametrize("stem", ["patch", "conv"])
-def test_a_token_does_not_depend_on_padding(stem: str) -> None:
+@pytest.mark.parametrize(("stem", "patch_len"), [("patch", 4), ("conv", 4), ("conv", 24), ("conv", 17)])
+def test_a_token_does_not_depend_on_padding(stem: str, patch_len: int) -> None:
     torch.manual_seed(0)
-    embedding = SeriesEmbedding(4, 2, 16, stem=stem, cls=False)  # type: ignore[arg-type]
-    short = torch.randn(1, 5, 8)
-    padded = torch.cat([torch.cat([short, torch.zeros(1, 4, 8)], dim=1), torch.randn(1, 9, 8)])
+    embedding = SeriesEmbedding(patch_len, 2, 16, stem=stem, cls=False)  # type: ignore[arg-type]
+    width = 2 * patch_len
+    short = torch.randn(1, 5, width)
+    padded = torch.cat([torch.cat([short, torch.zeros(1, 4, width)], dim=1), torch.randn(1, 9, width)])
     padding = Padding.from_lengths(torch.tensor([5, 9]), 9)
     torch.testing.assert_close(embedding(padded, padding)[:1, :5], embedding(short))
+
+
+@pytest.mark.parametrize(
+    ("patch_len", "places"), [(1, 1), (7, 7), (8, 8), (15, 15), (16, 8), (56, 8), (53, 53), (36, 9)]
+)
+def test_the_convolutions_keep_eight_places_of_a_long_patch(patch_len: int, places: int) -> None:
+    embedding = SeriesEmbedding(patch_len, 1, 4, stem="conv", cls=False)
+    assert embedding.tokens.in_features == 4 * places
+    assert embedding(torch.randn(2, 3, patch_len)).shape == (2, 3, 4)
 
 
 def run(folder: Path, *words: str) -> Path:

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 Gaps = Literal["mark", "interpolate"]
 Kind = Literal["classification", "regression"]
 
+EVEN_PATCH = 8  # time steps; longer patches are chosen as multiples of it, which a convolution can stride over
 NUM_PATCHES = 64  # of a series of median length, that patch_len=null aims at
 TIMES_MEDIAN = 4  # of the median length, that max_len=null cuts longer series to
 STORE, STAGE_FILE, LABELS, PLACES = "series", "stages.npy", "labels", f"{IDENTITY}places"
@@ -193,7 +194,8 @@ class SeriesData(BucketedData, OwnData):
         """The coding before the training split is known: with means 0 and deviations 1."""
         longest, median = int(self._store.lengths.max()), self._median_len
         max_len = self.max_len or min(longest, TIMES_MEDIAN * median)
-        patch_len = self.patch_len or math.ceil(min(median, max_len) / NUM_PATCHES)
+        chosen = math.ceil(min(median, max_len) / NUM_PATCHES)
+        patch_len = self.patch_len or (chosen if chosen <= EVEN_PATCH else chosen + -chosen % EVEN_PATCH)
         marks = self._facts["gaps"] if self.gaps is None else self.gaps == "mark"
         channels = self._facts["channels"]
         return SeriesCoding((0.0,) * channels, (1.0,) * channels, patch_len, max_len, marks, self.own_scale)
