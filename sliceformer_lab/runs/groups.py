@@ -21,7 +21,10 @@ MACHINE_OPTIONS = {
     *("trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
-SAME_DATA = ("data", "official", "sha256", "num_train", "num_val", "num_test", "limit_train", "limit_val", "score_test")
+SAME_DATA = ("data", "official", "sha256", "limit_train", "limit_val", "score_test")
+SIZES = ("num_train", "num_val", "num_test")
+SPLIT_SEED = "data.split_seed"
+SHARES = ("data.val_fraction", "data.test_fraction", "data.limit_train", "data.limit_eval")
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
 ABSENT = "absent"  # the value of an option that a run does not have
 
@@ -129,6 +132,10 @@ def _key(run: RunRecord) -> str | None:
     same = {name: run.protocol.get(name) for name in SAME_DATA} | {
         name: run.options.get(name) for name in TRIAL_OPTIONS
     }
+    sizes = {name: run.protocol.get(name) for name in SIZES}
+    if SPLIT_SEED in run.options:  # the folds of a cross-validation differ in size by an example of each class
+        sizes = {"num": sum(size or 0 for size in sizes.values())} | {name: run.options.get(name) for name in SHARES}
+    same |= sizes
     return _text([run.task, run.scale, run.selection, same])
 
 
@@ -245,7 +252,9 @@ def _title(runs: Sequence[RunRecord]) -> str:
         return f"{runs[0].task}{at_scale(runs)}: {data}no run has finished"
     facts = finished.protocol
     sizes = ", ".join(
-        f"{facts[f'num_{part}']:,} {part}" for part in ("train", "val", "test") if facts.get(f"num_{part}")
+        f"{size} {part}"
+        for part in ("train", "val", "test")
+        if (size := _range([run.protocol.get(f"num_{part}") or 0 for run in runs if run.protocol]))
     )
     trial = ", a trial of a few batches" if any(finished.options.get(name) for name in TRIAL_OPTIONS) else ""
     unofficial = ", not the official set" if facts.get("official") is False else ""
@@ -253,6 +262,12 @@ def _title(runs: Sequence[RunRecord]) -> str:
     selection = f", epoch by {finished.selection}" if finished.selection else ""
     name = f"{finished.task}{at_scale(runs)}"
     return f"{name}: {facts.get('data', 'unknown data')}{unofficial}, {sizes}{selection}{untested}{trial}"
+
+
+def _range(sizes: Sequence[int]) -> str:
+    """Such as 1,000, or 42 to 44; '' for 0."""
+    low, high = min(sizes), max(sizes)
+    return "" if not high else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def at_scale(runs: Iterable[RunRecord]) -> str:

@@ -164,6 +164,21 @@ def test_tables_are_of_one_data_set_and_protocol(tmp_path: Path) -> None:
     assert sum("not the official set" in title for title in titles) == 1
 
 
+def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None:
+    for split, (train, test, accuracy) in enumerate([(43, 14, 0.7), (44, 13, 0.9), (43, 14, 0.8)]):
+        sizes = {"num_train": train, "num_val": 10, "num_test": test}
+        fold = {"data.split_seed": split, "data.test_fraction": 0.2}
+        write_run(tmp_path / f"{split}", accuracy=accuracy, protocol=sizes, options=fold, split_seed=split)
+    ((table, (line,)),) = report(tmp_path)
+    assert "43 to 44 train, 10 val, 13 to 14 test" in table.title
+    assert line.mean == pytest.approx(0.8) and len(line.values) == 3
+    larger = {"data.split_seed": 0, "data.test_fraction": 0.5}
+    write_run(
+        tmp_path / "half", accuracy=0.5, protocol={"num_train": 28, "num_val": 10, "num_test": 29}, options=larger
+    )
+    assert len(report(tmp_path)) == 2, "another share is another test"
+
+
 def test_runs_without_a_result_are_a_line_for_each_data_set_that_names_it_and_the_reasons(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9)
     for name in ("cats", "dogs"):
