@@ -11,10 +11,12 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.compose import compose_job, compose_root, no_such_option, option_names
+from sliceformer_lab.config.compose import compose_job, compose_root, no_such_option, option_names, written_option
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
+
+MAX_NAMED_OPTIONS = 3  # of a group that have a key which the chosen one lacks
 
 
 def job_config(words: Sequence[str]) -> dict[str, Any]:
@@ -96,6 +98,11 @@ def _key_fault(override: Override, root: dict[str, Any], groups: list[str]) -> s
     where = f" in {parent}" if parent else ""
     if elsewhere := _keys_named(missing, root):
         return f"{key}: there is no such key{where}; did you mean {' or '.join(elsewhere)}?"
+    having = (
+        [name for name in option_names(parent) if missing in written_option(parent, name)] if parent in groups else []
+    )
+    if 0 < len(having) <= MAX_NAMED_OPTIONS:
+        return f"{key}: there is no such key{where}, but {parent}={' and '.join(having)} has it"
     return f"{key}: there is no such key{where}{nearest(missing, siblings)}"
 
 

@@ -78,6 +78,7 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         "attention.groupsize=4 atention=csp": "attention.groupsize: there is no such key in attention; did you mean "
         "group_size?; atention: there is no such key; did you mean attention?",
         "attention=mha attention.group_size=4": "there is no such key in attention; there are gate, qk_norm",
+        "-m seed=0,1 launcher.jobs=1": "launcher.jobs: there is no such key in launcher, but launcher=local has it",
         "sed=1 trainer.precison=32": "did you mean seed?; trainer.precison: there is no such key in trainer; did you",
         "-m attention=csp,mha attention.group_size=4": "no such key in attention; there are gate, qk_norm",
         "+attention.group_size=4": "there is such a key already; leave out the +",
