@@ -69,7 +69,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/audit_page.py
 	$(BIN)/python studies/experiment_page.py
 	$(BIN)/python studies/swap/swap_page.py
-	$(BIN)/python studies/own_data/table.py
+	$(BIN)/python studies/own_data/own_data_table.py
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/claims.py
 	$(BIN)/python studies/causal_page.py

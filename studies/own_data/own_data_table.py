@@ -1,7 +1,7 @@
 """Data sets as users bring them: the default command of each against its simple reference, on three seeds.
 
-usage: python studies/own_data/table.py OWN RUNS    train what results.jsonl lacks; OWN: the files that README.md names
-       python studies/own_data/table.py             write the table of docs/own_data.md (`make docs`)
+usage: python studies/own_data/own_data_table.py OWN RUNS    train what results.jsonl lacks; OWN: the files that README.md names
+       python studies/own_data/own_data_table.py             write the table of docs/own_data.md (`make docs`)
 
 sets.yaml holds the words. A line of results.jsonl is a finished run: its test score, and the score of each simple
 reference on the same examples with the interval of the difference over test examples.
@@ -81,8 +81,8 @@ def train(name: str, attention: str, seed: int, own: Path, runs: Path) -> Line:
 
 
 def reference_of(lines: Sequence[Line], sign: int) -> str:
-    """The simple model that is best on validation."""
-    rows = lines[0]["references"]
+    """The simple model that is best on validation; of equal ones the last, which the task lists as the strongest."""
+    rows = lines[0]["references"][::-1]
     return str(max(rows, key=lambda row: sign * row["val"])["name"])
 
 

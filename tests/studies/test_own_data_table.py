@@ -1,0 +1,53 @@
+"""The table of own data holds what its committed runs give."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from marked_sections import section
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
+import own_data_table as table
+
+
+def test_the_table_is_current() -> None:
+    made = table.table(table.declared(), table.read_lines())
+    assert section(table.PAGE.read_text(encoding="utf-8"), "sets") == made, "`make docs` writes it anew"
+
+
+def test_a_score_stands_by_its_mean_and_both_variances() -> None:
+    half = 0.1
+    lines = [
+        {
+            "test": test,
+            "num_test": 200,
+            "references": [{"name": "forest", "val": 1, "test": 0.8, "low": 0, "high": 2 * half}],
+        }
+        for test in (0.7, 0.9, 0.95)
+    ]
+    gain, error = table.standing(lines, "forest", 1)
+    assert gain == pytest.approx(0.05)
+    over_examples = half / stats.t.ppf(0.975, 49)  # the jackknife leaves out 50 groups
+    assert error == pytest.approx(np.sqrt(over_examples**2 + np.var([0.7, 0.9, 0.95], ddof=1) / 3))
+    assert table.standing(lines, "forest", -1)[0] == pytest.approx(-0.05)
+
+
+def test_of_equal_references_the_last_counts_and_test_scores_do_not() -> None:
+    rows = [("weak", 0.8, 0.99), ("first", 0.9, 0.5), ("last", 0.9, 0.4)]
+    line = {"references": [dict(zip(("name", "val", "test"), row, strict=True)) for row in rows]}
+    assert table.reference_of([line], 1) == "last"
+
+
+def test_runs_are_missing_seed_by_seed() -> None:
+    plan = {"sets": {"a": {}, "b": {}}, "attentions": ["mha", "csp"], "seeds": [0, 1]}
+    done = [{"set": "a", "attention": "csp", "seed": 0}]
+    assert list(table.missing_runs(plan, done))[:4] == [
+        ("a", "mha", 0),
+        ("b", "mha", 0),
+        ("b", "csp", 0),
+        ("a", "mha", 1),
+    ]
