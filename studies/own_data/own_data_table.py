@@ -1,6 +1,6 @@
 """Data sets as users bring them: the default command of each against its simple reference, on three seeds.
 
-usage: python studies/own_data/own_data_table.py OWN RUNS    train what results.jsonl lacks; OWN: the files that README.md names
+usage: python studies/own_data/own_data_table.py OWN RUNS    train what results.jsonl lacks; README.md names OWN's files
        python studies/own_data/own_data_table.py             write the table of docs/own_data.md (`make docs`)
 
 sets.yaml holds the words. A line of results.jsonl is a finished run: its test score, and the score of each simple
