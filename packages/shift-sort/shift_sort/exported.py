@@ -43,7 +43,7 @@ def decomposed(
     if descending is not None:
         down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)[:, :num_tokens]
     is_network = isinstance(num_tokens, int) and 1 < group_size <= longest_network
-    moved = x.gather(2, source)
+    moved = x if steps is None else x.gather(2, source)
     if group_size == 2 and not reference and not is_network:
         moved = _sort_pairs(moved, slots, down, count)
     elif group_size != 1:
