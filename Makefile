@@ -79,6 +79,7 @@ docs: $(STAMP) ## write the tables and the figure of the README and of docs/
 	$(BIN)/python studies/probe_maps.py
 	$(BIN)/python studies/pretraining_page.py
 	$(BIN)/python studies/dense_page.py
+	$(BIN)/python studies/int8.py
 	$(BIN)/python studies/depth.py
 	$(BIN)/python studies/attentions.py
 	$(BIN)/python studies/gpu_kernels.py

@@ -75,7 +75,7 @@ COMMAND = (
     *("data.spec", "data.input_files"),
     "commands.compare",  # the room that audit, map and tune share
     *("torch", "numpy", "pandas", "scipy", "matplotlib", "hydra", "omegaconf", "pydantic", "rich", "pytorch_lightning"),
-    *("wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript"),
+    *("wandb", "wandb_workspaces", "timm", "torchvision", "PIL", "onnxruntime", "onnxscript", "executorch"),
     *("safetensors", "transformers"),
 )
 TOGETHER = {  # commands that repeat others

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +85,62 @@ def test_onnx_runtime_gives_the_same_outputs(run: Path) -> None:
     for count in (1, 7):
         outputs = session.run(None, {session.get_inputs()[0].name: images(count).numpy()})[0]
         np.testing.assert_allclose(outputs, expected(run, images(count)).numpy(), atol=1e-5)
+
+
+def test_executorch_gives_the_same_outputs_for_one_input_at_a_time(run: Path) -> None:
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    assert main(["export", f"resume={run}", "format=executorch"]) == 0
+    folder = run / "export" / "executorch"
+    method = runtime.load_program(folder / "model.pte").load_method("forward")
+    for image in images(3).split(1):
+        torch.testing.assert_close(method.execute([image])[0], expected(run, image))
+    card = (folder / "README.md").read_text()
+    assert "`inputs` (1, 1, 8, 8) float32" in card and "Inputs come one at a time." in card
+
+
+def test_executorch_takes_texts_of_one_length_with_padding(
+    train: Callable[..., Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime = pytest.importorskip("executorch.runtime").Runtime.get()
+    run = text_run(train, texts, "attention=hybrid", "attention.pattern=[csp,sliceformer]", "encoder.depth=2")
+    assert main(["export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}"]) == 0
+    assert "Inputs have exactly 20 tokens" in capsys.readouterr().out
+    method = runtime.load_program(tmp_path / "model" / "model.pte").load_method("forward")
+    for length in (20, 1, 7):
+        ids, lengths = padded_texts([length], 20)
+        torch.testing.assert_close(method.execute([ids, lengths])[0], expected_of_texts(run, ids, lengths))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("attention=csp", "attention.reference=channel0"), "no operator aten.sort.stable); csp and sliceformer with"),
+        (("attention=fnet",), "no operator aten._fft"),
+    ],
+)
+def test_an_operator_that_executorch_lacks_is_named(
+    words: tuple[str, ...],
+    reason: str,
+    train: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("executorch.runtime")
+    run = train(*words, "encoder.depth=1", "data.limit_train=64", "data.limit_eval=64")
+    assert main(["export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}"]) == 1
+    assert reason in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(find_spec("executorch") is not None, reason="ExecuTorch is installed")
+def test_without_executorch_one_sentence_says_what_to_install(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", f"resume={run}", "format=executorch", f"output={tmp_path / 'model'}"]) == 1
+    error = capsys.readouterr().err
+    assert error.strip() == (
+        "sliceformer-lab: format=executorch needs executorch; run pip install 'sliceformer-lab[executorch]'"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +226,10 @@ def test_failed_export_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("group_size", [1, 2, 3, 4, 8, 16, 13])
 @pytest.mark.parametrize("padded", [False, True])
-def test_decomposed_operator_equals_the_operator(group_size: int, padded: bool, reference: bool) -> None:
+@pytest.mark.parametrize("longest_network", [0, 8, 16])
+def test_decomposed_operator_equals_the_operator(
+    group_size: int, padded: bool, reference: bool, longest_network: int
+) -> None:
     generator = torch.Generator().manual_seed(0)
     v = torch.randint(-3, 4, (3, 13, 6), generator=generator).float()  # with ties
     v[v.abs() == 3] *= torch.inf  # beside padding, which sorts as infinity
@@ -177,11 +238,17 @@ def test_decomposed_operator_equals_the_operator(group_size: int, padded: bool, 
     down = torch.rand(-(-13 // group_size), 6, generator=generator) < 0.5
     given = (v, steps, lengths, down, group_size, reference, None, False)
     wanted = shift_sort(v, steps, group_size=group_size, lengths=lengths, descending=down, reference=reference)
-    torch.testing.assert_close(decomposed(*given)[0], wanted, rtol=0, atol=0)
+    moved = decomposed(*given, longest_network=longest_network)[0]
+    torch.testing.assert_close(moved, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("group_size", [2, 4, None])
-def test_small_groups_are_exported_without_a_sort_and_all_tokens_without_a_stable_one(group_size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("group_size", "longest_network", "sorts"),
+    [(2, 0, 0), (4, 0, 0), (None, 0, 1), (None, 12, 1), (2, 13, 0), (3, 13, 0), (None, 13, 0)],
+)
+def test_small_groups_and_networks_are_exported_without_a_sort_and_all_tokens_without_a_stable_one(
+    group_size: int | None, longest_network: int, sorts: int
+) -> None:
     lengths = torch.tensor([13, 1, 8]) if group_size == 4 else None
 
     class Mixer(torch.nn.Module):
@@ -189,8 +256,9 @@ def test_small_groups_are_exported_without_a_sort_and_all_tokens_without_a_stabl
             return shift_sort(v, torch.arange(6) * 5, group_size=group_size, lengths=lengths)
 
     program = torch.export.export(Mixer(), (torch.randn(3, 13, 6),))
-    plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: decomposed})
-    sorts = [str(node.target) for node in plain.graph.nodes if "sort" in str(node.target)]
-    assert sorts == (["aten.sort.default"] if group_size is None else [])
+    operator = partial(decomposed, longest_network=longest_network)
+    plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: operator})
+    found = [str(node.target) for node in plain.graph.nodes if "sort" in str(node.target)]
+    assert found == ["aten.sort.default"] * sorts
     v = torch.randn(3, 13, 6)
     torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)

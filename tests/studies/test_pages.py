@@ -11,6 +11,7 @@ import pytest
 SCRIPTS = (
     "claims",
     "causal_page",
+    "int8",
     "linear_rank",
     "pretraining_page",
     "probe_maps",

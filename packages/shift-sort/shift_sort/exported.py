@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -18,11 +19,13 @@ def decomposed(
     reference: bool,
     backend: str | None,
     save: bool,
+    *,
+    longest_network: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """The custom operator behind `shift_sort` in plain operators: (B, N, C) -> (B, N, C), and nothing saved.
 
-    Pairs are a minimum and a maximum, windows of 4, 8 and 16 a sorting network, others one sort. Equal to the operator
-    for values without NaN.
+    Pairs are a minimum and a maximum, windows of 4, 8 and 16 a sorting network, others one sort; for a fixed N, every
+    window of at most `longest_network` tokens is a network too. Equal to the operator for values without NaN.
     """
     del backend, save
     x = v.mT  # (B, C, N)
@@ -39,8 +42,9 @@ def decomposed(
     down = None
     if descending is not None:
         down = descending.T.repeat_interleave(group_size if len(descending) > 1 else num_tokens, dim=1)[:, :num_tokens]
-    moved = x.gather(2, source)
-    if group_size == 2 and not reference:
+    is_network = isinstance(num_tokens, int) and 1 < group_size <= longest_network
+    moved = x if steps is None else x.gather(2, source)
+    if group_size == 2 and not reference and not is_network:
         moved = _sort_pairs(moved, slots, down, count)
     elif group_size != 1:
         keys = moved if down is None else torch.where(down, -moved, moved)
@@ -49,7 +53,7 @@ def decomposed(
             source = _sort_windows(keys, group_size, source)
             moved = x.gather(2, source.gather(2, source[:, :1].argsort(dim=2).expand_as(source)))
         else:
-            moved = _sort_windows(keys, group_size)
+            moved = _sort_padded(keys, group_size) if is_network else _sort_windows(keys, group_size)
             moved = moved if down is None else torch.where(down, -moved, moved)
     moved = moved if padding is None else moved.masked_fill(padding, 0.0)
     return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
@@ -80,18 +84,37 @@ def _sort_windows(keys: Tensor, size: int, source: Tensor | None = None) -> Tens
     if source is not None:
         moved = source.gather(-1, keys.sort(dim=-1, stable=True).indices)
     elif not is_whole and size in NETWORK_SIZES:
-        moved = _sort_by_network(keys, size)
+        moved = _sort_by_network(keys)
     else:
         moved = keys.sort(dim=-1).values
     return moved if is_whole else moved.flatten(2)[:, :, torch.arange(num_tokens, device=keys.device)]
 
 
-def _sort_by_network(x: Tensor, size: int) -> Tensor:
-    """Batcher's bitonic network over the last dimension, a power of two: minima and maxima alone. Same shape."""
-    slots = torch.arange(size, device=x.device)
-    stages = [(run, gap) for run in NETWORK_SIZES if run <= size for gap in NETWORK_SIZES[::-1] if gap <= run]
-    for run, gap in stages:
-        partner = x[..., slots ^ (gap // 2)]
-        takes_larger = ((slots & (gap // 2)) > 0) ^ ((slots & run) > 0)
-        x = torch.where(takes_larger, torch.maximum(x, partner), torch.minimum(x, partner))
-    return x
+def _sort_padded(keys: Tensor, size: int) -> Tensor:
+    """Keys in order inside each window of `size` slots, as a network over a fixed length. (B, C, N) -> (B, C, N)."""
+    num_tokens = keys.shape[2]
+    windows = torch.unflatten(F.pad(keys, (0, -num_tokens % size), value=torch.inf), 2, (-1, size))
+    width = 1 << (size - 1).bit_length()
+    return _sort_by_network(F.pad(windows, (0, width - size), value=torch.inf))[..., :size].flatten(2)[..., :num_tokens]
+
+
+def _sort_by_network(x: Tensor) -> Tensor:
+    """Batcher's odd-even network over the last dimension, a power of two: minima and maxima alone. Same shape.
+
+    Every comparison puts the larger value second, so slices and concatenations are all that moves values.
+    """
+    moved = x.movedim(1, -1)  # (B, windows, width, C): a slice takes whole rows of channels
+    rows, (width, channels) = moved, moved.shape[2:]
+    for doubling in range(1, width.bit_length()):
+        run = 1 << doubling  # its halves are in order
+        rows = _compare(rows.reshape(-1, run, channels), run // 2)
+        for gap in (run >> part for part in range(2, doubling + 1)):
+            inner = _compare(rows[:, gap:-gap].reshape(-1, 2 * gap, channels), gap).reshape(-1, run - 2 * gap, channels)
+            rows = torch.cat([rows[:, :gap], inner, rows[:, -gap:]], dim=1)
+    return rows.reshape(moved.shape).movedim(-1, 1)
+
+
+def _compare(rows: Tensor, gap: int) -> Tensor:
+    """The smaller values of slots i and i + gap first. (rows, 2 gap, C) -> (rows, 2 gap, C)."""
+    first, second = rows[:, :gap], rows[:, gap:]
+    return torch.cat([torch.minimum(first, second), torch.maximum(first, second)], dim=1)

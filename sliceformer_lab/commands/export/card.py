@@ -23,6 +23,10 @@ outputs = model({arguments})""",
 model = onnxruntime.InferenceSession("FOLDER/model.onnx")
 names = [value.name for value in model.get_inputs()]
 outputs = model.run(None, dict(zip(names, [{arguments}])))[0]""",
+    "executorch": """from executorch.runtime import Runtime
+
+model = Runtime.get().load_program("FOLDER/model.pte").load_method("forward")
+outputs = model.execute([{arguments}])[0]""",
 }
 
 
@@ -33,7 +37,8 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
     arguments = "inputs, lengths" if spec.ragged else "inputs"
     example = run.model.example().inputs
     free = written.lengths is not None and not written.lengths.is_fixed
-    shape = ", ".join(["B", *map(str, ["N", *example.shape[2:]] if free else example.shape[1:])])
+    batch = "1" if form == "executorch" else "B"
+    shape = ", ".join([batch, *map(str, ["N", *example.shape[2:]] if free else example.shape[1:])])
     official = "" if protocol.get("official") is not False else ", not checked against a published copy"
     facts = {
         "task": summary["task"],
@@ -49,7 +54,8 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "commit": summary.get("git_commit") or "unknown",
     }
     metrics = [f"| {name} | {value:.4f} |" for name, value in summary.get("metrics", {}).items()]
-    padding = "; `lengths` (B,) int64 are the numbers of real tokens, padding follows them" if spec.ragged else ""
+    padding = f"; `lengths` ({batch},) int64 counts the real tokens, padding follows them" if spec.ragged else ""
+    batches = "Inputs come one at a time" if batch == "1" else "The batch size may vary"
     lines = [
         f"# {summary['name']}",
         "",
@@ -70,7 +76,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "```",
         "",
         f"`inputs` ({shape}) {str(example.dtype).removeprefix('torch.')}, preprocessed as in the evaluation of the run"
-        f"{padding}. The batch size may vary. The outputs equal those of the run's model up to "
+        f"{padding}. {batches}. The outputs equal those of the run's model up to "
         f"{written.difference:.1e} of the largest output, on random inputs.",
         *(["", sentence_of_lengths(written.lengths)] if written.lengths is not None else []),
         *(["", _rule_of_ids(rule, example.shape[1])] if (rule := getattr(run.data, "rule_of_ids", None)) else []),

@@ -15,6 +15,7 @@ FORMATS = {
     "safetensors": "weights and config.json; sliceformer_lab.load_export opens them",
     "torch_export": "model.pt2, a program that needs torch only",
     "onnx": "model.onnx; needs pip install 'sliceformer-lab[export]'",
+    "executorch": "model.pte, for one input of a fixed length; needs pip install 'sliceformer-lab[executorch]'",
 }
 
 

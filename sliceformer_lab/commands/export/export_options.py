@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Format = Literal["torch_export", "onnx", "safetensors"]
+Format = Literal["torch_export", "onnx", "executorch", "safetensors"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sliceformer_lab.training.interfaces import TaskModule
 
 Predict = Callable[..., Tensor]  # inputs, and the lengths of padded sequences -> output
 MOST = 4096  # samples in a batch of an exported program
+LONGEST_NETWORK = 4096  # tokens that a program of one input sorts by minima and maxima
 
 
 @dataclass(frozen=True)
@@ -90,22 +92,26 @@ def sample_inputs(task: TaskModule, spec: DataSpec, *, batch: int, tokens: int |
     return inputs, lengths
 
 
-def exported(task: TaskModule, spec: DataSpec, lengths: Lengths | None) -> torch.export.ExportedProgram:
+def exported(
+    task: TaskModule, spec: DataSpec, lengths: Lengths | None, *, one_input: bool = False
+) -> torch.export.ExportedProgram:
     """The task as a program of plain torch operators, for batches of any size, and of any of these lengths.
 
-    `lengths` is None for inputs of the task's own sizes. Raises LabError with torch's reason if the model cannot be
-    exported.
+    `lengths` is None for inputs of the task's own sizes. With `one_input`, the batch has one input, every size is fixed
+    and sorts are networks. Raises LabError with torch's reason if the model cannot be exported.
     """
     tokens = None if lengths is None or lengths.is_fixed else lengths.longest - 1  # an end would be taken as fixed
-    arguments = sample_inputs(task, spec, batch=3, tokens=tokens)
-    sizes: list[dict[int, Any]] = [{0: torch.export.Dim("batch", min=1, max=MOST)} for _ in arguments]
+    arguments = sample_inputs(task, spec, batch=1 if one_input else 3, tokens=tokens)
+    batch: dict[int, Any] = {} if one_input else {0: torch.export.Dim("batch", min=1, max=MOST)}
+    sizes = [dict(batch) for _ in arguments]
     if lengths is not None and tokens is not None:
         sizes[0][1] = torch.export.Dim.DYNAMIC(min=lengths.shortest, max=lengths.longest)
+    operator = partial(decomposed, longest_network=LONGEST_NETWORK if one_input else 0)
     try:
         with torch.no_grad():
             program = torch.export.export(Function(task), arguments, dynamic_shapes=tuple(sizes))
             plain: torch.export.ExportedProgram = program.run_decompositions(
-                {torch.ops.sliceformer_lab.shift_sort.default: decomposed}
+                {torch.ops.sliceformer_lab.shift_sort.default: operator}
             )
             return plain
     except Exception as error:  # torch's own, of many kinds
@@ -164,7 +170,8 @@ def write_onnx(program: torch.export.ExportedProgram, file: Path) -> Predict:
         found.save(file)
         session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     except Exception as error:  # of torch, onnxscript or ONNX Runtime
-        raise LabError(f"this model cannot be exported to ONNX ({_reason(error)}); use format=torch_export") from error
+        reason = reason_of(error)
+        raise LabError(f"this model cannot be exported to ONNX ({reason}); use format=torch_export") from error
     finally:
         logging.disable(level)
     names = [value.name for value in session.get_inputs()]
@@ -176,10 +183,11 @@ def write_onnx(program: torch.export.ExportedProgram, file: Path) -> Predict:
     return predict
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The line of an error that names the operator, or the first line of the error that caused all others."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
-    lines = [line for line in str(error).splitlines() if "No ONNX function" in line] or str(first).splitlines()[:1]
+    lines = [line for line in str(error).splitlines() if "No ONNX function" in line]
+    lines = lines or str(first).strip().splitlines()[:1]
     return " ".join(lines)

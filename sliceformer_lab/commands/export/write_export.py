@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from sliceformer_lab.commands.export.card import model_card, sentence_of_lengths
+from sliceformer_lab.commands.export.edge_program import write_executorch
 from sliceformer_lab.commands.export.export_options import ExportOptions, Format
 from sliceformer_lab.commands.export.program import (
     Function,
@@ -70,6 +71,8 @@ def _write(opened: Run, form: Format, folder: Path) -> Written:
     if not spec.ragged:
         return _write_program(task, spec, form, folder, None)
     longest = task.example().inputs.shape[1]
+    if form == "executorch":
+        return _write_program(task, spec, form, folder, Lengths(longest, longest))
     try:
         return _write_program(task, spec, form, folder, Lengths(1, longest))
     except LabError as error:
@@ -80,11 +83,13 @@ def _write(opened: Run, form: Format, folder: Path) -> Written:
 
 def _write_program(task: TaskModule, spec: DataSpec, form: Format, folder: Path, lengths: Lengths | None) -> Written:
     """Writes a program for inputs of these lengths and compares it at each of `Lengths.samples`. Raises LabError."""
-    program = exported(task, spec, lengths)
+    program = exported(task, spec, lengths, one_input=form == "executorch")
     lengths = lengths and lengths_of(program)
     predict: Predict
     if form == "onnx":
         predict = write_onnx(program, folder / "model.onnx")
+    elif form == "executorch":
+        predict = write_executorch(program, folder / "model.pte")
     else:
         predict = write_program(program, folder / "model.pt2")
     function = Function(task)
@@ -100,7 +105,7 @@ def _outputs_of(predict: Predict, arguments: tuple[torch.Tensor, ...]) -> torch.
     """The outputs of the written program. Raises LabError if it fails."""
     try:
         return predict(*arguments)
-    except Exception as error:  # of torch or ONNX Runtime: a size that was taken as fixed
+    except Exception as error:  # of torch or a runtime: a size that was taken as fixed
         reason = " ".join(str(error).splitlines()[:1])
         shape = tuple(arguments[0].shape)
         raise LabError(f"the exported model does not take inputs of {shape} ({reason})") from error
