@@ -40,6 +40,7 @@ def test_the_commands_of_the_page_work(offline: bool, tmp_path: Path) -> None:
         assert len(server.runs_of("train")) == (0 if offline else 3)
         for words in others:
             place = [] if words[0] == "report" else [f"paths.outputs={tmp_path}"]
+            place += QUICK if words[0] == "-m" else []
             assert main([str(sweep) if word == NAME else word for word in words] + place) == 0, words
         assert [view["type"] for view in server.views] == ["project-view", "project-view", "runs"]
 
