@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -117,6 +118,7 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
         words += [none] if none not in words else []
     summary_file = folder / "summary.json"
     if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
+        shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         command = [sys.executable, "-m", "sliceformer_lab", *words, *machine_words, f"hydra.run.dir={folder}"]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=work)
     summary = json.loads(summary_file.read_text(encoding="utf-8"))
