@@ -162,17 +162,16 @@ def copy_vit(
     _copy(own, new, with_attention=with_attention)
 
 
-def _copy(own: Weights, new: dict[str, Tensor], *, with_attention: bool) -> None:
+def _copy(own: Weights, new: Weights, *, with_attention: bool) -> None:
     """Copies into `own` what has the same name in `new`, attentions only with `with_attention` and where they fit.
 
     Raises ValueError, and changes nothing, if another weight is missing, left over or of another shape.
     """
-    attention = [name for name in {**own, **new} if ".attention." in name]
-    copied = [name for name in attention if name in own and name in new and own[name].shape == new[name].shape]
-    for name in attention if not with_attention else set(attention) - set(copied):
-        new.pop(name, None)
-    kept = {name for name in attention if name in own and name not in new}
-    own = {name: value for name, value in own.items() if name not in kept}
+    attention = {name for name in {**own, **new} if ".attention." in name}
+    shared = attention & own.keys() & new.keys() if with_attention else set()
+    left_out = attention - {name for name in shared if own[name].shape == new[name].shape}
+    kept = left_out & own.keys()
+    own, new = ({n: value for n, value in side.items() if n not in left_out} for side in (own, new))
     _check_fit(own, new)
     with torch.no_grad():
         for name, value in own.items():

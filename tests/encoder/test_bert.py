@@ -38,6 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = transformers.BertModel(transformers.BertConfig(**sizes, **options))
     for parameter in model.parameters():  # so that no bias or scale passes unseen
         parameter.data += 0.1 * torch.randn_like(parameter)
+    for table in (model.embeddings.word_embeddings, model.embeddings.position_embeddings):
+        table.weight.data *= 0.01  # so small that an epsilon of 1e-5 would be seen
+    model.embeddings.token_type_embeddings.weight.data *= 0.01
     model.save_pretrained(folder)
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     return folder

@@ -142,11 +142,11 @@ class PretrainedTokenizer(Tokenizer):
         return 1 + max(self._model(self.source).get_vocab().values())
 
     def key(self) -> dict[str, Any]:
-        return {"tokens": self.kind, "sha256": digest_of(self._checked())}
+        return {"tokens": self.kind, "sha256": digest_of(self._checked_file())}
 
     def train(self, texts: Sequence[str], folder: Path) -> None:
         del texts  # it has learned already
-        write_text(folder / TOKENIZER_FILE, self._checked().read_text(encoding="utf-8"))
+        write_text(folder / TOKENIZER_FILE, self._checked_file().read_text(encoding="utf-8"))
 
     def encode(self, texts: Sequence[str], folder: Path) -> Iterator[np.ndarray]:
         for encoding in self._model(folder).encode_batch_fast(list(texts)):
@@ -156,7 +156,7 @@ class PretrainedTokenizer(Tokenizer):
         text: str = self._model(folder).decode(ids.tolist())
         return text
 
-    def _checked(self) -> Path:
+    def _checked_file(self) -> Path:
         file = self.source / TOKENIZER_FILE
         try:
             model = self._model(self.source)
