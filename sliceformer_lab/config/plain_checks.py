@@ -146,8 +146,8 @@ def missing_files(config: Mapping[str, Any]) -> list[str]:
 
 
 def own_paths(config: Mapping[str, Any]) -> dict[str, str]:
-    """The files and the folder of the user's own data that the configuration names, by their places in it."""
-    places = [*TABLES, f"data.{FOLDERS.get(str(_value(config, 'data', '_target_')), '')}"]
+    """The user's own data, tokenizer and pretrained weights that the configuration names, by their places in it."""
+    places = [*FILES, "data.tokenizer_folder", f"data.{FOLDERS.get(str(_value(config, 'data', '_target_')), '')}"]
     found = {place: _value(config, *place.split(".")) for place in places}
     return {place: path for place, path in found.items() if isinstance(path, str)}
 

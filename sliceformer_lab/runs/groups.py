@@ -12,12 +12,12 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
 from sliceformer_lab.runs.defaults import default_options
 from sliceformer_lab.runs.papers import FULL
-from sliceformer_lab.runs.sources import digests_of
+from sliceformer_lab.runs.sources import Sources, digests_of
 
 # options that change where and how fast a run computes, but not its result
 MACHINE_OPTIONS = {
     *("data.file", "data.val_file", "data.test_file", "data.root", "data.name", "data.download", "data.verify"),
-    *("data.num_workers", "data.eval_batch_size", "data.processes"),
+    *("data.num_workers", "data.eval_batch_size", "data.processes", "data.tokenizer_folder"),
     *("trainer.accelerator", "trainer.strategy", "trainer.log_every_n_steps"),
     *("trainer.profiler", "trainer.benchmark", "trainer.deterministic"),
 }
@@ -26,6 +26,7 @@ SIZES = ("num_train", "num_val", "num_test")
 SPLIT_SEED = "data.split_seed"
 SHARES = ("data.val_fraction", "data.test_fraction", "data.limit_train", "data.limit_eval")
 TRIAL_OPTIONS = ("trainer.fast_dev_run", "trainer.overfit_batches")  # such trials get tables of their own
+WEIGHTS = "encoder.init_file"
 ABSENT = "absent"  # the value of an option that a run does not have
 
 Options = dict[str, Any]
@@ -144,8 +145,7 @@ def _data_options(run: RunRecord) -> str:
     apart = {*MACHINE_OPTIONS, *REPLICATES, "data.batch_size", "data.token_order"}
     data = {name: v for name, v in run.options.items() if name.startswith("data.") and name not in apart}
     cut = {name: v for name, v in run.options.items() if name.startswith("trainer.limit_") or name in TRIAL_OPTIONS}
-    sources = run.summary.get("sources")
-    own = [run.data if "data.name" in run.options else "", digests_of(sources if isinstance(sources, dict) else {})]
+    own = [run.data if "data.name" in run.options else "", digests_of(_data_sources(run))]
     return _text([run.task, run.scale, run.selection, own, data, cut])
 
 
@@ -184,8 +184,21 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
 
 
 def _result_options(run: RunRecord) -> Options:
+    """The options that can change a result; pretrained weights are their content, wherever the file lies."""
     apart = {*MACHINE_OPTIONS, *REPLICATES}
-    return {name: value for name, value in run.options.items() if name not in apart}
+    options = {name: value for name, value in run.options.items() if name not in apart}
+    digest = _sources(run).get(str(options.get(WEIGHTS)))
+    return options | ({WEIGHTS: digest[:8]} if digest else {})
+
+
+def _data_sources(run: RunRecord) -> Sources:
+    """The user's own files of data, without pretrained weights: these belong to a row, not to a table."""
+    return {path: digest for path, digest in _sources(run).items() if path != run.options.get(WEIGHTS)}
+
+
+def _sources(run: RunRecord) -> Sources:
+    recorded = run.summary.get("sources")
+    return recorded if isinstance(recorded, dict) else {}
 
 
 def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:

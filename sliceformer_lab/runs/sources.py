@@ -1,4 +1,4 @@
-"""The files of a user's own data by absolute path, with digests of their bytes: what a sweep or a run reads."""
+"""The user's own data, tokenizer and weights by absolute path, with digests of their bytes: what a run reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.sweep import override_key
 
 OF_DATA = ("task", "recipe", "scale", "data", "paths")  # first parts of the keys that decide which data a run reads
+OF_WEIGHTS = ("encoder", "encoder.init", "encoder.init_file")  # keys that decide which pretrained weights it reads
 
 Sources = Mapping[str, str]  # absolute path of a file or folder -> sha256 of its content
 
 
 def sources_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """The files and folders of the user's own data that a resolved configuration names; a published set has none.
+    """The user's own files and folders that a resolved configuration names; a published set has none.
 
     Missing ones are left out, which `missing_files` reports.
     """
@@ -35,8 +36,9 @@ def sources_of_words(words: Sequence[str]) -> dict[str, str]:
 
 
 def data_words(words: Sequence[str]) -> tuple[str, ...]:
-    """The words that decide which data a run reads, sorted."""
-    return tuple(sorted(word for word in words if override_key(word).split(".")[0] in OF_DATA))
+    """The words that decide which data and weights a run reads, sorted."""
+    keys = {word: override_key(word) for word in words}
+    return tuple(sorted(word for word, key in keys.items() if key.split(".")[0] in OF_DATA or key in OF_WEIGHTS))
 
 
 def digests_of(sources: Sources) -> list[str]:

@@ -75,6 +75,18 @@ def test_the_same_command_has_the_same_folder_and_another_one_has_another(plan: 
     assert plan("attention=mha,csp", "hydra.sweep.dir=here").folder == Path("here").resolve()
 
 
+def test_a_sweep_from_other_weights_has_another_folder(plan: Plan, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    words = ("attention=mha,csp", "task=cifar10", "encoder.init=timm:vit_tiny_patch16_224", f"encoder.init_file={file}")
+    folders = []
+    for content in ("first", "second", "first"):
+        file.write_text(content)
+        found = plan(*words)
+        assert list(found.data) == [str(file)]
+        folders.append(found.folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
 def test_a_study_names_its_folder_and_the_command_line_replaces_what_it_sweeps(plan: Plan) -> None:
     found = plan("study=controls_digits", "attention=csp", "zip(seed=[7,8])")
     assert words_of(found) == [f"seed={seed} task=digits study=controls_digits attention=csp" for seed in (7, 8)]

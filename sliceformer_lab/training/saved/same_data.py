@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sliceformer_lab.config.checked import RunPlan
+from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import recorded_digests
-from sliceformer_lab.runs.sources import sources_of
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +34,10 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
     """
     changed = _changed(folder, data)
     if changed and plan.changed_data != "accept":
-        files = ", ".join(sources_of(plan.plain)) or "data.root"
+        files = ", ".join(path for place, path in own_paths(plan.plain).items() if place.startswith("data."))
         raise DataError(
-            f"{sentence_of(changed)} of {folder} have changed since it was trained ({files}); put the earlier data "
-            "back, train a new run, or go on with changed_data=accept, which the summary records"
+            f"{sentence_of(changed)} of {folder} have changed since it was trained ({files or 'data.root'}); put the "
+            "earlier data back, train a new run, or go on with changed_data=accept, which the summary records"
         )
     return warn_of_changes(folder, data)
 
