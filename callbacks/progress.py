@@ -10,7 +10,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 
 from sliceformer_lab.callbacks.throughput import peak_memory_gb
-from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.plain_text import PlainConsole, format_time_left
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -26,16 +26,19 @@ class EpochLines(Callback):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._first_step = 0  # of this start of the run
         self._started = self._second_started = 0.0  # when its first and its second step began
         self._next_line = 0.0  # when to print within an epoch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Notes where this start of the run begins."""
+        super().on_train_start(trainer, pl_module)
         self._first_step, self._started, self._second_started = trainer.global_step, 0.0, 0.0
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Starts the clock at the first batch."""
+        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if not self._started:
             self._started = time.perf_counter()
             self._next_line = self._started + FIRST
@@ -44,6 +47,7 @@ class EpochLines(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Prints a line within a long epoch: its finished share, the time that the run needs, and its memory."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         now = time.perf_counter()
         total = cast(TaskModule, trainer.lightning_module).num_steps
         done = trainer.global_step - self._first_step
@@ -53,12 +57,13 @@ class EpochLines(Callback):
             return
         self._next_line = now + EVERY
         each = self._seconds_per_step(trainer, now)
-        left = _minutes(each * (total - trainer.global_step))
+        left = format_time_left(each * (total - trainer.global_step))
         line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {peak_memory_gb():.1f} GB"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Prints the epoch's metrics and the remaining time."""
+        super().on_train_epoch_end(trainer, pl_module)
         if not trainer.is_global_zero:
             return
         now, total = time.perf_counter(), cast(TaskModule, trainer.lightning_module).num_steps or trainer.global_step
@@ -70,7 +75,7 @@ class EpochLines(Callback):
         if not _total_steps(trainer):
             done = trainer.current_epoch + 1
             place, pace = f"epoch {done}/{trainer.max_epochs}", f"{each * trainer.global_step / done:.1f} s/epoch"
-        line = f"{place}  {shown}  {pace}, {_minutes(each * (total - trainer.global_step))} left"
+        line = f"{place}  {shown}  {pace}, {format_time_left(each * (total - trainer.global_step))} left"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def _seconds_per_step(self, trainer: Trainer, now: float) -> float:
@@ -84,34 +89,8 @@ def format_pace(seconds: float) -> str:
     return f"{1 / seconds:.1f} steps/s" if seconds < 1 else f"{seconds:.2f} s/step"
 
 
-class EpochBar(RichProgressBar):
+class EpochBar(EpochLines, RichProgressBar):
     """A progress bar over the batches of an epoch, below the lines of EpochLines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines = EpochLines()
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Shows the bar."""
-        super().on_train_start(trainer, pl_module)
-        self._lines.on_train_start(trainer, pl_module)
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Starts the clock at the first batch."""
-        super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
-        self._lines.on_train_batch_start(trainer, pl_module, batch, batch_idx)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Prints the epoch's line."""
-        super().on_train_epoch_end(trainer, pl_module)
-        self._lines.on_train_epoch_end(trainer, pl_module)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Advances the bar, and prints the line of a long epoch."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-        self._lines.on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
     def _get_train_description(self, current_epoch: int) -> str:
         return "" if _total_steps(self.trainer) else super()._get_train_description(current_epoch)
@@ -133,10 +112,3 @@ def _total_steps(trainer: Trainer) -> int | None:
     """The optimizer steps of a run that lasts `steps`; None for a run that lasts `epochs`."""
     task = cast(TaskModule, trainer.lightning_module)
     return None if trainer.fast_dev_run else task.optim.last_step  # type: ignore[attr-defined]
-
-
-def _minutes(seconds: float) -> str:
-    whole = int(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600}:{whole // 60 % 60:02d} h"
-    return f"{whole // 60}:{whole % 60:02d} min"

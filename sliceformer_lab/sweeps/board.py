@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sliceformer_lab.runs.job_state import OUTPUT, state_of
-from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.plain_text import PlainConsole, format_time_left
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 
 PLACE = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
@@ -67,14 +67,14 @@ class JobBoard:
         table = Table("job", "time", "at", "metric", "left", title_justify="left")
         for job, began in self._running.items():
             progress = last_progress(self._sweep.place(job) / OUTPUT)
-            table.add_row(job.name, _duration(time.monotonic() - began), *progress)
+            table.add_row(job.name, format_time_left(time.monotonic() - began), *progress)
         self._live.update(Group(table, self._summary()) if self._running else self._summary(), refresh=True)
 
     def _summary(self) -> Text:
         total = len(self._sweep.jobs)
         text = f"{total - self._left} of {total} jobs have ended"
         if self._took and self._left:
-            text += f", about {_duration(statistics.mean(self._took) * self._left / self._places)} left"
+            text += f", about {format_time_left(statistics.mean(self._took) * self._left / self._places)} left"
         return Text(text)
 
 
@@ -90,8 +90,3 @@ def last_progress(file: Path) -> tuple[str, str, str]:
     found = [PLACE.match(line), METRIC.search(line), LEFT.search(line)]
     at, metric, left = (match[1] if match else "" for match in found)
     return at or "starts", metric, left
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d} h" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d} min"
