@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
+from pytorch_lightning import LightningModule, Trainer
 from support.plans import run
 
+from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.saved.saved_run import load_run
@@ -50,6 +54,26 @@ def small_config(*overrides: str) -> dict[str, Any]:
 @cache  # composing takes a third of the time of such a run
 def _composed(*overrides: str) -> dict[str, Any]:
     return compose_job([*SMALL, *overrides])
+
+
+class StoppedError(Exception):
+    """The error with which the tests stop a run."""
+
+
+@contextmanager
+def stopped_at(
+    epoch: int | None, batch: int = 0, *, task: str = "", hook: str = "on_train_batch_start"
+) -> Iterator[None]:
+    """The run inside is stopped by an error: at the start of a batch (None: of every epoch), or in another hook."""
+
+    def stop(self: Guard, trainer: Trainer, module: LightningModule, *args: Any) -> None:
+        is_batch = not args or args[-1] == batch
+        if epoch in (None, trainer.current_epoch) and is_batch and task in type(module).__name__:
+            raise StoppedError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
+        patch.setattr(Guard, hook, stop, raising=False)
+        yield
 
 
 def run_with_log(config: dict[str, Any], folder: Path, log: Path) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pytorch_lightning import LightningModule, Trainer
 from support.plans import run
-from support.runs import assert_equal_runs, small_config
+from support.runs import assert_equal_runs, small_config, stopped_at
 from torch import nn
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.runs.folder import read_checkpoint
 from sliceformer_lab.training.optim import OptimOptions
 
@@ -38,19 +35,12 @@ def test_a_plateau_with_a_warmup_is_refused() -> None:
         OptimOptions(schedule="plateau", warmup_steps=10)
 
 
-def test_a_resumed_run_has_the_rates_of_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_has_the_rates_of_an_uninterrupted_one(tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(small_config(*PLATEAU), whole)
     rate = read_checkpoint(whole / "checkpoints" / "last.ckpt")["optimizer_states"][0]["param_groups"][0]["lr"]
     assert rate < 0.2  # this rate is too high to learn with, so some epoch brought no progress
-
-    def stop(self: Guard, trainer: Trainer, module: LightningModule, *args: Any) -> None:
-        if trainer.current_epoch == 2:
-            raise KeyError("stop")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Guard, "on_train_batch_start", stop, raising=False)
-        with pytest.raises(KeyError):
-            run(small_config(*PLATEAU), stopped)
+    with stopped_at(2):
+        run(small_config(*PLATEAU), stopped)
     assert main([f"resume={stopped}"]) == 0
     assert_equal_runs(whole, stopped)

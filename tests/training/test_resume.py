@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer
 from support import official_files
 from support.devices import GPU
 from support.plans import run
-from support.runs import assert_equal_runs, small_config
+from support.runs import assert_equal_runs, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
@@ -32,22 +30,11 @@ NOISY = (  # all users of random numbers: dropout, drop path, Mixup, augmentatio
 )
 
 
-class StoppedError(Exception):
-    """The error with which the tests stop a run."""
-
-
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cifar10")
     official_files.cifar10(root)
     return root
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    run(small_config(*NOISY, f"data.root={pictures}"), folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +58,16 @@ def unfinished_copy(folder: Path, place: Path) -> Path:
     return copy
 
 
-def stop_in(monkeypatch: pytest.MonkeyPatch, hook: str, when: Callable[[Trainer, tuple[Any, ...]], bool]) -> None:
-    """Makes a run raise StoppedError in a hook of its Guard."""
-
-    def stopping(self: Guard, trainer: Trainer, module: LightningModule, *args: Any) -> None:
-        if when(trainer, args):
-            raise StoppedError
-
-    monkeypatch.setattr(Guard, hook, stopping, raising=False)
-
-
-@pytest.mark.parametrize("batch", [0, pytest.param(2, marks=pytest.mark.slow)])  # 2: also test_resume_within_epoch
-def test_resumed_run_equals_an_uninterrupted_one(
-    batch: int, uninterrupted: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run stops at an epoch's start or within it; then its folder is moved."""
-    folder = tmp_path / "stopped"
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_train_batch_start", lambda t, args: t.current_epoch == 2 and args[1] == batch)
-        with pytest.raises(StoppedError):
-            run(small_config(*NOISY, f"data.root={pictures}"), folder)
-    assert read_summary(folder)["status"] == "failed"
-    folder = folder.rename(tmp_path / "moved")
+def test_resumed_run_equals_an_uninterrupted_one(pictures: Path, tmp_path: Path) -> None:
+    """The run stops at an epoch's start; then its folder is moved. Within epochs: test_resume_within_epoch."""
+    config = small_config(*NOISY, f"data.root={pictures}")
+    run(config, tmp_path / "whole")
+    with stopped_at(2):
+        run(config, tmp_path / "stopped")
+    assert read_summary(tmp_path / "stopped")["status"] == "failed"
+    folder = (tmp_path / "stopped").rename(tmp_path / "moved")
     assert main([f"resume={folder}"]) == 0
-    assert_equal_runs(uninterrupted, folder)
+    assert_equal_runs(tmp_path / "whole", folder)
 
 
 DEVICE_OPTIONS = {  # deterministic=true: cuBLAS and cuDNN then repeat a computation bit for bit
@@ -106,49 +79,36 @@ DEVICE_OPTIONS = {  # deterministic=true: cuBLAS and cuDNN then repeat a computa
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), GPU])
 @pytest.mark.parametrize("attention", ["mha", "csp"])
 def test_resumed_run_in_bf16_equals_an_uninterrupted_one_on_each_device(
-    device: str, attention: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str, attention: str, pictures: Path, tmp_path: Path
 ) -> None:
     options = (f"data.root={pictures}", f"attention={attention}", "trainer.precision=bf16-mixed")
     config = small_config(*NOISY, *options, *DEVICE_OPTIONS[device])
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(config, whole)
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_train_batch_start", lambda t, args: t.current_epoch == 2 and args[1] == 2)
-        with pytest.raises(StoppedError):
-            run(config, stopped)
+    with stopped_at(2, 2):
+        run(config, stopped)
     assert main([f"resume={stopped}"]) == 0
     assert_equal_runs(whole, stopped)
 
 
-def test_run_stopped_before_its_first_checkpoint_starts_again(
-    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "missing"),
+    [({"epoch": 0, "batch": 1}, "checkpoints"), ({"epoch": None, "hook": "on_test_start"}, "predictions.npz")],
+    ids=["before its first checkpoint", "while scoring"],
+)
+def test_run_stopped_before_or_after_its_training_ends_as_others(
+    place: dict[str, Any], missing: str, digits: Path, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_train_batch_start", lambda t, args: args[1] == 1)
-        with pytest.raises(StoppedError):
-            run(small_config(), tmp_path)
-    assert not list(tmp_path.rglob("*.ckpt"))
+    with stopped_at(**place):
+        run(small_config(), tmp_path)
+    assert not (tmp_path / missing).exists()
     assert main([f"resume={tmp_path}"]) == 0
     assert_equal_runs(digits, tmp_path)
 
 
-def test_run_stopped_while_scoring_is_scored_again(
-    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_test_start", lambda *_: True)
-        with pytest.raises(StoppedError):
-            run(small_config(), tmp_path)
-    assert not (tmp_path / "predictions.npz").exists()
-    assert main([f"resume={tmp_path}"]) == 0
-    assert_equal_runs(digits, tmp_path)
-
-
-def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_train_epoch_start", lambda t, _: t.current_epoch == 1)
-        with pytest.raises(StoppedError):
-            run(small_config(), tmp_path)
+def test_best_weights_survive_a_worse_epoch_after_the_resume(tmp_path: Path) -> None:
+    with stopped_at(1):
+        run(small_config(), tmp_path)
     file = tmp_path / "checkpoints" / "last.ckpt"
     content = read_checkpoint(file)
     content["callbacks"]["Checkpoints"]["best"] = 0.999
@@ -166,12 +126,10 @@ def test_time_of_all_starts_is_summed(digits: Path, tmp_path: Path) -> None:
 
 
 def test_resume_with_another_precision_is_recorded_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with monkeypatch.context() as patch:
-        stop_in(patch, "on_train_epoch_start", lambda t, _: t.current_epoch == 1)
-        with pytest.raises(StoppedError):
-            run(small_config(), tmp_path)
+    with stopped_at(1):
+        run(small_config(), tmp_path)
     with caplog.at_level("WARNING"):
         run(small_config("trainer.precision=bf16-mixed"), tmp_path)
     assert "trainer.precision=bf16-mixed continues a run that was trained with 32-true" in caplog.text
@@ -180,13 +138,11 @@ def test_resume_with_another_precision_is_recorded_and_says_so(
     assert [(start["from_step"], start["status"]) for start in starts] == [(0, "failed"), (2, "ok")]
 
 
-def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumes_add_no_rows_to_the_spectrum(tmp_path: Path) -> None:
     config = small_config("callbacks=default", "callbacks.spectrum.every_n_epochs=2", "optim.epochs=3")
     for epoch in (1, 2):
-        with monkeypatch.context() as patch:
-            stop_in(patch, "on_train_epoch_start", lambda t, _, epoch=epoch: t.current_epoch == epoch)
-            with pytest.raises(StoppedError):
-                run(config, tmp_path)
+        with stopped_at(epoch):
+            run(config, tmp_path)
     run(config, tmp_path)
     assert ProbeRecord.load(tmp_path / "spectrum.npz").epochs.tolist() == [-1, 1, 2]
 

@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from support import official_files, official_graphs, official_points
 from support.plans import run
-from support.runs import assert_equal_runs, run_with_log, small_config
+from support.runs import assert_equal_runs, run_with_log, small_config, stopped_at
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.errors import Interrupted, RunFolderError
@@ -25,10 +25,6 @@ from sliceformer_lab.sweeps.fork_server import fork_server
 EVERY_STEP = "callbacks.checkpoints.every_minutes=0"
 NOISE = ("encoder.dropout=0.1", "encoder.embed_dropout=0.1", "encoder.drop_path=0.2", "trainer.log_every_n_steps=1")
 STEPS = ("optim.epochs=null", "optim.steps=12", "optim.val_every=5", "data.batch_size=16", *NOISE)
-
-
-class StoppedError(Exception):
-    """The error with which the tests stop a run."""
 
 
 class Small(NamedTuple):
@@ -67,25 +63,13 @@ def config_of(name: str, root: Path, *more: str) -> dict[str, Any]:
     return small_config("encoder=tiny", *small.options, *places, "optim=adam_cosine", "optim.epochs=2", *NOISE, *more)
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, epoch: int, batch: int) -> None:
-    """Makes the Guard of later runs raise StoppedError at the start of a batch."""
-
-    def stopping(self: Guard, trainer: Trainer, module: LightningModule, data: Any, batch_idx: int) -> None:
-        if (trainer.current_epoch, batch_idx) == (epoch, batch):
-            raise StoppedError
-
-    monkeypatch.setattr(Guard, "on_train_batch_start", stopping)
-
-
 def stopped_and_resumed(config: dict[str, Any], folder: Path, epoch: int, batch: int) -> dict[str, Any]:
     """The summary of a run that saved every step, was stopped at the start of a batch, and went on."""
     every_step = config | {
         "callbacks": config["callbacks"] | {"checkpoints": config["callbacks"]["checkpoints"] | {"every_minutes": 0}}
     }
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, epoch, batch)
-        with pytest.raises(StoppedError):
-            run(every_step, folder)
+    with stopped_at(epoch, batch):
+        run(every_step, folder)
     run(every_step, folder)
     return read_summary(folder)
 
@@ -140,10 +124,8 @@ def test_signal_saves_the_place_and_the_run_goes_on_from_it(tmp_path: Path, monk
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        stop_at(patch, 1, 0)
-        with pytest.raises(StoppedError):
-            run(small_config(), tmp_path)
+    with stopped_at(1):
+        run(small_config(), tmp_path)
     last = tmp_path / "checkpoints" / "last.ckpt"
     content = read_checkpoint(last)
     torch.save(content | {"generators": content["generators"] * 2}, last)

@@ -6,19 +6,16 @@ import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer
 from support.plans import run
-from support.runs import assert_equal_runs, small_config
+from support.runs import assert_equal_runs, small_config, stopped_at
 from torch import Tensor
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.data.loader import LoaderPosition, PassSampler, Split
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
@@ -66,21 +63,10 @@ def test_best_weights_of_a_run_s_last_steps_were_scored_with_them(by_stretches: 
     assert len(metrics) == 3 and summary["metrics"]["val/accuracy"] == pytest.approx(max(metrics))
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(19, marks=pytest.mark.slow)])
-def test_resumed_run_equals_an_uninterrupted_one(
-    step: int, by_stretches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class StoppedError(Exception):
-        pass
-
-    def stop(self: Guard, trainer: Trainer, module: LightningModule, *_: Any) -> None:
-        if trainer.global_step == step:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Guard, "on_train_batch_start", stop, raising=False)
-        with pytest.raises(StoppedError):
-            run(small_config(*STRETCHES), tmp_path)
+@pytest.mark.parametrize("place", [(1, 0), pytest.param((2, 1), marks=pytest.mark.slow)], ids=["step 9", "step 19"])
+def test_resumed_run_equals_an_uninterrupted_one(place: tuple[int, int], by_stretches: Path, tmp_path: Path) -> None:
+    with stopped_at(*place):
+        run(small_config(*STRETCHES), tmp_path)
     assert main([f"resume={tmp_path}"]) == 0
     assert_equal_runs(by_stretches, tmp_path)
 
