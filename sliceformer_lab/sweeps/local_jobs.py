@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Literal
@@ -55,44 +54,38 @@ class LocalLauncher(Launcher):
         """Starts jobs while there are free places; an error ends its job only, a signal all of them."""
         context = fork_server(queue.modules)
         lifeline, held_here = context.Pipe(duplex=False)
-        running: dict[int, _Running] = {}  # by the place that it takes
+        running: dict[int, tuple[PlannedJob, ForkServerProcess]] = {}  # by the place that it takes
         with held_here, JobBoard(queue.sweep, places=self.places) as board, env_override(dict(self.variables)):
             try:
                 while True:
                     for place in set(range(self.places)) - set(running):
                         if (job := queue.take()) is None:
                             break
-                        running[place] = self._start(context, lifeline, queue, job, place)
+                        running[place] = job, self._start(context, lifeline, queue, job, place)
                         board.begin(job)
                     if not running and not queue.wait_for_others():
                         return True
-                    wait([one.process.sentinel for one in running.values()], timeout=POLL_S)
-                    for place in [place for place, one in running.items() if not one.process.is_alive()]:
-                        ended = running.pop(place)
-                        ended.process.join()
-                        queue.note_end(ended.job)
-                        board.end(ended.job)
+                    wait([process.sentinel for _, process in running.values()], timeout=POLL_S)
+                    for place in [place for place, (_, process) in running.items() if not process.is_alive()]:
+                        job, process = running.pop(place)
+                        process.join()
+                        queue.note_end(job)
+                        board.end(job)
                     board.refresh()
                     if queue.is_cancelled():
                         raise Interrupted("stopped by `sweep cancel`", signal.SIGTERM)
             finally:
-                _stop([one.process for one in running.values()])
+                _stop([process for _, process in running.values()])
 
     def _start(
         self, context: ForkServerContext, lifeline: Connection, queue: Queue, job: PlannedJob, place: int
-    ) -> _Running:
+    ) -> ForkServerProcess:
         variables = dict(self.variables)
         if self._gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus[place])
         process = context.Process(target=_work, args=(queue.sweep, queue.run, job, variables, lifeline), name=job.name)
         process.start()
-        return _Running(process, job)
-
-
-@dataclass(frozen=True)
-class _Running:
-    process: ForkServerProcess
-    job: PlannedJob
+        return process
 
 
 def visible_gpus() -> list[str]:

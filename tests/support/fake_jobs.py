@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from sliceformer_lab.errors import DataError, DivergedError, LabError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep, override_key, write_sweep
 
 ERRORS: dict[str, type[LabError]] = {"failed": LabError, "diverged": DivergedError, "data": DataError}
@@ -46,3 +49,27 @@ def starts_of(folder: Path) -> list[str]:
     """What each start of a fake job wrote: its process, whether it was resumed, and its variable PLACE."""
     file = folder / "starts"
     return file.read_text().splitlines() if file.exists() else []
+
+
+def statuses(sweep: Sweep) -> list[str]:
+    """How far the jobs of a sweep are."""
+    return [state_of(sweep.place(job)).status for job in sweep.jobs]
+
+
+ELSEWHERE = """
+from pathlib import Path
+from support.fake_jobs import run_fake
+from sliceformer_lab.runs.sweep import read_sweep
+from sliceformer_lab.sweeps import fork_server
+from sliceformer_lab.sweeps.local_jobs import LocalLauncher
+from sliceformer_lab.sweeps.queue import Queue
+fork_server.LIBRARIES = ()
+sweep = read_sweep(Path({folder!r}))
+"""
+
+
+def start_elsewhere(sweep: Sweep, line: str) -> subprocess.Popen[str]:
+    """Another process that executes a line of Python about `sweep`."""
+    code = ELSEWHERE.format(folder=str(sweep.folder)) + line
+    folder = Path(__file__).parents[1]
+    return subprocess.Popen([sys.executable, "-c", code], cwd=folder, stderr=subprocess.PIPE, text=True)

@@ -1,13 +1,16 @@
-"""Another live process that holds a file or a folder."""
+"""Another live process that holds a file or a folder, and waiting for what other processes do."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+Value = TypeVar("Value")
 HOLD = "with {0}(Path(sys.argv[1])):\n    print('held', flush=True)\n    input()"
 
 
@@ -27,3 +30,13 @@ def held_by_another_process(lock: Callable[[Path], AbstractContextManager[Path]]
         finally:
             process.stdin.write("\n")
     assert process.returncode == 0
+
+
+def wait_for(what: Callable[[], Value], seconds: float = 120) -> Value:
+    """The first true value of `what`. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not (value := what()):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+    return value

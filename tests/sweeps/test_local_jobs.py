@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -13,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.fake_jobs import run_fake, starts_of, sweep_of
+from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
+from support.other_process import wait_for
 from support.runs import TINY
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, Interrupted
-from sliceformer_lab.runs.job_state import OUTPUT, read_record, state_of
-from sliceformer_lab.runs.sweep import Sweep
+from sliceformer_lab.runs.job_state import OUTPUT, read_record
 from sliceformer_lab.sweeps.board import last_progress
 from sliceformer_lab.sweeps.local_jobs import LocalLauncher, visible_gpus
 from sliceformer_lab.sweeps.queue import CANCELLED, Queue
@@ -31,10 +30,6 @@ from sliceformer_lab.training.processes.signals import signals_as_errors
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """No libraries are imported first: fake jobs need none."""
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
-
-
-def statuses(sweep: Sweep) -> list[str]:
-    return [state_of(sweep.place(job)).status for job in sweep.jobs]
 
 
 def test_jobs_end_as_they_would_alone_whatever_happens_to_the_others(tmp_path: Path) -> None:
@@ -65,8 +60,7 @@ def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> N
     queue = Queue(sweep, run_fake)
 
     def cancel() -> None:
-        while not all(starts_of(sweep.place(job)) for job in sweep.jobs[:2]):
-            time.sleep(0.05)
+        wait_for(lambda: all(starts_of(sweep.place(job)) for job in sweep.jobs[:2]))
         (sweep.folder / CANCELLED).write_text(str(time.time()))
 
     threading.Thread(target=cancel).start()
@@ -80,21 +74,11 @@ def test_a_cancelled_sweep_stops_its_jobs_and_goes_on_later(tmp_path: Path) -> N
 
 def test_jobs_end_with_the_process_of_the_sweep_even_if_it_is_killed(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "sweep", "seconds=60", "seconds=60")
-    code = (
-        "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
-        "from sliceformer_lab.sweeps import fork_server, local_jobs; from sliceformer_lab.sweeps.queue import Queue\n"
-        f"fork_server.LIBRARIES = (); sweep = read_sweep(Path({str(sweep.folder)!r}))\n"
-        "local_jobs.LocalLauncher(jobs=2).run(Queue(sweep, run_fake))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1])
-    while not all(starts_of(sweep.place(job)) for job in sweep.jobs):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    deadline = time.monotonic() + 20
-    while statuses(sweep) != ["killed", "killed"] and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert statuses(sweep) == ["killed", "killed"]
+    process = start_elsewhere(sweep, "LocalLauncher(jobs=2).run(Queue(sweep, run_fake))")
+    wait_for(lambda: all(starts_of(sweep.place(job)) for job in sweep.jobs))
+    process.kill()
+    process.communicate(timeout=20)
+    wait_for(lambda: statuses(sweep) == ["killed", "killed"])
 
 
 def test_each_place_has_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

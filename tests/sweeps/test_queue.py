@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fake_jobs import run_fake, starts_of, sweep_of
+from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
 
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.files import digest_of
@@ -23,19 +21,9 @@ from sliceformer_lab.sweeps.serial_jobs import Serial
 KINDS = ("end=ok", "end=failed", "end=diverged", "end=ok")
 
 
-def statuses(sweep: Sweep) -> list[str]:
-    return [state_of(sweep.place(job)).status for job in sweep.jobs]
-
-
 def run_killed(sweep: Sweep, number: int) -> None:
     """Runs a job in another process, which kills itself."""
-    code = (
-        "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
-        "from sliceformer_lab.sweeps.queue import Queue\n"
-        f"sweep = read_sweep(Path({str(sweep.folder)!r})); Queue(sweep, run_fake).work(sweep.jobs[{number}])"
-    )
-    folder = Path(__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", code], cwd=folder).returncode == -9
+    assert start_elsewhere(sweep, f"Queue(sweep, run_fake).work(sweep.jobs[{number}])").wait() == -9
 
 
 def test_final_jobs_are_left_alone_and_stopped_ones_go_on(tmp_path: Path) -> None:
@@ -72,8 +60,8 @@ def test_a_job_that_another_process_holds_is_not_taken_and_waited_for(
         assert queue.take() == sweep.jobs[1] and queue.take() is None
         monkeypatch.setattr("time.sleep", lambda _: None)
         assert queue.wait_for_others() and queue.take() is None
-        with pytest.raises(RunFolderError, match="held by another live process"):
-            queue_in_other_process(sweep)
+        _, errors = start_elsewhere(sweep, "Queue(sweep, run_fake).work(sweep.jobs[0])").communicate()
+        assert "held by another live process" in errors
     assert queue.wait_for_others() and queue.take() == sweep.jobs[0]
     assert not queue.wait_for_others()
 
@@ -88,19 +76,6 @@ def test_a_job_that_another_process_takes_first_is_waited_for(tmp_path: Path, mo
         queue.note_end(job)
         assert queue.wait_for_others() and queue.take() is None
     assert queue.wait_for_others() and queue.take() == job
-
-
-def queue_in_other_process(sweep: Sweep) -> None:
-    """Tries to work on the first job from another process; raises its error here."""
-    code = (
-        "from pathlib import Path; from support.fake_jobs import run_fake; from sliceformer_lab.runs.sweep import *\n"
-        "from sliceformer_lab.sweeps.queue import Queue\n"
-        f"sweep = read_sweep(Path({str(sweep.folder)!r})); Queue(sweep, run_fake).work(sweep.jobs[0])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-    )
-    raise RunFolderError(done.stderr.splitlines()[-1])
 
 
 def test_a_job_that_ended_elsewhere_since_it_was_taken_is_not_run_again(tmp_path: Path) -> None:
