@@ -14,7 +14,7 @@ from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import LAST, PREVIOUS
 from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.processes.distributed import any_process
+from sliceformer_lab.training.processes.other_processes import any_process
 from sliceformer_lab.training.processes.signals import first_signal, time_to_save
 
 

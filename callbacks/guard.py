@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sliceformer_lab.errors import DivergedError
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.processes.distributed import any_process
-from sliceformer_lab.training.processes.other_processes import record_first_error
+from sliceformer_lab.training.processes.other_processes import any_process, record_first_error
 from sliceformer_lab.training.processes.signals import catch_signals, first_signal, interruption_of_run
 
 

@@ -11,7 +11,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.training.context import RunContext
-from sliceformer_lab.training.processes.distributed import of_all_processes
+from sliceformer_lab.training.processes.other_processes import of_all_processes
 
 
 class EpochSeed(Callback):

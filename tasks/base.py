@@ -18,7 +18,7 @@ from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
-from sliceformer_lab.training.processes.distributed import of_all_processes
+from sliceformer_lab.training.processes.other_processes import of_all_processes
 from sliceformer_lab.training.processes.sharding import shard
 
 log = logging.getLogger(__name__)

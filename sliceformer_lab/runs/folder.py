@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +61,7 @@ def lock_folder(folder: Path) -> Iterator[Path]:
 
 def remove_unstarted(folder: Path) -> None:
     """Removes the files of a run that never trained a step; leaves a folder in which there is anything else."""
-    try:
-        starts = read_summary(folder).get("starts", [])
-    except RunFolderError:
-        starts = []
+    starts = known_summary(folder).get("starts", [])
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     written = {CONFIG, SUMMARY, CHILD_CONFIG, LOCK, "sliceformer_lab.log"}
     if names <= written and not any("from_step" in start for start in starts):
@@ -113,6 +110,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return content
 
 
+def known_summary(folder: Path) -> dict[str, Any]:
+    """The content of summary.json; empty if there is none that can be read."""
+    try:
+        return read_summary(folder)
+    except RunFolderError:
+        return {}
+
+
 def refuse_other_format(content: Mapping[str, Any], place: Path) -> None:
     """Raises RunFolderError if what is saved at a place has another format than what this version writes."""
     if content.get("format") != FORMAT:
@@ -130,10 +135,9 @@ def pictures_in(folder: Path) -> list[Path]:
 
 def recorded_digests(folder: Path) -> dict[str, str]:
     """The digests of the data of a run by split, from its summary or else its last checkpoint; {} before the first."""
-    with suppress(RunFolderError):
-        found = read_summary(folder).get("digests")
-        if found and isinstance(found, dict):
-            return found
+    found = known_summary(folder).get("digests")
+    if found and isinstance(found, dict):
+        return found
     last = checkpoint_file(folder, "last")
     states = read_checkpoint(last).values() if last is not None else ()
     return next((dict(state["digests"]) for state in states if isinstance(state, dict) and "digests" in state), {})
@@ -141,10 +145,7 @@ def recorded_digests(folder: Path) -> dict[str, str]:
 
 def recorded_choices(folder: Path) -> list[str]:
     """The options of a run that were chosen from its data, as places such as data.batch_size."""
-    try:
-        return [choice["option"] for choice in read_summary(folder).get("choices", [])]
-    except RunFolderError:
-        return []
+    return [choice["option"] for choice in known_summary(folder).get("choices", [])]
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -180,10 +181,7 @@ def read_metrics(folder: Path) -> pd.DataFrame:
 
 def is_finished(folder: Path) -> bool:
     """Whether the folder holds a run that finished without an error. A damaged summary says nothing of that."""
-    try:
-        return bool(read_summary(folder).get("status") == "ok")
-    except RunFolderError:
-        return False
+    return bool(known_summary(folder).get("status") == "ok")
 
 
 def checkpoint_file(folder: Path, name: str) -> Path | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sliceformer_lab.errors import Ending, Interrupted, LabError, RunFolderError
+from sliceformer_lab.errors import Ending, Interrupted, LabError
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import CONFIG, SUMMARY, is_held, lock_folder, read_summary
+from sliceformer_lab.runs.folder import CONFIG, is_held, known_summary, lock_folder
 from sliceformer_lab.runs.plain_text import one_line
 from sliceformer_lab.runs.processes import has_open, process_start
 
@@ -44,7 +44,7 @@ def state_of(folder: Path, held: bool | None = None) -> JobState:
     """The state of the job in a folder, which need not exist. `held`: whether a process works on it, if known."""
     record = read_record(folder)
     held = is_held(folder) if held is None else held
-    summary = _summary(folder)
+    summary = known_summary(folder)
     if held:
         return JobState("running", seconds=summary.get("wall_seconds"), record=record)
     again = record.get("again") is True
@@ -117,15 +117,6 @@ def read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    if not (folder / SUMMARY).is_file():
-        return {}
-    try:
-        return read_summary(folder)
-    except RunFolderError:
-        return {}
 
 
 def _status(word: object) -> Status:

@@ -17,7 +17,7 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.spec import Example
 from sliceformer_lab.runs.folder import pictures_in
 from sliceformer_lab.training.interfaces import TaskModule
-from sliceformer_lab.training.results.pictures import draw_pictures
+from sliceformer_lab.training.results.record import draw_pictures
 
 CLASSES, NUMBERS = {"confusion.png", "mistakes.png"}, {"predicted.png", "mistakes.png"}
 EXPECTED = {

@@ -1,4 +1,4 @@
-"""The other processes of a distributed run: starts them, ends them, and finds the error that was the first."""
+"""The processes of a distributed run: what they decide together, how the others start and end, the first error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher
+from torch import Tensor
 
 from sliceformer_lab.config.checked import RunPlan, TrainerOptions
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
@@ -31,7 +32,23 @@ from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # that Lightning sets
 FIRST_ERROR = ".first_error.json"
 
+State = TypeVar("State")
+
 log = logging.getLogger(__name__)
+
+
+def any_process(trainer: pl.Trainer, here: Tensor | bool) -> bool:
+    """Whether a condition holds in at least one process. All processes must call it."""
+    return bool(trainer.strategy.reduce_boolean_decision(bool(here), all=False))
+
+
+def of_all_processes(state: State) -> list[State]:
+    """The states of all processes, by their numbers. All processes must call it."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return [state]
+    states: list[State] = [state] * dist.get_world_size()
+    dist.all_gather_object(states, state)
+    return states
 
 
 class OwnProcesses(LightningEnvironment):

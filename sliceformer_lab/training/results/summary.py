@@ -17,10 +17,10 @@ from rich.table import Table
 
 from sliceformer_lab.config.checked import RunPlan
 from sliceformer_lab.data.spec import Choice
-from sliceformer_lab.errors import Interrupted, LabError, RunFolderError
+from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.commit import git_commit, package_versions
 from sliceformer_lab.runs.files import write_json
-from sliceformer_lab.runs.folder import FORMAT, SUMMARY, pictures_in, read_summary
+from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.results.loggers import run_name
@@ -37,7 +37,7 @@ class Summary:
     def __init__(self, plan: RunPlan, folder: Path) -> None:
         self._folder = folder
         self._started, self._worked = time.perf_counter(), time.process_time()
-        earlier = _recorded(folder)  # by earlier starts, if the run was resumed
+        earlier = known_summary(folder)  # by earlier starts, if the run was resumed
         starts = _earlier_starts(earlier)
         self._earlier_seconds = sum(float(start["seconds"]) for start in starts)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -120,26 +120,19 @@ class Summary:
         """The error that ended the run; empty if it has ended well."""
         return str(self.content.get("error") or "")
 
-    def pictures(self) -> list[Path]:
-        """The pictures in the run folder."""
-        return pictures_in(self._folder)
-
     def dashboard_values(self) -> dict[str, Any]:
         """Metrics, costs and times for a dashboard's table of runs."""
         names = ("status", "parameters", "samples_per_second", "peak_memory_gb", "wall_seconds")
+        scores = [row["metrics"] for row in self.content.get("references", []) if "metrics" in row]
+        strongest = scores[-1] if scores else {}
         return {
             **self.content["metrics"],
             **self.content["cost_per_sample"],
             **{name: self.content[name] for name in names},
             "best_epoch": self.content["best"]["epoch"],
             "best_step": self.content["best"]["step"],
-            **{f"reference/{name}": value for name, value in self._reference_scores().items()},
+            **{f"reference/{name}": value for name, value in strongest.items()},
         }
-
-    def _reference_scores(self) -> dict[str, float]:
-        """The metrics of the strongest reference."""
-        scores = [row["metrics"] for row in self.content.get("references", []) if "metrics" in row]
-        return scores[-1] if scores else {}
 
 
 class RecordPlace(Callback):
@@ -293,11 +286,3 @@ def _earlier_starts(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The starts that a summary records; one that is still running was killed."""
     starts: list[dict[str, Any]] = summary.get("starts", [])
     return [start | ({"status": "killed"} if start.get("status") == "running" else {}) for start in starts]
-
-
-def _recorded(folder: Path) -> dict[str, Any]:
-    """The summary of an earlier start of this run, or nothing."""
-    try:
-        return read_summary(folder)
-    except RunFolderError:
-        return {}
