@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,14 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Inputs = Mapping[str, Tensor] | Tensor  # arguments of a model of Transformers with attention_mask (B, N), or images
-
-
-@dataclass(frozen=True, kw_only=True)
-class Healed:
-    """How far the outputs were from the targets: mean squared error over the variance of the targets."""
-
-    first: float  # of the first batch, before a step
-    last: float  # mean of the last eighth of the batches
 
 
 class Healing(ABC):
@@ -94,21 +85,6 @@ class FinalHealing(Healing):
         return [relative_error(last_states(self.student, inputs), target, inputs)]
 
 
-def heal_layers(
-    student: Any, teacher: Any, batches: Sequence[Inputs], layers: Sequence[int], *, lr: float
-) -> dict[int, Healed]:
-    """Trains each block in `layers` of `student` alone, with one pass over the batches. Returns the errors by layer."""
-    healing = LayerHealing(student, teacher, layers, lr=lr, num_steps=len(batches))
-    errors = zip(*[healing.step(inputs) for inputs in batches], strict=True)
-    return {index: summary(values) for index, values in zip(layers, errors, strict=True)}
-
-
-def heal_together(student: Any, teacher: Any, batches: Sequence[Inputs], *, lr: float) -> Healed:
-    """Trains all weights of `student` to give the last hidden states of `teacher`, with one pass over the batches."""
-    healing = FinalHealing(student, teacher, lr=lr, num_steps=len(batches))
-    return summary([healing.step(inputs)[0] for inputs in batches])
-
-
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The blocks in the order of the layers: the members of the longest list of modules of one class.
 
@@ -134,12 +110,6 @@ def relative_error(output: Tensor, target: Tensor, inputs: Inputs) -> Tensor:
     if mask is not None:
         output, target = output[mask.bool()], target[mask.bool()]
     return F.mse_loss(output, target) / target.var()
-
-
-def summary(errors: Sequence[float]) -> Healed:
-    """Of the errors of all batches."""
-    last = errors[-max(1, len(errors) // 8) :]
-    return Healed(first=errors[0], last=sum(last) / len(last))
 
 
 def _calls(teacher: nn.Module, blocks: Sequence[nn.Module], inputs: Inputs) -> list[tuple[Any, Any, Tensor]]:

@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from sliceformer_lab import swap
 from sliceformer_lab.encoder.transformers_hook import SWAPPED, register
-from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, blocks_of, summary
+from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, blocks_of
 
 ATTENTIONS: dict[str, dict[str, object]] = {  # in the order of the runs, with the options that are not the default
     "csp": {},
@@ -173,10 +173,10 @@ class Study:
         tried = {lr: self.held_out_error(kind, student, lr) for lr in rates}
         lr = min(tried, key=lambda rate: tried[rate])
         healing = self.begin(kind, student, lr, len(self.healing))
-        errors = [summary(values) for values in zip(*[healing.step(x) for x in self.healing], strict=True)]
+        first, *_ = [healing.step(x) for x in self.healing]
         with torch.no_grad():
             held_out = [float(loss) for loss in healing.losses(self.held_out)]
-        found = {"lr": lr, "rates": tried, "first_errors": [error.first for error in errors], "errors": held_out}
+        found = {"lr": lr, "rates": tried, "first_errors": first, "errors": held_out}
         return {**found, "heal_seconds": round(time.process_time() - started)}
 
     def begin(self, kind: type[Healing], student: Any, lr: float, num_steps: int) -> Healing:

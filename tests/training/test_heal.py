@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
-from sliceformer_lab.training.heal import blocks_of, heal_layers, heal_together, relative_error
+from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, blocks_of, relative_error
 
 
 def bert() -> Any:
@@ -34,23 +34,24 @@ def test_healing_of_chosen_layers_lowers_their_errors_and_leaves_the_rest_alone(
     teacher = bert()
     student = swap(copy.deepcopy(teacher), "csp", layers=[0, 2])
     before, original = copy.deepcopy(student), copy.deepcopy(teacher.state_dict())
-    healed = heal_layers(student, teacher, batches(60), [0, 2], lr=3e-3)
-    assert sorted(healed) == [0, 2]
-    assert all(errors.last < 0.8 * errors.first for errors in healed.values())
+    healing: Healing = LayerHealing(student, teacher, [0, 2], lr=3e-3, num_steps=60)
+    steps = torch.tensor([healing.step(inputs) for inputs in batches(60)])  # errors, (60, 2)
+    assert (steps[-8:].mean(0) < 0.8 * steps[0]).all()
     assert_close(teacher.state_dict(), original)
     assert_close(blocks_of(student)[1].state_dict(), blocks_of(before)[1].state_dict())
     (inputs,) = batches(1)
     target = teacher(**inputs).last_hidden_state
     errors = [relative_error(model(**inputs).last_hidden_state, target, inputs) for model in (before, student)]
     assert errors[1] < errors[0]
-    final = heal_together(student, teacher, batches(20), lr=3e-4)
-    assert final.last < final.first
+    healing = FinalHealing(student, teacher, lr=3e-4, num_steps=20)
+    steps = torch.tensor([healing.step(inputs) for inputs in batches(20)])  # (20, 1)
+    assert steps[-2:].mean() < steps[0]
 
 
 def test_softmax_attention_in_place_of_itself_has_nothing_to_heal() -> None:
     teacher = bert()
-    healed = heal_layers(swap(copy.deepcopy(teacher), "mha"), teacher, batches(1), range(3), lr=0.0)
-    assert all(errors.first < 1e-8 for errors in healed.values())
+    healing = LayerHealing(swap(copy.deepcopy(teacher), "mha"), teacher, range(3), lr=0.0, num_steps=1)
+    assert max(healing.step(batches(1)[0])) < 1e-8
 
 
 def test_a_padded_token_is_no_target() -> None:
