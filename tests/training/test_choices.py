@@ -100,12 +100,6 @@ def test_warmup_share_is_a_share_of_all_steps() -> None:
     assert factor(0) == pytest.approx(1 / 20) and factor(18) < 1 and factor(19) == 1
 
 
-@pytest.mark.parametrize("options", [{"warmup_share": 0.1, "warmup_steps": 5}, {"least_epochs": 5, "most_epochs": 4}])
-def test_contradicting_lengths_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"warmup_share=null|less than least_epochs"):
-        OptimOptions(**options)  # type: ignore[arg-type]
-
-
 def test_training_stops_when_validation_no_longer_improves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     stopping = ("callbacks=early_stop", "callbacks.early_stop.patience_share=0.2", "optim.epochs=20", "optim.lr=1e-9")

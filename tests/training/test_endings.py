@@ -48,10 +48,21 @@ def test_a_folder_of_a_live_process_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "summary.json").exists()
 
 
-def test_summary_of_a_failed_run_holds_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_signalled", [False, True])
+def test_signal_while_a_failure_is_recorded_does_not_leave_the_run_running(
+    is_signalled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Summary.update
+
+    def signalling(self: Summary, **facts: object) -> None:
+        if facts.get("status") == "failed" and is_signalled:
+            send(signal.SIGTERM)
+        update(self, **facts)
+
     def fail(*_: Any) -> None:
         raise RuntimeError("out of luck")
 
+    monkeypatch.setattr(Summary, "update", signalling)
     monkeypatch.setattr(Throughput, "on_train_epoch_end", fail)
     with pytest.raises(RuntimeError):
         run(small_config(), tmp_path)
@@ -136,26 +147,6 @@ def test_second_signal_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ImageClassification, "training_step", impatient)
     with pytest.raises(Interrupted, match="SIGINT twice"):
         run(small_config(), tmp_path)
-
-
-def test_signal_while_a_failure_is_recorded_does_not_leave_the_run_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    update = Summary.update
-
-    def signalling(self: Summary, **facts: object) -> None:
-        if facts.get("status") == "failed":
-            send(signal.SIGTERM)
-        update(self, **facts)
-
-    def fail(*_: Any) -> None:
-        raise RuntimeError("out of luck")
-
-    monkeypatch.setattr(Summary, "update", signalling)
-    monkeypatch.setattr(Throughput, "on_train_epoch_end", fail)
-    with pytest.raises(RuntimeError):
-        run(small_config(), tmp_path)
-    assert read_summary(tmp_path)["status"] == "failed"
 
 
 def test_failing_write_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import torch
 from support.plans import run
 from support.runs import small_config
 from torch import nn, optim
+from torch.optim.lr_scheduler import CosineAnnealingLR, PolynomialLR
 
 from sliceformer_lab.config.compose import compose_job, load_option, option_names
 from sliceformer_lab.config.schema import build_object
@@ -48,15 +49,22 @@ def test_schedule_follows_its_formula_after_a_linear_warmup(schedule: str, formu
     assert seen[10:] == pytest.approx([formula(t) for t in range(50)])
 
 
-def test_cosine_per_epoch_equals_torch_stepped_each_epoch() -> None:
+@pytest.mark.parametrize(
+    ("options", "kind", "theirs", "moves"),
+    [
+        ({"schedule": "cosine", "interval": "epoch"}, CosineAnnealingLR, {"T_max": EPOCHS}, EPOCHS),
+        ({"schedule": "linear", "decay_power": 1.7}, PolynomialLR, {"total_iters": STEPS, "power": 1.7}, STEPS),
+    ],
+)
+def test_decay_equals_torch(options: dict[str, Any], kind: Any, theirs: dict[str, Any], moves: int) -> None:
+    """Torch's schedule moves once an epoch or once a step."""
     optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
-    theirs = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=EPOCHS)
-    expected = []
-    for _ in range(EPOCHS):
-        expected += [optimizer.param_groups[0]["lr"]] * (STEPS // EPOCHS)
+    schedule, expected = kind(optimizer, **theirs), []
+    for _ in range(moves):
+        expected += [optimizer.param_groups[0]["lr"]] * (STEPS // moves)
         optimizer.step()
-        theirs.step()
-    assert rates(schedule="cosine", interval="epoch") == pytest.approx(expected)
+        schedule.step()
+    assert rates(**options) == pytest.approx(expected)
 
 
 def test_multistep_divides_by_ten_at_its_epochs() -> None:
@@ -115,17 +123,6 @@ def test_linear_decay_stays_at_its_end() -> None:
     assert seen[39] > 0.1 and seen[40:] == pytest.approx([0.1] * 20)
 
 
-def test_polynomial_decay_equals_torch() -> None:
-    optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
-    theirs = optim.lr_scheduler.PolynomialLR(optimizer, total_iters=STEPS, power=1.7)
-    expected = []
-    for _ in range(STEPS):
-        expected.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        theirs.step()
-    assert rates(schedule="linear", decay_power=1.7) == pytest.approx(expected)
-
-
 def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
     seen = rates(schedule="cosine", warmup_steps="untuned", betas=(0.9, 0.9))
     cosine = [0.5 * (1 + math.cos(math.pi * t / STEPS)) for t in range(STEPS)]
@@ -143,6 +140,9 @@ def test_untuned_warmup_multiplies_a_schedule_over_all_steps() -> None:
         ({"cycle": "official"}, "cycle=official needs a horizon"),
         ({"horizon": 5, "warmup_steps": 5}, "horizon=5 must be greater than warmup_steps=5"),
         ({"warmup_lr": 1.0}, "warmup_lr=1.0, the rate of the first step, exceeds"),
+        ({"warmup_share": 0.1, "warmup_steps": 5}, "set warmup_share=null or warmup_steps=0"),
+        ({"least_epochs": 5, "most_epochs": 4}, "most_epochs=4 is less than least_epochs=5"),
+        ({"schedule": "plateau", "warmup_steps": 10}, "schedule=plateau has no warm-up"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support.plans import run
 from support.runs import assert_equal_runs, small_config, stopped_at
 from torch import nn
@@ -28,11 +27,6 @@ def test_rate_is_halved_after_the_patience_and_not_below_the_lowest() -> None:
         schedule.step(loss)  # type: ignore[arg-type]
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == [0.4, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.2, 0.15, 0.15]
-
-
-def test_a_plateau_with_a_warmup_is_refused() -> None:
-    with pytest.raises(ValueError, match="schedule=plateau has no warm-up"):
-        OptimOptions(schedule="plateau", warmup_steps=10)
 
 
 def test_a_resumed_run_has_the_rates_of_an_uninterrupted_one(tmp_path: Path) -> None:
