@@ -5,18 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
 import yaml
+
+from sliceformer_lab.training.results.wandb_runs import sync_command
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 ENTITY = "me"
@@ -291,7 +296,8 @@ def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
             if status == 0:
                 time.sleep(3600)
             with server.lock:
-                text = json.dumps(content() if status is None else {}).encode()
+                refused = {"errors": [{"message": f"refused with {status}"}]}
+                text = json.dumps(content() if status is None else refused).encode()
             self.send_response(status or 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
@@ -335,3 +341,9 @@ def _forget_servers() -> None:
     """Ends the client's service, which keeps the address of the first server that it saw."""
     if "wandb" in sys.modules:
         sys.modules["wandb"].teardown()
+
+
+def upload(folder: Path) -> None:
+    """Runs the command that uploads what waits in a folder."""
+    program, *words = shlex.split(sync_command(folder) or "")
+    subprocess.run([sys.executable, "-m", program, *words, "--yes"], check=True, capture_output=True, cwd="/")

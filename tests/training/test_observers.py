@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import resource
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-import wandb
 from pytorch_lightning.loggers import TensorBoardLogger
 from support.plans import run
 from support.runs import small_config
@@ -25,7 +21,6 @@ from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
-from sliceformer_lab.training.results import wandb_runs
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.observers import Observer
 
@@ -109,73 +104,3 @@ def test_checkpoints_do_not_pass_through_the_folder_for_temporary_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     AtomicCheckpointIO().save_checkpoint({"state_dict": {"a": torch.ones(2)}}, tmp_path / "new" / "last.ckpt")
     assert read_checkpoint(tmp_path / "new" / "last.ckpt")["state_dict"]["a"].tolist() == [1, 1]
-
-
-class Refusing(BaseHTTPRequestHandler):
-    """A W&B server for which every key is wrong."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(401)
-        self.end_headers()
-        self.wfile.write(b'{"errors": [{"message": "user is not logged in"}]}')
-
-    def log_message(self, *words: object) -> None:
-        pass
-
-
-def opened(folder: Path) -> str:
-    """The mode of a W&B run in a folder."""
-    options: dict[str, Any] = {
-        "job_type": "train",
-        "project": "p",
-        "entity": None,
-        "offline": None,
-        "group": "g",
-        "notes": "",
-    }
-    one = wandb_runs.open_run(folder, "name", **options, tags=[], config={})
-    offline = bool(one.settings._offline)
-    one.finish()
-    return "offline" if offline else "online"
-
-
-@pytest.fixture
-def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef0123456789abcdef01234567")
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staging"))
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("key")
-def test_a_wrong_key_makes_the_run_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
-    try:
-        assert opened(tmp_path) == "offline"
-    finally:
-        server.shutdown()
-        server.server_close()
-        wandb.teardown()
-    assert caplog.text.count("the run goes on without it") == 1 and "not logged in" in caplog.text
-
-
-@pytest.mark.usefixtures("key")
-def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wandb_runs, "ANSWER_SECONDS", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
-        assert wandb_runs.must_be_offline()
-    monkeypatch.delenv("WANDB_BASE_URL")
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    assert wandb_runs.must_be_offline()

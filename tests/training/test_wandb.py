@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from omegaconf import OmegaConf
 from support.plans import plan_of
 from support.run_folders import write_run
 from support.runs import SMALL, last_of_each, small_config
-from support.wandb_server import KEY, StoredRun, WandbServer, wandb_server
+from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
@@ -379,41 +378,25 @@ def test_a_report_is_our_page_with_a_set_of_runs_for_each_attention(
         assert "comparison" in json.dumps(grid["runSets"]) and folder.name in json.dumps(grid["runSets"])
 
 
-@pytest.mark.parametrize(("key", "answers", "offline"), [(True, True, False), (True, False, True), (False, True, True)])
-def test_offline_by_itself_without_key_or_network(
-    key: bool, answers: bool, offline: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_key_is_found_in_environment_and_netrc_for_the_server_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wandb_runs, "has_key", lambda: key)
-    monkeypatch.setattr(wandb_runs, "server_answers", lambda: answers)
-    assert wandb_runs.must_be_offline() is offline
-
-
-def test_key_is_found_in_environment_and_netrc_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not wandb_runs.has_key()
-    (tmp_path / ".netrc").write_text(f"machine api.wandb.ai login user password {KEY}\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    assert wandb_runs.has_key()
-    (tmp_path / ".netrc").unlink()
-    monkeypatch.setenv("WANDB_API_KEY", KEY)
-    assert wandb_runs.has_key()
-
-
-def test_another_server_is_asked_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_BASE_URL", raising=False)
-    assert wandb_runs.server_url() == "https://api.wandb.ai"
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    assert wandb_runs.server_url() == "https://api.wandb.ai" and not wandb_runs.has_key()
     (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login user password {KEY}\n")
     (tmp_path / ".netrc").chmod(0o600)
     assert not wandb_runs.has_key()
-    with wandb_server():
-        assert wandb_runs.has_key() and wandb_runs.server_answers()
-        address = wandb_runs.server_url()
-    monkeypatch.setenv("WANDB_BASE_URL", address)
-    assert not wandb_runs.server_answers()
+    with wandb_server() as server:
+        monkeypatch.delenv("WANDB_API_KEY")
+        assert wandb_runs.has_key() and not wandb_runs.must_be_offline()
+    monkeypatch.setenv("WANDB_BASE_URL", server.address)
+    assert not wandb_runs.server_answers() and wandb_runs.must_be_offline()
+    (tmp_path / ".netrc").unlink()
+    assert not wandb_runs.has_key()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    assert wandb_runs.has_key()
 
 
 def test_a_workspace_is_saved_for_the_keys_own_user(tmp_path: Path) -> None:
@@ -432,16 +415,6 @@ def test_a_server_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
         server.refusal = "project not found"
         save.run(WandbOptions(entity="team", project="lost"), tmp_path)
     assert "\n" not in str(told.value) and not list(tmp_path.iterdir())
-
-
-def test_upload_command_is_printed_until_the_upload(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert main([*SMALL, "logger=wandb", "logger.offline=true", f"hydra.run.dir={folder}"]) == 0
-    (waiting,) = (folder / "wandb").glob("offline-run-*")
-    assert f"upload to W&B with: wandb sync {waiting}" in (folder / "sliceformer_lab.log").read_text()
-    assert wandb_runs.sync_command(folder) == f"wandb sync {waiting}"
-    (waiting / "run-x.wandb.synced").touch()
-    assert wandb_runs.sync_command(folder) is None
 
 
 def history_of(run: StoredRun) -> list[tuple[str, float]]:
@@ -513,14 +486,6 @@ def test_a_killed_sweep_that_goes_on_is_three_whole_runs_and_one_comparison(tmp_
         assert len(set(drawn)) == len(drawn)
     (summary,) = [run.summary for run in comparisons]
     assert {summary[f"comparison/{name}/n"] for name in ("mha", "csp", "identity")} == {1}
-
-
-def upload(folder: Path) -> None:
-    """Runs the command that uploads what waits in a folder."""
-    if command := wandb_runs.sync_command(folder):
-        program, *words = shlex.split(command)
-        assert program == "wandb"
-        subprocess.run([sys.executable, "-m", "wandb", *words, "--yes"], check=True, capture_output=True, cwd="/")
 
 
 def dashboard(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
+import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import wandb
 from support.runs import SMALL, last_of_each
-from support.wandb_server import StoredRun, WandbServer, wandb_server
+from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_summary
@@ -53,12 +52,9 @@ def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status:
 
 
 def sync(folder: Path) -> None:
-    """Runs the command that uploads what waits in a folder."""
+    """Uploads what waits in a folder; then nothing waits."""
     wandb.teardown()
-    command = wandb_runs.sync_command(folder)
-    assert command is not None
-    program, *words = shlex.split(command)
-    subprocess.run([sys.executable, "-m", program, *words, "--yes"], check=True, capture_output=True, cwd="/")
+    upload(folder)
     assert wandb_runs.sync_command(folder) is None
 
 
@@ -90,6 +86,28 @@ def test_a_server_with_an_error_at_the_start_makes_the_run_offline_and_later_sta
     sync(tmp_path)
     (one,) = server.runs.values()
     assert steps_of(one) == list(range(ROWS + 1))
+
+
+def test_a_wrong_key_makes_the_run_offline(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.fails = lambda place: 401 if place == "UpsertBucket" else None
+    assert start(tmp_path).settings._offline
+    wandb_runs.close_wandb("ok", "")
+    assert caplog.text.count("the run goes on without it") == 1 and "refused with 401" in caplog.text
+
+
+def test_a_server_that_says_nothing_and_a_dead_proxy_make_the_run_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(wandb_runs, "ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
+        assert wandb_runs.must_be_offline()
+    monkeypatch.delenv("WANDB_BASE_URL")
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert wandb_runs.must_be_offline()
 
 
 def test_a_continued_run_sends_no_row_that_the_server_has(
