@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support import other_process
 from support.runs import assert_equal_runs
 
 from sliceformer_lab.runs.collect import collect
@@ -27,11 +28,7 @@ SWEEP = [
 ]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.2)
+wait_for = partial(other_process.wait_for, seconds=120)
 
 
 def end_of(process: subprocess.Popen[str]) -> str:
@@ -198,7 +195,7 @@ def test_a_drained_node_and_a_preemption_change_no_result(tmp_path: Path, monkey
         assert not jobs_that_train(sweep), "nothing starts on a drained node"
     finally:
         set_node("State=RESUME")
-    wait_for(lambda: start_now() or jobs_that_train(sweep), 300)
+    wait_for(lambda: start_now() or jobs_that_train(sweep), seconds=300)
     preempt(sweep)
     said = end_of(process)  # and each start has 90 seconds or less until its time is up
     assert process.returncode == 0, said

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
+from support.other_process import wait_for
 from support.runs import SMALL, assert_equal_runs, last_of_each
 
 from sliceformer_lab.__main__ import main
@@ -24,8 +23,6 @@ LONGEST = 280  # seconds that a job may take on a busy machine
 RUN = (*SMALL, "optim.warmup_steps=0", "optim.lr=0.002", "encoder.dropout=0")
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
 STEP = ("srun", "--ntasks=2", "--nodes=1")
-
-Value = TypeVar("Value")
 
 
 def train(*words: str) -> list[str]:
@@ -39,16 +36,6 @@ def job_name(request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"{request.node.name[:20]}-{os.getpid()}"
     yield name
     subprocess.run(["scancel", f"--name={name}"], check=False)
-
-
-def wait_for(what: Callable[[], Value]) -> Value:
-    """The first true value of `what`."""
-    deadline = time.monotonic() + LONGEST
-    while time.monotonic() < deadline:
-        if value := what():
-            return value
-        time.sleep(0.2)
-    raise TimeoutError
 
 
 def printed_epoch(process: subprocess.Popen[str]) -> bool:
@@ -118,11 +105,11 @@ def test_a_requeued_job_goes_on_within_the_epoch(tmp_path: Path, job_name: str) 
     number = subprocess.run(
         [*submit, f"--job-name={job_name}", f"--output={log}", str(script)], text=True, capture_output=True, check=True
     ).stdout.strip()
-    wait_for(lambda: log.exists() and "epoch 1/" in log.read_text())
+    wait_for(lambda: log.exists() and "epoch 1/" in log.read_text(), LONGEST)
     subprocess.run(["scontrol", "requeue", number], check=True)
-    wait_for(lambda: "PENDING" in state(number))
+    wait_for(lambda: "PENDING" in state(number), LONGEST)
     subprocess.run(["scontrol", "update", f"job={number}", "StartTime=now"], check=True)  # not in two minutes
-    wait_for(lambda: not state(number))
+    wait_for(lambda: not state(number), LONGEST)
     (folder,) = {file.parent for file in (tmp_path / "outputs").rglob("summary.json")}
     summary = read_summary(folder)
     assert summary["status"] == "ok", log.read_text()

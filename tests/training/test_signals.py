@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
+from support.other_process import wait_for
 
 START = """
 import ctypes, os, signal, subprocess, sys, time
@@ -50,14 +50,6 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def until(true: Callable[[], bool], seconds: float = 10) -> bool:
-    """Whether something becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return true()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +117,7 @@ def test_children_end_with_their_parent_even_if_both_cannot_react(tmp_path: Path
     os.kill(number, signal.SIGSTOP)
     process.kill()
     process.communicate(timeout=20)
-    assert until(lambda: not runs(number))
+    wait_for(lambda: not runs(number))
 
 
 @pytest.mark.parametrize("words", [[], ["report", "runs"]])
