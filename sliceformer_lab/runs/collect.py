@@ -62,12 +62,12 @@ class RunRecord:
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options by their path, such as encoder.depth."""
-        return dict(flat_options(_mapping(self.summary.get("options"))))
+        return dict(flat_options(self.summary.get("options", {})))
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
         """What the results depend on besides the options; empty for a run that did not finish."""
-        return _mapping(self.summary.get("protocol"))
+        return dict(self.summary.get("protocol", {}))
 
     @property
     def test_digest(self) -> str | None:
@@ -98,12 +98,12 @@ class RunRecord:
     @property
     def monitored(self) -> str | None:
         """The metric that selected the epoch, without its split, such as accuracy."""
-        metric = _mapping(self.summary.get("best")).get("metric")
+        metric = self.summary.get("best", {}).get("metric")
         return None if metric is None else str(metric).partition("/")[2]
 
     def metric(self, name: str) -> float | None:
         """A finite metric of a finished run; a test metric may come from the epoch that the test set selected."""
-        metrics = _mapping(self.summary.get("metrics"))
+        metrics = self.summary.get("metrics", {})
         value = metrics.get(name, metrics.get(f"{name}_best_test_epoch"))
         return _number(value) if self.status == "ok" else None
 

@@ -6,11 +6,15 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from sliceformer_lab.errors import ConfigError
-from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit
-from sliceformer_lab.runs.defaults import default_options
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from sliceformer_lab.config.compose import compose_job, option_names
+from sliceformer_lab.errors import ConfigError, LabError
+from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, flat_options
 from sliceformer_lab.runs.papers import FULL
 from sliceformer_lab.runs.sources import Sources, digests_of
 
@@ -225,11 +229,33 @@ def _common_options(found: Iterable[RunRecord]) -> dict[tuple[str, str], Any]:
         usual = count.most_common(1)[0][0]
         if len(count) == 1:
             return usual
-        defaults = default_options(first[place[0]])
+        defaults = _default_options(first[place[0]])
         default = _text([defaults[place[1]]]) if place[1] in defaults else usual
         return default if default in count else usual
 
     return {place: values[baseline(place, count)] for place, count in counts.items()}
+
+
+def _default_options(run: RunRecord) -> dict[str, Any]:
+    """The options by path that a run's task, attention, recipe and scale have alone; {} if today's version lacks one.
+
+    A summary may come from anywhere, so its names are only composed if they are options.
+    """
+    recipe = run.summary.get("recipe")
+    scale = None if run.scale == FULL else run.scale
+    chosen = {"recipe": recipe, "task": None if recipe else run.task, "attention": run.attention, "scale": scale}
+    named = {group: name for group, name in chosen.items() if name is not None}
+    if not all(name in option_names(group) for group, name in named.items()):
+        return {}
+    return _composed(tuple(f"{group}={name}" for group, name in named.items()))
+
+
+@cache  # a second for each
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        return dict(flat_options(compose_job(overrides)))
+    except (HydraException, OmegaConfBaseException, LabError):
+        return {}
 
 
 def _own_options(attention: str, options: Options, usual: Mapping[tuple[str, str], Any]) -> Options:

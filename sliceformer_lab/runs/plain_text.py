@@ -49,7 +49,7 @@ def csv_cell(value: object) -> object:
     """A value of a CSV file; a text that a spreadsheet would execute as a formula begins with an apostrophe."""
     if not isinstance(value, str):
         return value
-    return show_control_characters(f"'{value}" if value.startswith(FORMULA) and not _is_number(value) else value)
+    return show_control_characters(f"'{value}" if value.startswith(FORMULA) and not is_number(value) else value)
 
 
 class PlainConsole(Console):
@@ -60,7 +60,8 @@ class PlainConsole(Console):
         return super().render_str(show_control_characters(text), **options | {"markup": False, "emoji": False})
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
     try:
         float(text)
     except ValueError:

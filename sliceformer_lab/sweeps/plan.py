@@ -25,6 +25,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.config.sweep_size import check_sweep_size
 from sliceformer_lab.runs.names import digest, task_folder
 from sliceformer_lab.runs.papers import recipe_rows
+from sliceformer_lab.runs.plain_text import is_number
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sources import Sources, data_words, digests_of, sources_of_words
 from sliceformer_lab.runs.sweep import SELECTS_ROWS, PlannedJob, override_key
@@ -276,7 +277,7 @@ class _Shapes:
 
     def folder_name(self, number: int, words: tuple[str, ...]) -> str:
         """NUMBER-TASK-ATTENTION-DIGEST. Raises ConfigError for words that cannot be composed."""
-        shape = tuple(override_key(word) if _is_number(word) else word for word in words)
+        shape = tuple(override_key(word) if is_number(word.partition("=")[2]) else word for word in words)
         if shape not in self._known:
             root = _composed(words)
             choices, data = root["hydra"]["runtime"]["choices"], root.get("data") or {}
@@ -288,14 +289,6 @@ class _Shapes:
                 self._read.add(of_data)
                 self.data |= sources_of_words(of_data)
         return f"{number}-{self._known[shape]}-{digest(' '.join(word for word in words if not may_change(word)))}"
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word.partition("=")[2])
-    except ValueError:
-        return False
-    return True
 
 
 def named_modules(node: Any) -> Iterator[str]:

@@ -92,7 +92,8 @@ class Slurm(Launcher):
         (folder / FILES).mkdir(parents=True, exist_ok=True)
         with FileLock(folder / FILES / ".lock"):
             in_slurm = slurm_numbers(folder)
-            known = _ask(folder)
+            if (known := slurm_states(folder)) is None:
+                raise LabError("launcher=slurm: Slurm does not answer (squeue failed); look at `sinfo`, then try again")
             jobs = []
             prepared: set[tuple[str, ...]] = set()  # words of data that are ready
             while (job := queue.take()) is not None:
@@ -223,13 +224,6 @@ def cancel_in_slurm(sweep: Path) -> list[str]:
     return sorted(listed - own)
 
 
-def _ask(sweep: Path) -> dict[str, str]:
-    """As `slurm_states`. Raises LabError without an answer."""
-    if (states := slurm_states(sweep)) is None:
-        raise LabError("launcher=slurm: Slurm does not answer (squeue failed); look at `sinfo`, then try again")
-    return states
-
-
 def _prepare(queue: Queue, job: PlannedJob) -> bool:
     """Makes the data of a job ready before an array of jobs waits for them. False: they cannot be read.
 
@@ -237,15 +231,13 @@ def _prepare(queue: Queue, job: PlannedJob) -> bool:
     """
     from sliceformer_lab.training.build import build_data
 
-    words = [*job.words, "hydra.run.dir=unused"]
-    try:
-        build_data(check_config(compose_job(words))).prepare_data()
-    except DataError as error:
-        refuse(queue.sweep.place(job), error)
-        queue.note_end(job)
-        return False
-    except Exception:  # of a configuration that cannot work: the job itself reports it
-        return True
+    with suppress(Exception):  # of a configuration that cannot work: the job itself reports it
+        try:
+            build_data(check_config(compose_job([*job.words, "hydra.run.dir=unused"]))).prepare_data()
+        except DataError as error:
+            refuse(queue.sweep.place(job), error)
+            queue.note_end(job)
+            return False
     return True
 
 
