@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import os
 import time
 
 import torch
@@ -13,6 +12,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
+from sliceformer_lab.config.plain_checks import physical_memory
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.errors import LabError, MachineError, machine_error
 from sliceformer_lab.measures.call_cost import saved_bytes
@@ -33,7 +33,7 @@ def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
         return
     data.prepare_data()
     data.setup()
-    split, count, memory = data.splits["train"], data.train_batch_size, memory_of_machine()
+    split, count, memory = data.splits["train"], data.train_batch_size, physical_memory()
     lengths = split.lengths()
     row = 0 if lengths is None else int(lengths.argmax())
     tokens = task.num_tokens() if lengths is None else int(lengths[row])
@@ -76,11 +76,6 @@ def cost_of_example(task: TaskModule, example: Batch, memory: int) -> tuple[floa
         start = time.perf_counter()
         passes()
     return time.perf_counter() - start, max(1, saved)
-
-
-def memory_of_machine() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _ways_out(fitting: int, examples: int, data: DataModule, checkpoint: bool) -> str:

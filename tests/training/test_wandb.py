@@ -101,7 +101,7 @@ def test_run_is_named_grouped_and_tagged(jobs: list[StoredRun], places: list[Pat
 def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         opened: dict[str, Any] = {}
-        patch.setattr(loggers, "open_run", lambda folder, name, **options: opened.update(options) or wandb.Run)
+        patch.setattr(loggers, "open_run", lambda folder, name, logger, **options: opened.update(options) or wandb.Run)
         patch.setattr(wandb.Run, "define_metric", lambda *names, **options: None)
         patch.setattr(loggers, "ContinuedHistory", lambda run, *_: run)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")

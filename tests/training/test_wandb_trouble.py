@@ -33,9 +33,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
 
 def start(folder: Path) -> Any:
     """The W&B run of a run folder."""
-    options: dict[str, Any] = {"job_type": "train", "project": "p", "entity": None, "offline": None, "group": "g"}
+    logger = {"project": "p", "entity": None, "offline": None, "group": None}
     config = {"logger": {"alerts": False}}
-    return wandb_runs.open_run(folder, "one", **options, notes="", tags=[], config=config)
+    return wandb_runs.open_run(folder, "one", logger, notes="", job_type="train", group="g", tags=[], config=config)
 
 
 def log_rows(folder: Path, at_half: Callable[[], object] = lambda: None, status: str = "ok") -> None:

@@ -155,12 +155,10 @@ def wandb_logger(
     run = open_run(
         folder,
         title_of(plan, folder),
+        {"project": project, "entity": entity, "offline": offline, "group": group},
         notes=sentence_of(plan, folder),
         job_type=type_of(folder),
-        project=project,
-        entity=entity,
-        offline=offline,
-        group=group or group_of(plan, folder),
+        group=group_of(plan, folder),
         tags=[names.task, names.attention, names.recipe, *plan.tags],
         config=config_of(plan),
     )

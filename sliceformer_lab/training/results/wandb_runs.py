@@ -99,18 +99,17 @@ def _place(row: Row) -> tuple[bool, int]:
 def open_run(
     folder: Path,
     name: str,
+    logger: Mapping[str, Any],
     *,
     notes: str,
     job_type: str,
-    project: str,
-    entity: str | None,
-    offline: bool | None,
     group: str,
     tags: Iterable[str | None],
     config: Mapping[str, Any],
 ) -> Any:
-    """The W&B run of `folder`, which continues if it exists; `offline` None: offline without an API key or network.
+    """The W&B run of `folder`, which continues if it exists. `logger` has project, entity, offline and group.
 
+    `offline` None: offline without an API key or network. `group` is used if the logger has none.
     A server that refuses the run or does not answer is a warning, and the run is offline. A run that is waiting
     offline stays so, and what this start logs takes the place of what waits.
     """
@@ -118,15 +117,15 @@ def open_run(
 
     def start(mode: Literal["online", "offline"]) -> Any:
         return wandb.init(
-            project=project,
-            entity=entity,
+            project=logger["project"],
+            entity=logger["entity"],
             mode=mode,
             id=_run_id(folder),
             resume="allow" if mode == "online" else None,
             dir=str(folder),
             name=name,
             notes=notes,
-            group=group,
+            group=logger["group"] or group,
             job_type=job_type,
             tags=list(dict.fromkeys(filter(None, tags))),
             config=dict(config),
@@ -140,6 +139,7 @@ def open_run(
         )
 
     waiting = offline_runs(folder)
+    offline = logger["offline"]
     if not waiting and not (must_be_offline() if offline is None else offline):
         try:
             return start("online")
@@ -164,18 +164,8 @@ def results_run(
 ) -> Iterator[Any]:
     """A W&B run for the results of many runs, which is in their group; `logger` is the node of their logger."""
     (folder / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
-    run = open_run(
-        folder,
-        name,
-        notes=notes,
-        job_type=job_type,
-        project=logger["project"],
-        entity=logger["entity"],
-        offline=logger["offline"],
-        group=logger["group"] or folder.name,
-        tags=[job_type, *tags],
-        config=config,
-    )
+    facts: dict[str, Any] = {"notes": notes, "job_type": job_type, "tags": [job_type, *tags], "config": config}
+    run = open_run(folder, name, logger, group=folder.name, **facts)
     try:
         yield run
     finally:
