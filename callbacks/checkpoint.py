@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any, cast
 
 from pytorch_lightning import LightningModule, Trainer
@@ -72,7 +71,10 @@ class Checkpoints(Checkpoint):
         with time_to_save():
             trainer.save_checkpoint(unfinished)
             if trainer.is_global_zero:
-                replace_last(unfinished)
+                last = self._folder / LAST
+                if last.exists():
+                    last.replace(self._folder / PREVIOUS)
+                unfinished.replace(last)
         self._saved = time.monotonic()
 
     def _improved(self, value: float) -> bool:
@@ -89,14 +91,6 @@ class Checkpoints(Checkpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the best score."""
         self._best = state_dict["best"]
-
-
-def replace_last(file: Path) -> None:
-    """Makes a whole checkpoint the last one of its folder, and the last one the previous one."""
-    last = file.with_name(LAST)
-    if last.exists():
-        last.replace(file.with_name(PREVIOUS))
-    file.replace(last)
 
 
 def _can_resume_after(trainer: Trainer, batch_idx: int) -> bool:

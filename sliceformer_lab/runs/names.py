@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +96,17 @@ def analysis_folder(runs: str | Sequence[str] | None, output: str | None, output
     return str(Path(common) / "analysis" / analysis)
 
 
-def tune_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
-    """<outputs>/tune/<task or recipe>-<digest>: one folder for the same options and data, so that a search goes on."""
-    return _named_by_task(outputs, "tune", words, options)
-
-
-def audit_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
-    """<outputs>/audit/<task or recipe>-<digest>: one folder for the same options and data, so that an audit goes on."""
-    return _named_by_task(outputs, "audit", words, options)
-
-
-def _named_by_task(outputs: str, command: str, words: Sequence[str], options: Sequence[Any]) -> str:
+def _named_by_task(command: str, outputs: str, words: Sequence[str], *options: Any) -> str:
+    """<outputs>/<command>/<task or recipe>-<digest>: one folder for the same options and data, so that it goes on."""
     chosen = dict(word.split("=", 1) for word in words if "=" in word)
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
     decisive = [sorted(apart), *map(str, options), *digests_of(sources_of_words(words))]
     return str(Path(outputs).expanduser() / command / f"{name}-{digest(repr(decisive))}")
+
+
+tune_folder = partial(_named_by_task, "tune")
+audit_folder = partial(_named_by_task, "audit")
 
 
 def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
