@@ -7,6 +7,7 @@ from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.training.interfaces import DataModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.precision import choose_precision
+from sliceformer_lab.training.processes.other_processes import num_processes
 
 
 def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]]:
@@ -17,16 +18,16 @@ def with_choices(plan: RunPlan, data: DataModule) -> tuple[RunPlan, list[Choice]
     choices = data.choices()
     optim: OptimOptions = plan.model.optim.build()
     if optim.epochs is None and optim.steps is None:
-        choices.append(_epochs(optim, data, _num_processes(plan)))
+        choices.append(_epochs(optim, data, num_processes(plan.trainer)))
     if plan.trainer.precision == "auto":
         choices.append(choose_precision(plan, data))
     return plan.with_options({choice.option: choice.value for choice in choices}) if choices else plan, choices
 
 
-def _epochs(optim: OptimOptions, data: DataModule, num_processes: int) -> Choice:
+def _epochs(optim: OptimOptions, data: DataModule, processes: int) -> Choice:
     data.prepare_data()
     data.setup()
-    per_step = data.train_batch_size * optim.accumulate * num_processes
+    per_step = data.train_batch_size * optim.accumulate * processes
     steps_per_epoch = max(1, len(data.splits["train"]) // per_step)
     factor = data.step_factor
     epochs = optim.epochs_for(steps_per_epoch, factor)
@@ -34,9 +35,3 @@ def _epochs(optim: OptimOptions, data: DataModule, num_processes: int) -> Choice
     steps += f", {factor} times as many for short texts" if factor > 1 else ""
     limits = f"{optim.least_epochs} to {optim.most_epochs or 'any number of'} epochs"
     return Choice("optim.epochs", epochs, f"{steps}, {limits}")
-
-
-def _num_processes(plan: RunPlan) -> int:
-    """Number of processes that share a step, as far as the configuration says it."""
-    devices = plan.trainer.devices
-    return devices if isinstance(devices, int) and devices > 0 else 1

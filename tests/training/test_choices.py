@@ -65,6 +65,13 @@ def test_choices_say_their_reasons_and_leave_set_options_alone() -> None:
     assert choices_of(*AUTO, "data.batch_size=8", "optim.epochs=3")[1] == []
 
 
+@pytest.mark.parametrize("words", ["trainer.devices=2", "trainer.devices=[0,1]", "+trainer.num_nodes=2"])
+def test_a_step_of_several_processes_has_the_examples_of_all(words: str) -> None:
+    chosen, choices = choices_of(*AUTO, "data.limit_train=200", "optim.target_steps=60", words)
+    assert "steps of 32 examples" in choices[1].reason  # two batches of 16
+    assert chosen.model.optim.build().epochs == 10  # of 6 steps
+
+
 @pytest.mark.parametrize(
     ("letters", "epochs", "reason"), [(8, 20, "4 times as many for short texts"), (30, 5, "steps")]
 )

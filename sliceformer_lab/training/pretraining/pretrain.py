@@ -26,7 +26,7 @@ from sliceformer_lab.training.fitting import build_trainer, fit, run_context
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 from sliceformer_lab.training.pretraining.pretrained_weights import FOLDER, RECORD, Pretrained
-from sliceformer_lab.training.processes.other_processes import num_devices
+from sliceformer_lab.training.processes.other_processes import num_processes
 from sliceformer_lab.training.results.loggers import PrefixedLogger
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.scoring import score
@@ -84,10 +84,10 @@ def check_maskable(plan: RunPlan) -> None:
     if not task.maskable:
         able = ", ".join(name for name in option_names("task") if _is_maskable(name))
         raise ConfigError(f"pretrain: {task.__name__} has no inputs to mask; tasks that have: {able}")
-    devices = num_devices(plan.trainer) * plan.trainer.num_nodes
-    if devices > 1 and plan.pretrain.option("path") is None:
+    processes = num_processes(plan.trainer)
+    if processes > 1 and plan.pretrain.option("path") is None:
         raise ConfigError(
-            f"pretrain: one process pretrains, and trainer.devices asks for {devices}; pretrain with "
+            f"pretrain: one process pretrains, and trainer.devices asks for {processes}; pretrain with "
             "trainer.devices=1, and give that run's folder as pretrain.path"
         )
 

@@ -93,6 +93,11 @@ def num_devices(trainer: TrainerOptions) -> int:
     return 1 if trainer.accelerator == "cpu" else max(1, torch.accelerator.device_count())
 
 
+def num_processes(trainer: TrainerOptions) -> int:
+    """The number of processes on all nodes, which share a step."""
+    return num_devices(trainer) * trainer.num_nodes
+
+
 @contextmanager
 def child_processes(trainer: pl.Trainer, folder: Path) -> Iterator[None]:
     """Starts the other processes of a distributed run, and ends them at the end; one process starts none.
