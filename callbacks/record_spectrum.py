@@ -89,7 +89,7 @@ class Spectrum(Callback):
     def _measure(self, trainer: Trainer, model: LightningModule, epoch: int) -> None:
         if self._probe is None or (self._record is not None and epoch in self._record.epochs):
             return
-        blocks = blocks_of(model)
+        blocks = _blocks(model)
         with evaluation_mode(model), record_blocks(blocks) as taken, trainer.precision_plugin.forward_context():
             model(self._probe.to(model.device))
         now = self._record_of(epoch, blocks, taken, self._probe.ids)
@@ -138,6 +138,14 @@ def _first_samples(trainer: Trainer, count: int) -> Batch | None:
     with isolate_rng():
         probe: Batch = next(iter(DataLoader(loader.dataset, batch_size=count, collate_fn=loader.collate_fn)))
     return probe
+
+
+def _blocks(model: LightningModule) -> list[Any]:
+    """The encoder's blocks. Raises ValueError if the model has none."""
+    try:
+        return blocks_of(model)
+    except ValueError as error:
+        raise ValueError(f"sliceformer_lab.callbacks.record_spectrum: {error}; use callbacks=minimal") from error
 
 
 def _scalars(record: ProbeRecord) -> dict[str, float]:
