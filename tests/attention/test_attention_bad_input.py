@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt
 import sliceformer_lab
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.attention import LayerSpec, build_layer
+from sliceformer_lab.attention.contract import make_spec, tokens
 from sliceformer_lab.config.checked import check_model
 from sliceformer_lab.config.compose import load_option, option_names
 from sliceformer_lab.config.schema import ConfigError, check_node, locate, schema
@@ -99,10 +100,68 @@ def test_every_size_of_an_attention_has_a_lower_bound() -> None:
                 assert (name, option) in bounded or option == "temperature", (name, option)
 
 
-@pytest.mark.parametrize("name", ["linformer", "synthesizer", "bigbird", "sinkhorn", "cosformer", "csp", "mega"])
+IMPOSSIBLE: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [  # attention, spec, options, message
+    ("rala", {}, {"kernel_size": 4}, "kernel_size must be odd, got 4"),
+    ("polaformer", {"head_dim": 3}, {}, "must be even, got 3"),
+    ("agent", {"grid": (4, 4)}, {"agents": 5}, "agents=5 must be a square on an image, such as 4"),
+    ("espformer", {}, {"tau": 0}, "attention.tau: given 0, should be greater than 0"),
+    ("hydra", {}, {"head_channels": 5}, "head_channels=5 does not divide the 16 channels"),
+    ("s4d", {}, {"state": 3}, "must be even, got 3"),
+    ("reformer", {}, {"num_buckets": 5}, "num_buckets=5 is odd"),
+    ("reformer", {"max_len": None}, {"wrap": True}, "set max_len"),
+    ("sparse", {}, {"block_size": 4, "num_summary": 4}, "num_summary must be within"),
+    ("mega", {}, {"z_dim": 5}, "num_heads=2 does not divide z_dim=5"),
+    ("mega", {}, {"function": "sigmoid"}, "function: given 'sigmoid'"),
+    ("samsa", {}, {"tau": 0.0}, "attention.tau: given 0.0"),
+    ("samsa", {}, {"proxy": "triple"}, "attention.proxy: given 'triple'"),
+    ("mha", {"max_len": None}, {"times_tokens": True}, "set max_len"),
+    ("mha", {"project": False}, {"qk_norm": True}, "need mha's own projections"),
+    ("mha", {"project": False}, {"gate": True}, "need mha's own projections"),
+    ("synthesizer", {"project": False}, {"mode": "dense"}, "mode=dense needs the layer's input"),
+    ("synthesizer", {"rope": True}, {"mix_dot_product": False}, "mix_dot_product=false has none"),
+    ("csp", {"max_len": None}, {"shift": "none", "order": "random"}, "order=random draws a direction"),
+    ("csp", {}, {"reference": "channel0", "order": "descend"}, "order=descend has no effect with reference"),
+    ("csp", {}, {"grid": True}, "these tokens have none; use grid=false"),
+    ("sliceformer", {}, {"reference": "channel0", "order": "interleave"}, "order=interleave has no effect"),
+    ("shift", {"grid": (3, 4)}, {"steps": "s2", "fill": "circular"}, "fill=circular shifts along the sequence"),
+]
+
+
+@pytest.mark.parametrize(("name", "spec", "options", "message"), IMPOSSIBLE)
+def test_options_that_cannot_work_are_refused_in_one_sentence(
+    name: str, spec: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        build_layer(node(name) | options, make_spec(**spec))
+    assert "\n" not in str(error.value)
+
+
+COUNTS_POSITIONS = ("cosformer", "gmlp", "linformer", "mega", "polaformer", "random_mixing", "synthesizer")
+
+
+@pytest.mark.parametrize("name", [*COUNTS_POSITIONS, "bigbird", "csp", "sinkhorn"])
 def test_attention_that_counts_positions_needs_max_len(name: str) -> None:
     with pytest.raises(ConfigError, match=r"^attention: [^\n]*max_len[^\n]*$"):
         sliceformer_lab.build_attention(name, dim=8, num_heads=2)
+
+
+@pytest.mark.parametrize("name", [*COUNTS_POSITIONS, "csp_random_order"])
+def test_more_tokens_than_positions_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="16 tokens, got 17"):
+        build_layer(node(name), make_spec())(tokens(17))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in ("mha", "linear", "samsa", "synthesizer", "rala", "hydra", "matrix_toeplitz_data")),
+        ("synthesizer", {"mode": "dense", "mix_dot_product": False}),
+        ("gmlp", {}),
+    ],
+)
+def test_mix_without_what_it_reads_is_refused(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} .*mix\(v, "):
+        build_layer(node(name) | options, make_spec()).mix(tokens(16))
 
 
 LARGE = {

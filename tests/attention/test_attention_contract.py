@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ from sliceformer_lab.attention.contract import (
     CHECKS,
     MAX_LEN,
     broken_rule,
+    check_cost_is_linear_unless_declared,
     check_gradients_reach_everything,
     check_implied_map_gives_the_mix,
+    check_mix_is_all_there_is_without_projections,
+    check_order_matters_iff_declared,
     check_padding_changes_nothing,
     make_spec,
     padded,
@@ -91,3 +95,67 @@ OTHERWISE = (check_padding_changes_nothing, check_gradients_reach_everything, ch
 def test_causal_layer_keeps_the_contract(name: str) -> None:
     for check in OTHERWISE:
         check(lambda spec: build_layer(load_option("attention", name), replace(spec, causal=True)))
+
+
+SAMPLERS = [{"mode": mode, "proxy": proxy} for mode in ("hard", "soft") for proxy in ("pairwise", "softmax")]
+SCORES = [{"mode": mode, "mix_dot_product": mix} for mode in ("factorized_random", "dense") for mix in (True, False)]
+OPTIONS: list[tuple[str, dict[str, Any]]] = [  # that no file of conf/attention has; blocks far below the tests' length
+    ("csp", {"bias_formula": "sort_of_mix"}),
+    ("csp", {"group_size": 5, "order": "random", "shift": "exp_code"}),
+    ("longformer", {"back": 2, "ahead": 1}),
+    ("longformer_cls", {"back": 2, "ahead": 1}),
+    ("bigbird", {"block_size": 2, "num_random": 1}),
+    ("sparse", {"block_size": 4, "num_summary": 1}),
+    ("reformer", {"chunk_length": 4, "num_hashes": 2, "num_buckets": 4}),
+    ("sinkhorn", {"block_size": 4}),
+    ("mha", {"qk_norm": True, "gate": True, "times_tokens": True}),
+    ("mega", {"function": "laplace"}),
+    ("mega", {"relative_bias": False}),
+    ("mega", {"chunk_size": 5}),
+    ("mega", {"chunk_size": 5, "function": "laplace"}),
+    ("mega", {"chunk_size": 64, "function": "laplace", "relative_bias": False}),
+    ("performer", {"num_features": 10, "kernel": "relu"}),
+    ("linformer", {"num_slots": 4, "share_kv": False}),
+    ("local", {"block_size": 5}),
+    ("local", {"block_size": 3, "block_layout": "strided_lra"}),
+    ("sinkformer", {"n_it": 4}),
+    ("synthesizer", {"mix_dot_product": False}),
+    *(("synthesizer", {"rank": 3} | scores) for scores in SCORES),
+    *(("samsa", {"sample_size": 3, "supports": on} | sampler) for sampler in SAMPLERS for on in (True, False)),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS, ids=str)
+def test_every_option_keeps_the_contract(name: str, options: dict[str, Any]) -> None:
+    left_out = {
+        "mha": [check_mix_is_all_there_is_without_projections],  # which its norm and gate need
+        "sparse": [check_cost_is_linear_unless_declared],  # N / b keys for every token
+        "sinkhorn": [check_cost_is_linear_unless_declared],  # and as many blocks for every block
+    }.get(name, [])
+    if options.get("mode") == "dense":
+        left_out.append(check_mix_is_all_there_is_without_projections)
+    for check in CHECKS:
+        if check not in left_out:
+            torch.manual_seed(0)
+            check(lambda spec: build_layer(load_option("attention", name) | options, replace(spec, index=1)))
+
+
+def test_rope_keeps_the_contract() -> None:
+    left_out = check_order_matters_iff_declared, check_mix_is_all_there_is_without_projections  # projecting rotates
+    for check in CHECKS:
+        if check not in left_out:
+            check(lambda spec: build_layer(load_option("attention", "mha"), replace(spec, rope=True)))
+
+
+@pytest.mark.parametrize(
+    "name", ["mha", "linformer", "local", "mega", "mega_chunk", "sinkformer", "synthesizer", "reformer", "softpick"]
+)
+def test_dropout_takes_weights_in_training_only(name: str) -> None:
+    torch.manual_seed(0)
+    node, x = load_option("attention", name), tokens(MAX_LEN)
+    layer, plain = (build_layer(node, make_spec(attention_dropout=rate)) for rate in (0.5, 0.0))
+    plain.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer.eval()(x), plain.eval()(x))
+    maps = layer.implied_map(x)
+    assert not torch.allclose(layer.train()(x), plain(x))
+    torch.testing.assert_close(layer.implied_map(x), maps, rtol=0, atol=0)

@@ -1,9 +1,8 @@
-"""Attentions over windows and blocks: their limits, brute force over ragged batches, the contract at small blocks."""
+"""Attentions over windows and blocks: their limits, and brute force over ragged batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,33 +12,12 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import Attention, build_layer
-from sliceformer_lab.attention.contract import (
-    CHECKS,
-    HEADS,
-    check_cost_is_linear_unless_declared,
-    check_implied_map_gives_the_mix,
-    make_spec,
-    padded,
-    tokens,
-)
+from sliceformer_lab.attention.contract import HEADS, make_spec, padded, tokens
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import ConfigError
 
 N = 23
 LENGTHS = (N, 14, 5, 1)
-SMALL: dict[str, dict[str, Any]] = {  # blocks and windows far below the tests' length
-    "longformer": {"back": 2, "ahead": 1},
-    "longformer_cls": {"back": 2, "ahead": 1},
-    "bigbird": {"block_size": 2, "num_random": 1},
-    "sparse": {"block_size": 4, "num_summary": 1},
-    "reformer": {"chunk_length": 4, "num_hashes": 2, "num_buckets": 4},
-    "sinkhorn": {"block_size": 4},
-}
-NOT_SMALL = (
-    check_cost_is_linear_unless_declared,  # sparse has N / b keys for every token
-    check_implied_map_gives_the_mix,  # done by brute force
-)
 
 
 def build(name: str, max_len: int | None = N, **options: Any) -> Attention:
@@ -75,47 +53,6 @@ def window(num_tokens: int, back: int, ahead: int) -> Tensor:
     return torch.tensor([[[-back <= j - i <= ahead for j in range(num_tokens)] for i in range(num_tokens)]])
 
 
-def fixed(num_tokens: int, size: int, summary: int, *, causal: bool = False, cls_open: bool = False) -> Tensor:
-    def sees(i: int, j: int) -> bool:
-        pattern = i // size == j // size or j % size == 0 or j % size >= size - summary
-        return (pattern and (j <= i or not causal)) or (cls_open and i == 0)
-
-    return torch.tensor([[[sees(i, j) for j in range(num_tokens)] for i in range(num_tokens)]])
-
-
-def big_bird(layer: Attention, num_tokens: int, size: int) -> Tensor:
-    random = layer.state_dict()["random_blocks"].tolist()
-    ends = {0, (N - 1) // size}
-
-    def sees(head: int, i: int, j: int) -> bool:
-        return bool({i, j} & ends) or abs(i - j) <= 1 or j in random[head][i]
-
-    span = range(num_tokens)
-    return torch.tensor([[[sees(h, i // size, j // size) for j in span] for i in span] for h in range(HEADS)])
-
-
-def hashed(layer: Attention, x: Tensor, size: int, *, wrap: bool = False, same_bucket: bool = False) -> Tensor:
-    """The weights of Reformer for one sample x (1, N, C), pair by pair: (H, N, N)."""
-    q, num_tokens = heads(layer.project(x)[1]), x.shape[1]
-    maps, totals = [], []
-    for rotation in layer.state_dict()["rotations"]:
-        rotated = q @ rotation
-        buckets = torch.cat([rotated, -rotated], dim=-1).argmax(dim=-1).tolist()
-        scores = torch.full((HEADS, num_tokens, num_tokens), -torch.inf)
-        for h in range(HEADS):
-            order = sorted(range(num_tokens), key=lambda i: (buckets[h][i], i))
-            chunk = {token: place // size for place, token in enumerate(order)}
-            for i in range(num_tokens):
-                for j in range(num_tokens):
-                    near = chunk[i] - chunk[j] in (0, 1) or (wrap and (chunk[i], chunk[j]) == (0, (N - 1) // size))
-                    if near and (not same_bucket or buckets[h][i] == buckets[h][j]):
-                        score = q[h, i] @ (q[h, j] / q[h, j].norm()) / q.shape[-1] ** 0.5
-                        scores[h, i, j] = -1e5 if i == j else score
-        maps.append(scores.softmax(-1))
-        totals.append(scores.logsumexp(-1, keepdim=True))
-    return (torch.stack(totals).softmax(0) * torch.stack(maps)).sum(0)
-
-
 def sinkhorn(layer: Attention, x: Tensor, size: int, temperature: float) -> Tensor:
     """The weights of the Sinkhorn Transformer for one sample x (1, N, C), query by query: (H, N, N)."""
     _, q, k = (heads(t) for t in layer.project(x) if t is not None)
@@ -142,37 +79,10 @@ def case_id(value: object) -> str:
     return "" if callable(value) else str(value)  # a function prints its address, which xdist cannot match
 
 
-BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] = [
+BRUTE: list[tuple[str, dict[str, Any], Callable[[Attention, Tensor], Tensor]]] = [  # what no golden file has
     ("longformer", {"back": 2, "ahead": 1}, lambda layer, x: weights(layer, x, window(x.shape[1], 2, 1))),
     ("longformer", {"back": 0, "ahead": 40}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 40))),
     ("longformer", {"back": 0, "ahead": 0}, lambda layer, x: weights(layer, x, window(x.shape[1], 0, 0))),
-    ("sparse", {"block_size": 4, "num_summary": 1}, lambda layer, x: weights(layer, x, fixed(x.shape[1], 4, 1))),
-    (
-        "sparse",
-        {"block_size": 5, "num_summary": 0, "causal": True, "cls_open": True},
-        lambda layer, x: weights(layer, x, fixed(x.shape[1], 5, 0, causal=True, cls_open=True)),
-    ),
-    (
-        "bigbird",
-        {"block_size": 2, "num_random": 2},
-        lambda layer, x: weights(layer, x, big_bird(layer, x.shape[1], 2)),
-    ),
-    (
-        "bigbird",
-        {"block_size": 3, "num_random": 0},
-        lambda layer, x: weights(layer, x, big_bird(layer, x.shape[1], 3)),
-    ),
-    (
-        "reformer",
-        {"chunk_length": 5, "num_hashes": 2, "num_buckets": 4, "same_bucket_only": True},
-        lambda layer, x: hashed(layer, x, 5, same_bucket=True),
-    ),
-    (
-        "reformer",
-        {"chunk_length": 6, "num_hashes": 2, "wrap": True},
-        lambda layer, x: hashed(layer, x, 6, wrap=True),
-    ),
-    ("reformer", {"chunk_length": 100, "wrap": True}, lambda layer, x: hashed(layer, x, 100)),
     ("sinkhorn", {"block_size": 4}, lambda layer, x: sinkhorn(layer, x, 4, 0.75)),
     ("sinkhorn", {"block_size": 22, "temperature": 2.0}, lambda layer, x: sinkhorn(layer, x, 22, 2.0)),
 ]
@@ -201,6 +111,8 @@ WHOLE = [
     ("bigbird", {"block_size": 100}),
     ("sparse", {"block_size": N}),
     ("sparse", {"block_size": 1000}),
+    ("local", {"block_size": N}),
+    ("local", {"block_size": 1000}),
     ("sinkhorn", {"block_size": N}),  # its own and the sorted keys are the same
     ("sinkhorn", {"block_size": 1000}),
 ]
@@ -258,22 +170,21 @@ def test_random_blocks_come_from_the_seed_and_stay() -> None:
     assert "random_blocks" in other.state_dict()
 
 
-BAD = [  # sizes below their limits: test_attention_bad_input
-    ("reformer", {"num_buckets": 5}, "odd"),
-    ("sparse", {"block_size": 4, "num_summary": 4}, "num_summary"),
-    ("reformer", {"wrap": True}, "set max_len"),
-]
+def test_an_open_cls_token_attends_to_all_and_the_others_as_before() -> None:
+    options = {"block_size": 5, "num_summary": 0, "causal": True}
+    closed, opened, x = build("sparse", **options), build("sparse", **options, cls_open=True), tokens(N)
+    assert_close(opened(x)[:, 1:], closed(x)[:, 1:])
+    assert_close(opened(x)[:, 0], mha_like(opened)(x)[:, 0])
 
 
-@pytest.mark.parametrize(("name", "options", "message"), BAD, ids=str)
-def test_bad_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build(name, max_len=None if "max_len" in message else N, **options)
+def test_strided_blocks_have_every_so_many_th_token() -> None:
+    layer = build("local", block_size=3, block_layout="strided_lra")
+    place = torch.arange(N) % (N // 3 + 1)
+    together = (place[:, None] == place)[None]
+    assert_close(layer.implied_map(tokens(N, batch=1))[0], weights(layer, tokens(N, batch=1), together))
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_keeps_the_contract_with_small_blocks(name: str) -> None:
-    options = load_option("attention", name) | SMALL[name]
-    for check in CHECKS:
-        if check not in NOT_SMALL:
-            check(lambda spec: build_layer(options, replace(spec, index=1)))
+def test_blocks_of_one_token_keep_every_value() -> None:
+    layer, x = build("local", block_size=1), tokens(N)
+    assert_close(layer(x), layer.out(layer.value(x)))
+    assert not layer.order_sensitive

@@ -1,21 +1,18 @@
-"""Operators of 2021 to 2026 against golden vectors of the published code, and against loops over tokens."""
+"""Operators of 2021 to 2026 against golden vectors of the published code, and what these do not reach."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from support.golden_files import FOLDER, Peer, check_peer, file_names, options_of
-from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
 from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.matrix_toeplitz import MatrixToeplitz
-from sliceformer_lab.attention.pooling import Pooling
 from sliceformer_lab.attention.random_mixing import RandomMixing
 from sliceformer_lab.attention.shift import Shift
-from sliceformer_lab.attention.sliced_relu import SlicedReLU
 from sliceformer_lab.attention.softpick import Softpick
 from sliceformer_lab.attention.token_reshape import TokenReshape
 from sliceformer_lab.config.compose import load_option
@@ -187,69 +184,6 @@ def test_equals_golden_vectors(name: str) -> None:
     check_peer(name, PEERS, peer_of(name))
 
 
-LENGTHS = (1, 4, 9, 13)
-
-
-def image(rows: int, columns: int) -> Tensor:
-    return tokens(rows * columns, batch=1)
-
-
-def test_pool_divides_by_the_neighbours_that_exist() -> None:
-    samples = [tokens(n, batch=1)[0] for n in LENGTHS]
-    layer = Pooling(make_spec(), kernel_size=5)
-    mixed = layer.mix(*padded(samples, 16)[:1], given=BlockInputs(padded(samples, 16)[1]))
-    for sample, row in zip(samples, mixed, strict=True):
-        n = len(sample)
-        expected = torch.stack([sample[max(0, i - 2) : i + 3].mean(0) - sample[i] for i in range(n)])
-        assert_close(row[:n], expected)
-
-
-def test_pool_takes_neighbours_in_the_image_and_leaves_the_prefix() -> None:
-    order = tuple(torch.randperm(12, generator=torch.Generator().manual_seed(3)).tolist())
-    layer = Pooling(make_spec(grid=(3, 4), num_prefix=1, token_order=order), subtract_input=False)
-    cells = image(3, 4)
-    v = torch.cat([tokens(1, batch=1, seed=5), cells[:, list(order)]], dim=1)
-    mixed = layer.mix(v)
-    assert_close(mixed[:, 0], v[:, 0])
-    grid = cells[0].unflatten(0, (3, 4))
-    for place, patch in enumerate(order):
-        r, c = divmod(patch, 4)
-        near = grid[max(0, r - 1) : r + 2, max(0, c - 1) : c + 2].flatten(0, 1)
-        assert_close(mixed[0, 1 + place], near.mean(0))
-
-
-@pytest.mark.parametrize("fill", ["zero", "keep", "circular"])
-def test_shift_by_a_schedule_reads_within_the_real_tokens(fill: str) -> None:
-    samples = [tokens(n, batch=1)[0] for n in LENGTHS]
-    layer = Shift(make_spec(), steps="unit", fill=fill)  # type: ignore[arg-type]
-    x, padding = padded(samples, 16)
-    for sample, row in zip(samples, layer.mix(x, given=BlockInputs(padding)), strict=True):
-        n = len(sample)
-        for c, step in enumerate(layer.steps.tolist()):
-            for i in range(n):
-                outside = {"zero": 0.0, "keep": float(sample[i, c]), "circular": float(sample[(i - step) % n, c])}
-                assert float(row[i, c]) == (float(sample[i - step, c]) if i >= step else outside[fill])
-
-
-@pytest.mark.parametrize("steps", ["shiftvit", "s2"])
-def test_shift_on_a_grid_moves_each_part_of_the_channels_its_own_way(steps: str) -> None:
-    layer = Shift(make_spec(grid=(3, 4), num_prefix=1), steps=steps, fill="zero", n_div=8)  # type: ignore[arg-type]
-    v = tokens(13, batch=1)
-    mixed, grid = layer.mix(v)[0, 1:].unflatten(0, (3, 4)), v[0, 1:].unflatten(0, (3, 4))
-    one = {"shiftvit": [(0, 1), (0, -1), (1, 0), (-1, 0), *[(0, 0)] * 4], "s2": [(-1, 0)] * 2 + [(1, 0)] * 2}
-    reads = (one[steps] + [(0, -1)] * 2 + [(0, 1)] * 2)[:8]  # row and column that each channel reads from
-    for c, (down, right) in enumerate(reads):
-        for i in range(3):
-            for j in range(4):
-                inside = 0 <= i + down < 3 and 0 <= j + right < 4
-                assert float(mixed[i, j, c]) == (float(grid[i + down, j + right, c]) if inside else 0.0)
-
-
-def test_circular_shift_on_rows_and_columns_is_refused() -> None:
-    with pytest.raises(ValueError, match="fill=circular shifts along the sequence"):
-        Shift(make_spec(grid=(3, 4)), steps="s2", fill="circular")
-
-
 def test_random_mixing_is_drawn_once_and_is_no_parameter() -> None:
     torch.manual_seed(0)
     layer = RandomMixing(make_spec(), scale=8.0)
@@ -258,8 +192,6 @@ def test_random_mixing_is_drawn_once_and_is_no_parameter() -> None:
     assert "logits" in layer.state_dict() and "logits" not in dict(layer.named_parameters())
     (weights,) = layer.implied_map(tokens(9, batch=1))[:, 0]  # type: ignore[index]
     assert_close(weights.sum(1), torch.ones(9))
-    with pytest.raises(ValueError, match="at most 16 tokens, got 17"):
-        layer.mix(tokens(17))
 
 
 @pytest.mark.parametrize("length", range(1, 17))
@@ -282,25 +214,6 @@ def test_token_reshape_joins_all_tokens_of_a_power_of_the_heads() -> None:
             joined[token] = before[[token, *sources]].max(0)[0]
         before = joined
     assert bool((before > 0).all())
-
-
-@pytest.mark.parametrize("variant", ["relu", "bump"])
-def test_sliced_relu_equals_the_weights_of_all_pairs(variant: str) -> None:
-    torch.manual_seed(0)
-    layer = SlicedReLU(make_spec(), variant=variant)  # type: ignore[arg-type]
-    x = tokens(13, batch=1)
-    v, q, k = layer.project(x)
-    s, t = layer.score(q)[0].T, layer.score(k)[0].T  # (H, N)
-    for head, mixed in enumerate(layer.split_heads(layer.mix(v, q, k))[0]):
-        values, a, b = layer.split_heads(v)[0, head], s[head], t[head]
-        if variant == "relu":
-            spread = ((a.var(correction=0) + b.var(correction=0)) / 2 + 1e-6).sqrt()
-            gaps = ((a - a.mean()) / spread)[:, None] - (b - b.mean()) / spread
-            expected = 2 * gaps.relu() @ (values - values.mean(0)) / gaps.abs().sum(1, keepdim=True)
-        else:
-            width = torch.nn.functional.softplus(layer.bandwidth[head]) + 1e-4
-            expected = (1 - (a[:, None] - b).abs() / width).relu() @ values / 13
-        assert_close(mixed, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_softpick_has_a_gradient_where_all_scores_are_very_low() -> None:
@@ -326,7 +239,7 @@ def test_a_toeplitz_matrix_with_one_weight_shifts_every_channel() -> None:
 def test_circular_shift_is_that_of_csp() -> None:
     node = load_option("attention", "csp_shift_only")
     csp, shift = build_layer(node, make_spec()), Shift(make_spec(), steps="linear_paper", fill="circular")
-    x, padding = padded([tokens(n, batch=1)[0] for n in LENGTHS], 16)
+    x, padding = padded([tokens(n, batch=1)[0] for n in (1, 4, 9, 13)], 16)
     assert_close(
         csp.mix(x, given=BlockInputs(padding))[padding.mask], shift.mix(x, given=BlockInputs(padding))[padding.mask]
     )

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from sliceformer_lab.attention.contract import (
-    CHECKS,
-    DIM,
-    HEADS,
-    check_mix_is_all_there_is_without_projections,
-    check_order_matters_iff_declared,
-    make_spec,
-    padded,
-    tokens,
-)
+from sliceformer_lab.attention.contract import DIM, HEADS, make_spec, padded, tokens
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.rotary import rotate
 
 N = 11
-NOT_UNDER_ROPE = (  # order matters then, and projecting is what rotates
-    check_order_matters_iff_declared,
-    check_mix_is_all_there_is_without_projections,
-)
 
 
 def torch_attention(mha: MHA) -> nn.MultiheadAttention:
@@ -50,21 +35,6 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
-def test_equals_torch_attention() -> None:
-    mha, x = MHA(make_spec()), tokens(N)
-    expected, weights = torch_attention(mha)(x, x, x, average_attn_weights=False)
-    assert_close(mha(x), expected)
-    assert_close(mha.implied_map(x), weights)
-
-
-def test_equals_torch_attention_under_padding() -> None:
-    mha = MHA(make_spec())
-    x, padding = padded([tokens(n, batch=1)[0] for n in (1, 5, N)], N)
-    expected, weights = torch_attention(mha)(x, x, x, key_padding_mask=~padding.mask, average_attn_weights=False)
-    assert_close(mha(x, padding)[padding.mask], expected[padding.mask])
-    assert_close(mha.implied_map(x, padding), weights)
-
-
 def test_equals_torch_attention_under_bias_and_padding() -> None:
     mha = MHA(make_spec())
     x, padding = padded([tokens(n, batch=1)[0] for n in (5, N)], N)
@@ -81,13 +51,6 @@ def test_a_query_with_no_allowed_key_attends_to_the_real_tokens() -> None:
     bias = torch.full((1, HEADS, N, N), -torch.inf)
     mha = MHA(make_spec())
     assert_close(mha.implied_map(x, padding, bias), mha.implied_map(x, padding), atol=2e-3, rtol=0)
-
-
-def test_dropout_acts_in_training_only() -> None:
-    mha, x = MHA(make_spec(attention_dropout=0.5)), tokens(N)
-    assert not torch.equal(mha.train()(x), mha(x))
-    assert torch.equal(mha.eval()(x), mha(x))
-    assert_close(mha(x), torch_attention(mha)(x, x, x, need_weights=False)[0])
 
 
 def test_qk_norm_makes_weights_blind_to_the_size_of_queries_and_keys() -> None:
@@ -120,34 +83,6 @@ def test_times_tokens_multiplies_the_mix_by_the_largest_number_of_tokens() -> No
     times.load_state_dict(plain.state_dict())
     projected = plain.project(tokens(N))
     assert_close(times.mix(*projected), 2 * N * plain.mix(*projected))
-
-
-def test_times_tokens_is_refused_where_their_number_is_unknown() -> None:
-    with pytest.raises(ValueError, match="set max_len"):
-        MHA(make_spec(max_len=None), times_tokens=True)
-
-
-@pytest.mark.parametrize("option", ["qk_norm", "gate"])
-def test_options_that_need_projections_are_refused_without_them(option: str) -> None:
-    with pytest.raises(ValueError, match="projections"):
-        MHA(make_spec(project=False), **{option: True})
-
-
-def test_mix_without_queries_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mix\(v, q, k\)"):
-        MHA(make_spec()).mix(tokens(N))
-
-
-def test_every_option_on_keeps_the_contract() -> None:
-    for check in CHECKS:
-        if check is not check_mix_is_all_there_is_without_projections:
-            check(lambda spec: MHA(spec, qk_norm=True, gate=True, times_tokens=True))
-
-
-def test_rope_keeps_the_contract() -> None:
-    for check in CHECKS:
-        if check not in NOT_UNDER_ROPE:
-            check(lambda spec: MHA(replace(spec, rope=True)))
 
 
 def test_rope_scores_depend_on_the_distance_only() -> None:

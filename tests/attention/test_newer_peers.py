@@ -1,4 +1,4 @@
-"""Agent attention, ESPFormer and gMLP: what their definitions promise, and refusals."""
+"""Attentions on rows and columns of patches, agent attention, ESPFormer and gMLP: what their definitions promise."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 from support.subnormals import CountSubnormals
 from torch.testing import assert_close
 
-import sliceformer_lab
 from sliceformer_lab.attention import Attention, build_layer
 from sliceformer_lab.attention.agent import Agent
 from sliceformer_lab.attention.contract import make_spec, padded, tokens
 from sliceformer_lab.attention.espformer import ESPFormer
+from sliceformer_lab.attention.gated_kernel import GatedKernel
 from sliceformer_lab.attention.gmlp import GMLP
 from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import ConfigError
 
 
 @pytest.mark.parametrize("agents", [1, 3, 5, 20])
@@ -76,24 +75,34 @@ def test_gmlp_starts_with_a_gate_near_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes", "overrides", "message"),
+    ("name", "options", "neighbours"),
     [
-        ("agent", {"grid": (4, 4)}, {"agents": 5}, "agents=5 must be a square on an image, such as 4"),
-        ("gmlp", {}, {}, "needs max_len"),
-        ("espformer", {}, {"tau": 0}, "attention.tau: given 0, should be greater than 0"),
-        ("hydra", {}, {"head_channels": 5}, "head_channels=5 does not divide the 16 channels"),
-        ("s4d", {}, {"state": 3}, "must be even, got 3"),
+        ("rala", {"kernel_size": 3}, True),
+        ("polaformer", {"kernel_size": 3}, True),
+        ("pooling", {}, True),
+        ("depthwise_conv", {}, True),
+        ("shift", {"steps": "s2"}, False),
+        ("agent", {"agents": 4}, False),
+        ("csp", {"grid": True, "group_size": 4}, False),
     ],
 )
-def test_impossible_sizes_are_refused(
-    name: str, sizes: dict[str, Any], overrides: dict[str, Any], message: str
+def test_neighbours_are_those_in_the_image_and_prefix_tokens_are_none(
+    name: str, options: dict[str, Any], neighbours: bool
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sliceformer_lab.build_attention(name, dim=8, num_heads=2, overrides=overrides, **sizes)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
 
+    def layer(token_order: tuple[int, ...] | None) -> Attention:
+        torch.manual_seed(0)
+        spec = make_spec(grid=(3, 4), num_prefix=1, max_len=13, token_order=token_order)
+        return build_layer(load_option("attention", name) | options, spec)
 
-@pytest.mark.parametrize("name", ["gmlp", "polaformer"])
-def test_more_tokens_than_positions_are_refused(name: str) -> None:
-    layer: Attention = build_layer(load_option("attention", name), make_spec())
-    with pytest.raises(ValueError, match="at most 16 tokens, got 17"):
-        layer(tokens(17))
+    x = tokens(13, batch=1)
+    by_rows, reordered = layer(None), layer(tuple(order.tolist()))
+    place = torch.cat([torch.zeros(1, dtype=torch.int64), 1 + order])
+    assert_close(reordered(x[:, place]), by_rows(x)[:, place])
+    if neighbours:
+        one = torch.zeros(1, 13, 8)
+        one[0, 1 + 5] = 1  # row 1, column 1
+        receive = by_rows.conv if isinstance(by_rows, GatedKernel) else by_rows.mix
+        received = receive(one, None)[0].abs().sum(1) > 0
+        assert received.nonzero().flatten().tolist() == [1 + 4 * row + col for row in range(3) for col in range(3)]

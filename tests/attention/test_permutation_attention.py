@@ -1,8 +1,7 @@
-"""What csp and sliceformer keep: permutations, aligned orders, bias formulas, and options that exclude each other."""
+"""What csp and sliceformer keep: permutations, aligned orders, grids and the reach of shifts."""
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -10,15 +9,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from sliceformer_lab.attention import Attention, LayerSpec, build_layer
+from sliceformer_lab.attention import Attention, LayerSpec
 from sliceformer_lab.attention.csp import CSP
 from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.permutation import PermutationAttention
-from sliceformer_lab.attention.published_padding import CSPPublishedPadding, SliceformerPublishedPadding
 from sliceformer_lab.attention.reach import reach_of_shifts
 from sliceformer_lab.attention.sliceformer import Sliceformer
 from sliceformer_lab.batch import Padding
-from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.order import token_order
 
 
@@ -91,45 +88,10 @@ def test_an_aligned_complete_sort_moves_with_its_tokens(
     assert make(cls, **one_window).order_sensitive
 
 
-def test_first_token_of_an_ascending_sort_is_the_minimum_and_of_a_descending_one_the_maximum() -> None:
-    v = torch.randn(2, 12, 8)
-    assert torch.equal(make(Sliceformer).mix(v)[:, 0], v.amin(dim=1))
-    assert torch.equal(make(Sliceformer, order="descend").mix(v)[:, 0], v.amax(dim=1))
-
-
-def test_max_exchange_moves_two_tokens_at_most() -> None:
-    v = torch.randn(4, 12, 8)
-    mixed = make(Sliceformer, order="max_exchange").mix(v)
-    assert torch.equal(mixed[:, 0], v.amax(dim=1))
-    assert int((mixed != v).sum(dim=1).max()) == 2
-
-
 def test_max_exchange_of_infinitely_small_values_does_not_reach_into_padding() -> None:
     v = torch.full((3, 12, 8), -torch.inf)
     index = make(Sliceformer, order="max_exchange").source_index(v, PADDING)
     assert torch.equal(index[2, 0], torch.zeros(8, dtype=torch.int64))
-
-
-def test_interleave_follows_the_papers_sine_and_its_published_preset_the_blocks_of_each_head() -> None:
-    dim, heads, depth = 12, 2, 3
-    for index in range(depth):
-        spec = LayerSpec(dim=dim, num_heads=heads, depth=depth, index=index, max_len=12)
-        paper = build_layer(load_option("attention", "sliceformer_interleave"), spec)
-        published = build_layer(load_option("attention", "sliceformer_interleave_published"), spec)
-        # equations (5) and (6) with layers n = 1..L; a sine of zero, which rounding makes 1e-16, sorts upwards
-        sine = [math.sin(2 ** (depth - index - 1) * math.pi * i / dim) for i in range(1, dim + 1)]
-        assert isinstance(paper, Sliceformer) and isinstance(published, Sliceformer)
-        assert paper.columns is not None and paper.columns.tolist() == [value < -1e-9 for value in sine]
-        width = dim // heads // 2 ** (depth - index - 1)
-        blocks = [c // max(1, width) % 2 == 1 for c in range(dim // heads)]
-        assert published.columns is not None and published.columns.tolist() == blocks * heads
-
-
-def test_interleave_ends_or_begins_with_a_layer_that_sorts_everything_upwards() -> None:
-    first, last = (make(Sliceformer, order="interleave", spec={"index": i}).columns for i in (0, 2))
-    assert first.any() and not last.any()
-    low_first = make(Sliceformer, order="interleave", layer_order="low_first")
-    assert torch.equal(low_first.columns, last)
 
 
 def test_steps_come_from_max_len_and_not_from_the_batch() -> None:
@@ -157,37 +119,6 @@ def test_steps_and_columns_are_no_state(cls: type[PermutationAttention], options
     assert set(make(cls, **options).state_dict()) == {"value.weight", "value.bias", "out.weight", "out.bias"} | buffers
 
 
-# Bias
-
-
-@pytest.mark.parametrize("cls", [CSP, Sliceformer])
-def test_bias_joins_by_its_formula(cls: type[PermutationAttention]) -> None:
-    v, bias = torch.randn(3, 12, 8), torch.randn(3, 2, 12, 12)
-    bias[:, :, 4, 7] = -torch.inf
-    weighed = torch.cat([bias[:, h].softmax(dim=-1) @ v[..., 4 * h : 4 * h + 4] for h in range(2)], dim=2)
-    plus, of_mix = make(cls), make(cls, bias_formula="sort_of_mix")
-    assert_close(plus.mix(v, given=BlockInputs(bias=bias)), weighed + plus.mix(v))
-    assert_close(of_mix.mix(v, given=BlockInputs(bias=bias)), plus.mix(weighed))
-
-
-@pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
-def test_implied_map_with_a_bias_gives_the_mix(bias_formula: str) -> None:
-    layer, x = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8)
-    bias, real = torch.randn(3, 2, 12, 12), PADDING.mask
-    mapped = torch.einsum("bcij,bjc->bic", layer.implied_map(x, PADDING, bias), layer.value(x))
-    assert_close(mapped[real], layer.mix(layer.value(x), given=BlockInputs(PADDING, bias))[real])
-
-
-@pytest.mark.parametrize("bias_formula", ["mix_plus_sort", "sort_of_mix"])
-def test_bias_on_padding_reaches_no_real_token(bias_formula: str) -> None:
-    layer, v, bias = make(CSP, bias_formula=bias_formula), torch.randn(3, 12, 8), torch.randn(3, 2, 12, 12)
-    expected = layer.mix(v[1:2, :7], given=BlockInputs(bias=bias[1:2, :, :7, :7]))
-    v[1, 7:], bias[1, :, 7:], bias[1, :, :, 7:] = 1e3, -torch.inf, 1e3
-    mixed = layer.mix(v, given=BlockInputs(PADDING, bias))
-    assert_close(mixed[1:2, :7], expected)
-    assert mixed.isfinite().all()
-
-
 def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
     layer, v, bias = make(CSP, spec={"attention_dropout": 0.5}), torch.randn(3, 12, 8), torch.zeros(3, 2, 12, 12)
     assert torch.equal(layer.mix(v, given=BlockInputs(bias=bias)), layer.mix(v, given=BlockInputs(bias=bias)))
@@ -195,54 +126,6 @@ def test_dropout_acts_on_the_weights_of_the_bias_in_training_only() -> None:
         layer.train().mix(v, given=BlockInputs(bias=bias)), layer.mix(v, given=BlockInputs(bias=bias))
     )
     assert torch.equal(layer.mix(v), layer.mix(v))
-
-
-# Published padding
-
-
-@pytest.mark.parametrize(
-    ("cls", "published_cls", "options"),
-    [
-        (CSP, CSPPublishedPadding, {}),
-        (Sliceformer, SliceformerPublishedPadding, {}),
-        (Sliceformer, SliceformerPublishedPadding, {"order": "max_exchange"}),
-    ],
-    ids=["csp", "sliceformer", "sliceformer_max"],
-)
-def test_published_padding_lets_padding_reach_real_tokens(
-    cls: type[PermutationAttention], published_cls: type[PermutationAttention], options: dict[str, Any]
-) -> None:
-    v = torch.randn(3, 12, 8)
-    exact, published = make(cls, **options), make(published_cls, **options)
-    assert torch.equal(published.mix(v), exact.mix(v))
-    mixed = published.mix(v, given=BlockInputs(PADDING))
-    assert not torch.equal(mixed[PADDING.mask], exact.mix(v, given=BlockInputs(PADDING))[PADDING.mask])
-    maps = published.implied_map(v, PADDING)
-    assert maps.shape == (3, 8, 12, 12)
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("cls", "options", "spec", "message"),
-    [
-        (CSP, {}, {"max_len": None}, "shift=linear_paper computes its steps from the longest sequence"),
-        (CSP, {"shift": "none", "order": "random"}, {"max_len": None}, "order=random draws a direction"),
-        (CSP, {"reference": "channel0", "order": "descend"}, {}, "order=descend has no effect with reference"),
-        (Sliceformer, {"reference": "channel0", "order": "interleave"}, {}, "order=interleave has no effect"),
-    ],
-)
-def test_constructor_refuses(
-    cls: type[PermutationAttention], options: dict[str, Any], spec: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        make(cls, spec=spec, **options)
-
-
-def test_a_random_order_refuses_more_tokens_than_it_was_drawn_for() -> None:
-    with pytest.raises(ValueError, match="drawn for max_len=12 tokens, got 13"):
-        make(CSP, order="random").mix(torch.zeros(3, 13, 8))
 
 
 def test_only_an_aligned_sort_has_a_reference_channel() -> None:
@@ -285,11 +168,6 @@ def test_grid_does_not_depend_on_the_amount_of_padding() -> None:
         long = layer.mix(v, given=BlockInputs(Padding.from_lengths(torch.tensor([length, 25]), 25)))
         short = layer.mix(v[:1, :length], given=BlockInputs(Padding.from_lengths(torch.tensor([length]), length)))
         assert torch.equal(long[:1, :length], short)
-
-
-def test_grid_needs_rows_and_columns() -> None:
-    with pytest.raises(ValueError, match="these tokens have none; use grid=false"):
-        make(CSP, grid=True, spec={"grid": None})
 
 
 @pytest.mark.parametrize(

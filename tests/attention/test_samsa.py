@@ -15,26 +15,14 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, samsa
-from sliceformer_lab.attention.contract import (
-    CHECKS,
-    DIM,
-    HEADS,
-    MAX_LEN,
-    CallCounter,
-    make_spec,
-    padded,
-    tokens,
-)
+from sliceformer_lab.attention.contract import HEADS, CallCounter, make_spec, padded, tokens
 from sliceformer_lab.attention.layer_state import BlockInputs
 from sliceformer_lab.attention.mha import MHA
 from sliceformer_lab.attention.samsa import SAMSA, gumbel_noise, proxy_weights
 from sliceformer_lab.attention.samsa_published import SAMSAPublished, cap_gradient
-from sliceformer_lab.config.compose import load_option
-from sliceformer_lab.config.schema import ConfigError, check_node
 
 N, K = 11, 3
 SAMPLERS = [{"mode": mode, "proxy": proxy} for mode in ("hard", "soft") for proxy in ("pairwise", "softmax")]
-HARD, *_ = SAMPLERS
 
 
 def layer_of(sample_size: int = K, **options: Any) -> SAMSA:
@@ -57,14 +45,6 @@ def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samsa, "gumbel_noise", torch.zeros_like)
 
 
-@pytest.mark.parametrize("supports", [True, False], ids=["supports", "no_supports"])
-@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
-def test_few_samples_keep_the_contract(options: dict[str, Any], supports: bool) -> None:
-    for check in CHECKS:
-        torch.manual_seed(0)
-        check(lambda spec: SAMSA(spec, sample_size=K, supports=supports, **options))
-
-
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("sample_size", [N, N + 4])
 @pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
@@ -81,40 +61,11 @@ def test_room_for_every_token_and_no_supports_is_mha(options: dict[str, Any], sa
         assert_close(layer(inputs, pad, pairwise)[real], mha(inputs, pad, pairwise)[real])
 
 
-def test_each_head_takes_its_own_best_tokens_best_first() -> None:
-    layer, scores = layer_of().eval(), 10 + torch.randn(2, N, HEADS)
-    found = sample(layer, tokens(N), scores)
-    expected = scores.transpose(1, 2).topk(K)
-    assert torch.equal(found.index, expected.indices)
-    assert_close(found.scores, expected.values, rtol=0, atol=0)
-    assert not torch.equal(found.index[:, 0], found.index[:, 1])
-
-
-def test_hard_evaluation_attends_to_keys_and_values_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(samsa, "proxy_weights")  # it must not even be asked
-    layer, x = layer_of().eval(), tokens(N)
-    found = sample(layer, x, 10 + torch.randn(2, N, HEADS))
-    for slots, projection in ((found.keys, layer.key), (found.values, layer.value)):
-        assert_close(slots, torch.take_along_dim(layer.split_heads(projection(x)), found.index[..., None], 2))
-
-
 @pytest.mark.usefixtures("no_noise")
 @pytest.mark.parametrize("proxy", ["pairwise", "softmax"])
 def test_straight_through_gathers_in_the_forward_pass(proxy: samsa.Proxy) -> None:
     layer, x = layer_of(proxy=proxy), tokens(N)
     assert_close(layer.train()(x), layer.eval()(x), rtol=0, atol=0)
-
-
-@pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize("proxy", ["pairwise", "softmax"])
-def test_straight_through_gives_scores_the_gradient_of_the_relaxation(proxy: samsa.Proxy) -> None:
-    hard, soft = layer_of(proxy=proxy, tau=0.5), layer_of(proxy=proxy, mode="soft", tau=0.5)
-    soft.load_state_dict(hard.state_dict())
-    x, scores = tokens(N), torch.randn(2, N, HEADS, requires_grad=True)
-    weights = torch.randn(2, HEADS, K, DIM // HEADS)
-    gradients = [torch.autograd.grad((sample(s, x, scores).values * weights).sum(), scores)[0] for s in (hard, soft)]
-    assert_close(*gradients)
-    assert gradients[0].any()
 
 
 @pytest.mark.parametrize("tau", [0.1, 1.0])
@@ -130,12 +81,6 @@ def test_rows_of_the_proxy_sum_to_one_however_large_the_scores(proxy: samsa.Prox
         assert z.grad is not None and z.grad.isfinite().all()
 
 
-def test_equal_scores_win_half_of_the_pairs_and_an_equal_share_of_the_softmax() -> None:
-    z = torch.zeros(1, 1, 2 * K)
-    assert_close(proxy_weights(z, "pairwise", 1.0)[0], torch.full((1, 1, K, 1), 1 / 2))
-    assert_close(proxy_weights(z, "softmax", 1.0)[0], torch.full((1, 1, K, 1), 1 / (K + 1)))
-
-
 @pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
 @pytest.mark.parametrize("num_tokens", [1, K, 2 * K - 1])
 def test_supports_fill_what_a_short_sequence_leaves(num_tokens: int, options: dict[str, Any]) -> None:
@@ -146,19 +91,6 @@ def test_supports_fill_what_a_short_sequence_leaves(num_tokens: int, options: di
     assert ((index < num_tokens).sum(-1) == min(num_tokens, K)).all()
     assert all(len(set(row.tolist())) == K for row in index.flatten(0, 1))
     assert layer(x).isfinite().all()
-
-
-@pytest.mark.usefixtures("no_noise")
-@pytest.mark.parametrize("supports", [True, False], ids=["supports", "no_supports"])
-@pytest.mark.parametrize("options", SAMPLERS, ids=lambda options: "_".join(options.values()))
-def test_padding_changes_nothing_in_training(options: dict[str, Any], supports: bool) -> None:
-    layer = layer_of(supports=supports, **options).train()
-    samples = [tokens(n, batch=1, seed=n)[0] for n in (1, 4, N)]
-    for num_tokens in (N, MAX_LEN):
-        x, padding = padded(samples, num_tokens) if num_tokens > N else padded(samples[:2], num_tokens)
-        out = layer(x, padding)
-        for row, alone in zip(out, samples, strict=False):
-            assert_close(row[: len(alone)], layer(alone[None])[0])
 
 
 def test_training_draws_noise_and_evaluation_draws_none() -> None:
@@ -245,17 +177,6 @@ def test_rope_rotates_queries_and_keys_of_tokens() -> None:
     x = tokens(N)
     assert_close(plain.eval()(x[:, :1]), rotated.eval()(x[:, :1]))
     assert not torch.allclose(plain(x), rotated(x))
-
-
-def test_mix_without_scores_is_refused() -> None:
-    with pytest.raises(ValueError, match="scores=s"):
-        layer_of().mix(tokens(N), tokens(N), tokens(N))
-
-
-@pytest.mark.parametrize("fault", [{"sample_size": 0}, {"tau": 0.0}, {"mode": "firm"}, {"proxy": "triple"}], ids=str)
-def test_a_bad_option_is_named_in_one_sentence(fault: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"^attention.{next(iter(fault))}: [^\n]*$"):
-        check_node(load_option("attention", "samsa") | fault, "attention")
 
 
 def test_block_of_the_paper_learns_digits_through_one_shared_scale() -> None:
