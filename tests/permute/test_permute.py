@@ -15,7 +15,7 @@ from sliceformer_lab.permute import shift_sort, shift_sort_index, use_backend
 from sliceformer_lab.permute.schedule import Shift, distances_reached, interleave_columns, shift_steps
 
 BITS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
-AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, torch.inf, -torch.inf, torch.nan, -torch.nan)
+AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, torch.inf, -torch.inf, torch.nan, -torch.nan)
 SHIFTS = get_args(Shift)
 
 
@@ -58,8 +58,10 @@ def assert_same_bits(left: Tensor, right: Tensor) -> None:
 
 
 def awkward(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Values with many ties, both zeros, both infinities and NaN of both signs."""
-    return torch.tensor(AWKWARD)[torch.randint(len(AWKWARD), shape, generator=generator)].to(dtype)
+    """Values with many ties, both zeros, both infinities and NaN of both signs and of many bits."""
+    v = torch.tensor(AWKWARD)[torch.randint(len(AWKWARD), shape, generator=generator)].to(dtype)
+    payload = torch.randint(2, shape, generator=generator).to(BITS[dtype])
+    return torch.where(v.isnan(), v.view(BITS[dtype]) | payload, v.view(BITS[dtype])).view(dtype)
 
 
 @st.composite
@@ -146,11 +148,6 @@ def test_long_windows_keep_ties_in_order() -> None:
     assert torch.equal(shift_sort_index(v, None, group_size=None), v.sort(dim=1, stable=True).indices)
 
 
-def test_gradient_of_a_gradient_follows_the_same_permutation() -> None:
-    v = torch.randn(1, 5, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: shift_sort(x, torch.tensor([1, 2]), group_size=2) ** 2, v)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -213,21 +210,6 @@ def test_coprime_steps_differ_by_layer_and_are_spread_evenly() -> None:
     for layer in layers:
         gaps = [b - a for a, b in pairwise([*sorted(layer), 1024])]
         assert max(gaps) <= 1.5 * 1024 / 64
-
-
-@pytest.mark.parametrize(  # the divisor is common to N and to all steps
-    ("shift", "max_len", "channels", "divisor"),
-    [
-        ("linear_paper", 128, 64, 2),
-        ("linear_paper", 1024, 64, 16),
-        ("linear_window", 196, 384, 2),
-        ("unit", 128, 64, 1),
-    ],
-)
-def test_published_steps_never_leave_the_multiples_of_their_divisor(
-    shift: Any, max_len: int, channels: int, divisor: int
-) -> None:
-    assert reach(shift, max_len, channels, depth=40)[-1] == max_len // divisor
 
 
 def test_last_interleaved_layer_sorts_everything_upwards() -> None:
