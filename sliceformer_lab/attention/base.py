@@ -83,6 +83,7 @@ class Attention(nn.Module, ABC):
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
     passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
     reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
+    maps_heads: bool = False  # `mix` multiplies the values of a head, however many channels it has, by one matrix
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code
     order_sensitive: bool = True  # a permutation of the tokens changes more than the order of the outputs
@@ -124,7 +125,7 @@ class Attention(nn.Module, ABC):
     def max_len(self) -> int:
         """The longest sequence. Raises ValueError without spec.max_len, for an attention that depends on it."""
         if self.spec.max_len is None:
-            raise ValueError(f"{self.name} has weights or numbers for each position, so it needs max_len")
+            raise ValueError(f"{self.name} is built for the longest sequence, so it needs max_len")
         return self.spec.max_len
 
     def refuse_longer(self, num_tokens: int) -> None:
@@ -181,9 +182,19 @@ class Attention(nn.Module, ABC):
             self._observers.remove(observe)
 
     def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
-        """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none."""
-        del x, padding, bias
-        return None
+        """The token-mixing matrices (B, H or C, N, N) that act on the values of x, or None if there are none.
+
+        Those of the heads are what `mix` makes of unit vectors, without dropout.
+        """
+        if not self.maps_heads:
+            return None
+        _, q, k = self.project(x)
+        unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).repeat(1, self.spec.num_heads)  # (N, H*N)
+        training, self.training = self.training, False
+        try:
+            return self.split_heads(self.mix(unit.expand(len(x), -1, -1), q, k, BlockInputs(padding, bias)))
+        finally:
+            self.training = training
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, N, H*D) -> (B, H, N, D)."""

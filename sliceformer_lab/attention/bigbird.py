@@ -42,10 +42,8 @@ class BigBird(QueryKeyAttention):
         num_random: Natural = 3,
     ) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("bigbird draws random blocks of the longest sequence; set max_len")
         self.block_size = block_size
-        self.num_blocks = -(-spec.max_len // block_size)
+        self.num_blocks = -(-self.max_len // block_size)
         self.order_sensitive = self.num_blocks > 4 + num_random  # with fewer blocks, each attends to all others
         self.register_buffer("random_blocks", _draw(spec.num_heads, self.num_blocks, num_random))
 

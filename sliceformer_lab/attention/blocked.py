@@ -42,16 +42,20 @@ def for_each_block(x: Tensor, num_blocks: int) -> Tensor:
     return x[:, :, None].expand(-1, -1, num_blocks, -1, -1)
 
 
-def attend_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float) -> Tensor:
+def attend_blocks(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float, bias: Tensor | None = None
+) -> Tensor:
     """Queries (B, H, K, b, D) over gathered keys (B, H, K, W, D), values (B, H, K, W, E) -> (B, H, K, b, E).
 
     seen (B or 1, H or 1, K, b or 1, W) is True on the keys that a query attends to, None for all. A query without any,
-    which padding can be, attends to all keys, because softmax would divide 0 by 0.
+    which padding can be, attends to all keys, because softmax would divide 0 by 0. bias (1, H, 1, b, W) adds to scores.
     """
-    heads_blocks = q.shape[1:3]
-    mask = None
+    heads_blocks, mask = q.shape[1:3], bias
     if seen is not None:
-        mask = (seen | ~seen.any(dim=-1, keepdim=True)).expand(-1, q.shape[1], -1, -1, -1).flatten(1, 2)
+        seen = seen | ~seen.any(dim=-1, keepdim=True)
+        mask = seen if bias is None else bias.masked_fill(~seen, -torch.inf)
+    if mask is not None:
+        mask = mask.expand(-1, *heads_blocks, -1, -1).flatten(1, 2)
     q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # (B, H*K, ...): the fused kernels need 4 axes
     return torch.unflatten(attend(q, k, v, mask, dropout=dropout), 1, heads_blocks)
 

@@ -68,10 +68,6 @@ class GatedKernel(Attention):
             near = near * padding.mask[:, None, None, :]
         return maps.repeat_interleave(self.width // self.num_maps, dim=1) + near
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values, queries and keys (B, N, H*D); queries and keys rotated under rope."""
-        return self.value(x), self.rotated(self.query(x)), self.rotated(self.key(x))
-
 
 class _ValueConv(nn.Module):
     """A depthwise convolution of the values (B, N, C) -> (B, N, C), without its bias; prefix tokens receive zero."""

@@ -29,9 +29,7 @@ class HSM(LinearMix):
 
     def __init__(self, spec: LayerSpec) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("hsm doubles its step up to the longest sequence, so it needs max_len")
-        self.step = 2 ** (spec.index % max(1, math.ceil(math.log2(spec.max_len))))
+        self.step = 2 ** (spec.index % max(1, math.ceil(math.log2(self.max_len))))
         sides = 1 if spec.causal else 2
         self.weights = nn.Parameter(
             torch.full((1 + sides,), 1 / (1 + sides))

@@ -46,6 +46,7 @@ class Longformer(QueryKeyAttention):
         self.block_size = min(_LARGEST_BLOCK, back + 1 + ahead)
         self.order_sensitive = num_global > 0 or spec.max_len is None or spec.max_len > min(back, ahead) + 1
         owns = num_global > 0 and spec.project
+        self.maps_heads = not owns  # rows of global tokens act on values of their own
         self.global_query = self._projection(spec.dim, self.width, spec.value_bias) if owns else None
         self.global_key = self._projection(spec.dim, self.width, spec.value_bias) if owns else None
         self.global_value = self._projection(spec.dim, self.width, spec.value_bias) if owns else None
@@ -70,10 +71,6 @@ class Longformer(QueryKeyAttention):
         rows = attend_everywhere(first, keys, values, padding, dropout)
         others = self._window(v, q, k, padding, dropout)[:, :, self.num_global :]
         return self.project_out(projected, self.merge_heads(torch.cat([rows, others], dim=2)))
-
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
-        """The weights (B, H, N, N), or None if the rows of global tokens act on values of their own."""
-        return None if self.global_value is not None else super().implied_map(x, padding, bias)
 
     def _window(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """Each token attends to its window and the global tokens: -> (B, H, N, E)."""

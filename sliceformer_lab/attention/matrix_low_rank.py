@@ -24,9 +24,7 @@ class MatrixLowRank(QueryKeyAttention):
 
     def __init__(self, spec: LayerSpec, *, rank: Count = 16) -> None:
         super().__init__(spec, qk_width=rank * spec.num_heads)
-        if spec.max_len is None:
-            raise ValueError("matrix_low_rank is scaled by the longest sequence, so it needs max_len")
-        self.scale = 1 / sqrt(spec.max_len * rank)
+        self.scale = 1 / sqrt(self.max_len * rank)
 
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, r) queries and keys -> (B, H, N, E)."""

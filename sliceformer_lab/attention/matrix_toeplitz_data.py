@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.base import Attention, LayerSpec
 from sliceformer_lab.attention.layer_state import ALONE, BlockInputs
 from sliceformer_lab.attention.matrix_toeplitz import toeplitz_product
-from sliceformer_lab.batch import Padding
 
 
 class MatrixToeplitzData(Attention):
@@ -24,6 +23,7 @@ class MatrixToeplitzData(Attention):
     """
 
     mixable = False  # weights are computed from the layer's input
+    maps_heads = True
     complexity = "N log N C"
     source = "Hydra, arXiv 2407.09941, section 3"
     deviation = "Hydra: taps lie one place off, so that the diagonal comes from token 1"
@@ -44,30 +44,14 @@ class MatrixToeplitzData(Attention):
 
         Raises ValueError without them, and for N > max_len.
         """
-        return v + self.merge_heads(self._moved(self.split_heads(v), q, k, given.padding))
-
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The matrices (B, H, N, N) that act on the values, v itself included."""
-        _, forward, reverse = self.project(x)
-        unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), self.spec.num_heads, -1, -1)
-        return unit + self._moved(unit, forward, reverse, padding)
-
-    def _moved(self, v: Tensor, forward: Tensor | None, reverse: Tensor | None, padding: Padding | None) -> Tensor:
-        """c M v for values (B, H, N, E). Taps of padding are zero, too: the FFT would spread their rounding errors."""
-        if forward is None or reverse is None:
+        if q is None or k is None:
             raise ValueError("matrix_toeplitz_data mixes with weights from the layer's input: mix(v, forward, reverse)")
-        self.refuse_longer(v.shape[2])
-        if padding is not None:
-            v, forward, reverse = (
-                part.masked_fill(~mask, 0)
-                for part, mask in (
-                    (v, padding.mask[:, None, :, None]),
-                    (forward, padding.mask[:, :, None]),
-                    (reverse, padding.mask[:, :, None]),
-                )
-            )
+        self.refuse_longer(v.shape[1])
+        real, forward, reverse = (
+            given.zero_padding(x) for x in (v, q, k)
+        )  # the FFT would spread errors of padded taps
         back, ahead = forward.mT, reverse.mT[..., 1:]
         if not self.aligned:
-            farthest = ahead[..., -1:] * (v.shape[2] == self.max_len)
+            farthest = ahead[..., -1:] * (v.shape[1] == self.max_len)
             back, ahead = torch.cat([back[..., 1:], farthest], -1), torch.cat([back[..., :1], ahead[..., :-1]], -1)
-        return toeplitz_product(v, back, ahead) / self.scale
+        return v + self.merge_heads(toeplitz_product(self.split_heads(real), back, ahead)) / self.scale

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention.base import LayerSpec
-from sliceformer_lab.attention.blocked import real_tokens, to_blocks, to_tokens
+from sliceformer_lab.attention.blocked import attend_blocks, real_tokens, to_blocks, to_tokens
 from sliceformer_lab.attention.dropout import drop
 from sliceformer_lab.attention.query_key import QueryKeyAttention
-from sliceformer_lab.attention.softmax import attend
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.option_types import Count
 
@@ -65,25 +64,12 @@ class Mega(QueryKeyAttention):
         seen = None if is_full else to_blocks(real_tokens(v, padding), size).mT  # (B or 1, 1, K, 1, size)
         q, k, v = (to_blocks(x, size) for x in (q, k, v))  # (B, H, K, size, D or E)
         bias = None if self.relative_bias is None else _toeplitz(self.relative_bias, size)[None, :, None].to(q.dtype)
-        mix = _laplace if self.laplace else _softmax
-        return to_tokens(mix(v, q, k, seen, bias, dropout), num_tokens)
+        mixed = (_laplace if self.laplace else attend_blocks)(q, k, v, seen, dropout, bias)
+        return to_tokens(mixed, num_tokens)
 
 
-def _softmax(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor | None, dropout: float) -> Tensor:
-    """(B, H, K, G, E) values, (B, H, K, G, D) queries, keys -> (B, H, K, G, E); padding chunks attend to themselves."""
-    mask = bias
-    if seen is not None:
-        seen = seen | ~seen.any(dim=-1, keepdim=True)  # softmax of nothing would be NaN
-        mask = seen if bias is None else bias.masked_fill(~seen, -torch.inf)
-    heads_chunks = q.shape[1:3]
-    if mask is not None:
-        mask = mask.expand(-1, *heads_chunks, -1, -1).flatten(1, 2)
-    q, k, v = (x.flatten(1, 2) for x in (q, k, v))  # the fused kernels need 4 axes
-    return torch.unflatten(attend(q, k, v, mask, dropout=dropout), 1, heads_chunks)
-
-
-def _laplace(v: Tensor, q: Tensor, k: Tensor, seen: Tensor | None, bias: Tensor | None, dropout: float) -> Tensor:
-    """(B, H, K, G, E) values, (B, H, K, G, D) queries and keys -> (B, H, K, G, E); a chunk of padding gives zeros."""
+def _laplace(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float, bias: Tensor | None) -> Tensor:
+    """(B, H, K, G, D) queries and keys, (B, H, K, G, E) values -> (B, H, K, G, E); a chunk of padding gives zeros."""
     scores = q @ k.mT / (k.shape[3] if seen is None else seen.sum(dim=-1, keepdim=True).clamp(min=1))
     if bias is not None:
         scores = scores + bias

@@ -30,6 +30,7 @@ class MHA(Attention):
     needs_qk = True
     accepts_bias = True
     accepts_causal = True
+    maps_heads = True
     order_sensitive = False
     complexity = "N^2 C"
     source = "Vaswani et al. 2017, equation (1); Dehghani et al. 2023, section 2 (qk_norm); Qiu et al. 2025 (gate)"
@@ -57,8 +58,12 @@ class MHA(Attention):
 
     def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
         """(B, N, H*D) values, queries and keys -> (B, N, H*D). Raises ValueError without q or k."""
+        v, q, k = (self.split_heads(x) for x in (v, *self.queries_and_keys(q, k)))
+        causal = self.spec.causal
+        mask = _key_mask(q, None if causal else given.padding, given.bias, causal)  # padding is behind every real token
         dropout = self.spec.attention_dropout if self.training else 0.0
-        return self.merge_heads(self._attend(self.split_heads(v), q, k, given.padding, given.bias, dropout))
+        mixed = self.merge_heads(attend(q, k, v, mask, dropout=dropout, causal=causal and mask is None))
+        return mixed if self.factor is None else mixed * self.factor
 
     def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
         """(B, N, dim) -> (B, N, dim); bias (B, H, N, N) is added to the scores, -inf allowed."""
@@ -67,29 +72,6 @@ class MHA(Attention):
         if self.gate is not None:
             mixed = mixed * self.gate(x).sigmoid()
         return self.project_out(v, mixed)
-
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The softmax weights (B, H, N, N), without dropout."""
-        _, q, k = self.project(x)
-        unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-        return self._attend(unit.expand(x.shape[0], self.spec.num_heads, -1, -1), q, k, padding, bias)
-
-    def _attend(
-        self,
-        v: Tensor,  # (B, H, N, D)
-        q: Tensor | None,
-        k: Tensor | None,
-        padding: Padding | None,
-        bias: Tensor | None,
-        dropout: float = 0.0,
-    ) -> Tensor:
-        q, k = self.queries_and_keys(q, k)
-        q, k = self.split_heads(q), self.split_heads(k)
-        causal = self.spec.causal
-        mask = _key_mask(q, None if causal else padding, bias, causal)  # padding comes after every real token
-        later = causal and mask is None
-        mixed = attend(q, k, v, mask, dropout=dropout, causal=later)
-        return mixed if self.factor is None else mixed * self.factor
 
 
 class _HeadNorm(nn.RMSNorm):

@@ -34,10 +34,8 @@ class Sinkhorn(QueryKeyAttention):
         temperature: Positive = 0.75,
     ) -> None:
         super().__init__(spec)
-        if spec.max_len is None:
-            raise ValueError("sinkhorn scores every block of the longest sequence; set max_len")
         self.block_size, self.num_iters, self.temperature = block_size, num_iters, temperature
-        num_blocks = -(-spec.max_len // block_size)
+        num_blocks = -(-self.max_len // block_size)
         self.order_sensitive = num_blocks > 1
         # without bias, because the normalisation cancels it; one block needs no sort
         self.sort = nn.Linear(self.head_dim, num_blocks, bias=False) if num_blocks > 1 else None

@@ -26,6 +26,7 @@ class Synthesizer(Attention):
     """
 
     needs_qk = True
+    maps_heads = True
     complexity = "N^2 C"
     source = "Tay et al. 2020 (Synthesizer), equations (2) to (6)"
     deviation = "LRA: random scores added to q k^T whatever the configuration asks for"
@@ -72,10 +73,6 @@ class Synthesizer(Attention):
         """(B, N, H*D) values, queries and keys as `project` returns them -> (B, N, H*D)."""
         weights = drop(self._weights(v, q, k, given.padding), self.spec.attention_dropout, self.training)
         return self.merge_heads(weights @ self.split_heads(v))
-
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        """The weights (B, H, N, N), without dropout."""
-        return self._weights(*self.project(x), padding).expand(x.shape[0], -1, -1, -1)
 
     def _weights(self, v: Tensor, q: Tensor | None, k: Tensor | None, padding: Padding | None) -> Tensor:
         """The weights (B or 1, H, N, N), zero on padding."""
