@@ -145,6 +145,16 @@ class Task(TaskModule):
         """The prediction for a batch as predictions.npz would hold it."""
         return self.kept(self(batch), batch).to(self.kept_type)
 
+    def example(self) -> Batch:
+        """One black image or one sequence of the largest length, to count costs with; its target is no true one."""
+        spec, device = self.data_spec, self.device
+        nothing = torch.zeros(1, dtype=torch.long, device=device)
+        if spec.image_size is not None:
+            return Batch(torch.zeros(1, spec.channels, *spec.image_size, device=device), nothing, nothing)
+        if spec.vocab_size:
+            return Batch(torch.zeros(1, spec.max_len or 1, dtype=torch.long, device=device), nothing, nothing)
+        return Batch(torch.zeros(1, spec.max_len or 1, spec.channels, device=device), nothing, nothing)
+
     def on_validation_start(self) -> None:
         """Drops the predictions of an earlier pass."""
         self.predictions.pop("val", None)

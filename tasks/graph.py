@@ -35,7 +35,7 @@ class GraphTask(Maskable, TargetTask):
 
     pool_over_padding = False
 
-    def build(self, pool: PoolMode, *, num_prefix: int) -> None:
+    def build(self, pool: PoolMode, *, num_prefix: int, tokens_per_node: int = 1) -> None:
         """Creates encoder, pooling and head for tokens whose first `num_prefix` are not from the graph.
 
         Raises ValueError for data that are not graphs with numbers to predict.
@@ -44,9 +44,8 @@ class GraphTask(Maskable, TargetTask):
         if spec.max_len is None or not spec.has_edges or not self.num_outputs:
             raise ValueError(f"{spec.name} has no graphs with targets to predict; choose another task for it")
         self.num_prefix = num_prefix
-        self.encoder = build_encoder(
-            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=num_prefix
-        )
+        max_len = spec.max_len * tokens_per_node + num_prefix
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, max_len, num_prefix=num_prefix)
         self.pool = Pool(pool, self.encoder.options)
         blocks = [cast(EncoderBlock, block) for block in self.encoder.blocks]
         self.pool.check(blocks[-1].attention)
@@ -97,10 +96,6 @@ class GraphTask(Maskable, TargetTask):
         """Atoms, whose kind is to be found: the first feature of a node."""
         spec = self.data_spec
         return Units(name="atoms", rate=0.15, most=spec.max_len or 1, classes=spec.node_values[0])
-
-    def units(self, batch: Batch) -> Tensor:
-        """The features of the nodes (B, N, F)."""
-        return batch.inputs
 
     def unit_targets(self, units: Tensor) -> Tensor:
         """The kinds of the atoms (B, N)."""
@@ -173,10 +168,6 @@ class Graphormer(GraphTask):
     def passes_bias(cls, options: Mapping[str, Any]) -> bool:
         """Whether the option `bias` is on, which is its default."""
         return bool(options.get("bias", True))
-
-    def num_tokens(self) -> int:
-        """The largest graph, and the graph token."""
-        return (self.data_spec.max_len or 0) + 1
 
     def embed(
         self, batch: Batch, graphs: Graphs, hidden: Hidden | None = None

@@ -53,17 +53,12 @@ class LanguageModel(Task):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "next tokens":
             raise ValueError(f"{spec.name} has no next tokens to predict; choose another task for it")
-        self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(spec.vocab_size, 0, dim, std=embed_std, padded=False)
-        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.max_len, causal=True)
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len, causal=True)
         self.head = nn.Linear(dim, spec.num_classes)
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
-
-    def num_tokens(self) -> int:
-        """The tokens of a window."""
-        return self.max_len
 
     def build_metrics(self) -> MetricCollection:
         """Bits per token, and perplexity, which is 2 to their power."""
@@ -116,8 +111,3 @@ class LanguageModel(Task):
                     metrics |= scores_of(self, split, each[place], targets)
                 rows.append({"name": name, "metrics": metrics, "seconds": seconds, "num_train": len(train.seen)})
         return rows
-
-    def example(self) -> Batch:
-        """One window, to count costs with."""
-        ids = torch.zeros(1, self.max_len, dtype=torch.long, device=self.device)
-        return Batch(ids, ids, ids[:, 0])

@@ -36,9 +36,9 @@ class Maskable(Pretrainable):
     def masked_units(self) -> Units:
         """What is hidden, at which rate, and what is to be found."""
 
-    @abstractmethod
     def units(self, batch: Batch) -> Tensor:
         """The units of a batch, (B, N) or (B, N, F); padding of the batch is a suffix of them."""
+        return batch.inputs
 
     def with_units(self, batch: Batch, units: Tensor) -> Batch:
         """The batch with other units."""

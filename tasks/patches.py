@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
@@ -39,15 +38,11 @@ class PatchTask(Maskable):
             nodes.encoder,
             nodes.block,
             nodes.attention,
-            self.num_tokens(),
+            self.embedding.num_tokens,
             num_prefix=int(cls),
             grid=self.embedding.grid,
             order=self.embedding.order,
         )
-
-    def num_tokens(self) -> int:
-        """Patches, and the CLS token if pooling reads one."""
-        return self.embedding.num_tokens
 
     def initialise(self) -> None:
         """Loads the pretrained weights of `encoder.init`, if any."""
@@ -83,13 +78,6 @@ class PatchTask(Maskable):
     def encode_units(self, batch: Batch, hidden: Hidden) -> Tensor:
         """The patches after the encoder (B, N, C)."""
         return self.encoder(self.embedding(batch.inputs, hidden))[:, self.num_tokens() - hidden.mask.shape[1] :]
-
-    def example(self) -> Batch:
-        """One black image, to count costs with."""
-        spec = self.data_spec
-        height, width = spec.image_size or (0, 0)
-        zero = torch.zeros(1, dtype=torch.long, device=self.device)
-        return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), zero, zero)
 
 
 def patch_for(image_size: tuple[int, int], patches: int) -> int:

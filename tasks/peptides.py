@@ -47,7 +47,6 @@ class PeptideTask(GraphTask):
     ) -> None:
         super().__init__(model, data)
         spec, dim = self.data_spec, int(self.nodes.encoder.options["dim"])
-        self.edges_per_node = {"nodes": 0, "nodes_edges": 1, "random": 2}[tokens]
         self.graph_token, self.pool_over_padding = pool == "cls", pool_over_padding
         self.max_parameters = max_parameters
         inputs = (spec.node_values, spec.edge_values, spec.position_channels, dim)
@@ -58,7 +57,9 @@ class PeptideTask(GraphTask):
             self.embedding = RandomGraphTokens(*inputs)
         else:
             self.embedding = GraphTokens(*inputs, edges=tokens == "nodes_edges", graph_token=self.graph_token)
-        self.build(pool, num_prefix=int(self.graph_token))
+        # a peptide has fewer edges than nodes, and `random` has a token for each direction
+        per_node = {"nodes": 1, "nodes_edges": 2, "random": 3}[tokens]
+        self.build(pool, num_prefix=int(self.graph_token), tokens_per_node=per_node)
 
     def setup(self, stage: str) -> None:
         """Warns if the model is larger than the benchmark allows."""
@@ -69,10 +70,6 @@ class PeptideTask(GraphTask):
                 f"{count:,} parameters are more than the {self.max_parameters:,} of the benchmark, so the results are "
                 "not comparable; lower encoder.dim, or set task.max_parameters=null"
             )
-
-    def num_tokens(self) -> int:
-        """The nodes of the largest graph, and as many edges, which is more than a peptide has, or twice as many."""
-        return (self.data_spec.max_len or 0) * (1 + self.edges_per_node) + self.graph_token
 
     def embed(
         self, batch: Batch, graphs: Graphs, hidden: Hidden | None = None

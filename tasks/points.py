@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -121,10 +122,9 @@ class PointSegmentation(CloudTask):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "parts":
             raise ValueError(f"{spec.name} has no shapes with parts; choose another task for it")
-        self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, spec.channels, dim)
-        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.num_tokens())
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len)
         self.head = nn.Sequential(
             nn.Linear(2 * dim + len(spec.parts), head_dim),
             nn.ReLU(),
@@ -133,10 +133,6 @@ class PointSegmentation(CloudTask):
         )
         initialise_head(self.head, self.encoder.options)
         self.label_smoothing = label_smoothing
-
-    def num_tokens(self) -> int:
-        """The points of a cloud."""
-        return self.max_len
 
     def build_metrics(self) -> MetricCollection:
         """Mean IoU over shapes and over categories, and the accuracy over points."""
@@ -186,11 +182,9 @@ class PointSegmentation(CloudTask):
         return float(metric.compute())
 
     def example(self) -> Batch:
-        """One cloud of the largest size, to count costs with."""
-        spec = self.data_spec
-        zero = torch.zeros(1, dtype=torch.long, device=self.device)
-        points = torch.zeros(1, self.max_len, spec.channels, device=self.device)
-        return Batch(points, zero, zero, context=torch.eye(1, len(spec.parts), device=self.device))
+        """One cloud of the largest size and of the first category, to count costs with."""
+        category = torch.eye(1, len(self.data_spec.parts), device=self.device)
+        return replace(super().example(), context=category)
 
 
 def category_of(targets: Tensor, categories: list[range]) -> Tensor:

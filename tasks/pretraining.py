@@ -57,10 +57,6 @@ class Pretraining(Task):
         """Loads pretrained weights of `encoder.init`, if any."""
         self.task.initialise()
 
-    def num_tokens(self) -> int:
-        """Those of the task."""
-        return self.task.num_tokens()
-
     def example(self) -> Batch:
         """The task's example, in part hidden."""
         return self.hide(self.task.example(), None)

@@ -130,13 +130,6 @@ class ImageSegmentation(PatchTask):
         del data, num_train
         return [PixelForest()]
 
-    def example(self) -> Batch:
-        """One black image, to count costs with."""
-        spec = self.data_spec
-        height, width = spec.image_size or (1, 1)
-        target = torch.zeros(1, height, width, dtype=torch.long, device=self.device)
-        return Batch(torch.zeros(1, spec.channels, height, width, device=self.device), target, target[:, 0, 0])
-
 
 def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
     """Intersection over union (K,) of each class in masks (n, H, W); NaN for a class that does not occur."""

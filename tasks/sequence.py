@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch, Padding
@@ -77,8 +76,9 @@ class SequenceClassification(Maskable, TargetTask):
             hidden=embed_dim,
             dropout=token_dropout,
         )
+        prefix = self.embedding.num_prefix
         self.encoder = build_encoder(
-            nodes.encoder, nodes.block, nodes.attention, self.num_tokens(), num_prefix=self.embedding.num_prefix
+            nodes.encoder, nodes.block, nodes.attention, self.max_len + prefix, num_prefix=prefix
         )
         self.pool = Pool(pool, self.encoder.options)
         self.pool.check(self.encoder.attentions[-1])
@@ -117,10 +117,6 @@ class SequenceClassification(Maskable, TargetTask):
                 return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes))
             case "mega":
                 return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, classes, bias=False))
-
-    def num_tokens(self) -> int:
-        """The longest sequence, and the CLS token if pooling reads one."""
-        return self.max_len + self.embedding.num_prefix
 
     def forward(self, batch: Batch) -> Tensor:
         """Ids (B, N) or numbers (B, N, F) -> logits (B, classes), or numbers or logits (B, T)."""
@@ -162,10 +158,6 @@ class SequenceClassification(Maskable, TargetTask):
             name="symbols" if few else "tokens", rate=0.1 if few else 0.15, most=self.max_len, classes=spec.vocab_size
         )
 
-    def units(self, batch: Batch) -> Tensor:
-        """Ids (B, N) or numbers (B, N, F)."""
-        return batch.inputs
-
     def unit_targets(self, units: Tensor) -> Tensor:
         """Ids (B, N), or numbers (B, N, F); grey levels that are ids become numbers in -1..1."""
         if self.data_spec.grey_levels and self.data_spec.vocab_size:
@@ -176,11 +168,3 @@ class SequenceClassification(Maskable, TargetTask):
         """The tokens after the encoder (B, N, C)."""
         tokens = self.embed(batch.inputs, batch.padding, hidden)
         return self.encoder(tokens, self._padding_of_tokens(batch.padding))[:, self.embedding.num_prefix :]
-
-    def example(self) -> Batch:
-        """One sequence of the largest length, to count costs with."""
-        spec = self.data_spec
-        zero = torch.zeros(1, dtype=torch.long, device=self.device)
-        if spec.vocab_size:
-            return Batch(torch.zeros(1, self.max_len, dtype=torch.long, device=self.device), zero, zero)
-        return Batch(torch.zeros(1, self.max_len, spec.channels, device=self.device), zero, zero)

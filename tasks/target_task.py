@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.data.base import DataModule
@@ -22,39 +22,7 @@ from sliceformer_lab.tasks.targets import Labels, Numbers
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
 
 ClassWeights = Literal["balanced"]
-
-
-class TargetKind(Protocol):
-    """What is predicted of a sample: `Classes`, `Numbers` or `Labels`. Their methods are those of a `TargetTask`."""
-
-    @property
-    def monitor(self) -> str: ...
-
-    @property
-    def monitor_mode(self) -> str: ...
-
-    @property
-    def kept_type(self) -> torch.dtype: ...
-
-    def metrics(self) -> Mapping[str, Metric | MetricCollection]: ...
-
-    def loss(self, output: Tensor, target: Tensor, scale: Tensor, weights: Tensor | None) -> Tensor: ...
-
-    def evaluation_loss(self, output: Tensor, target: Tensor, scale: Tensor) -> Tensor: ...
-
-    def balanced_weights(self, targets: Tensor) -> Tensor | None: ...
-
-    def chance(self, targets: Tensor) -> float: ...
-
-    def outcomes(self, outputs: Tensor, names: Names) -> list[Row]: ...
-
-    def truths(self, targets: Tensor, names: Names) -> list[Row]: ...
-
-    def pictures(self, scored: ScoredSplit) -> Mapping[str, Callable[[Path], None]]: ...
-
-    def constant(self, targets: Tensor) -> tuple[str, Tensor]: ...
-
-    def simple_models(self, contents: str | None, num_train: int) -> Sequence[SimpleModel]: ...
+TargetKind = Classes | Numbers | Labels  # what is predicted of a sample, with the methods of a `TargetTask`
 
 
 class TargetTask(Task):

@@ -52,16 +52,11 @@ class TokenAnswers(Task):
         spec, nodes = self.data_spec, self.nodes
         if spec.max_len is None or spec.targets != "answers":
             raise ValueError(f"{spec.name} asks nothing at single tokens; choose another task for it")
-        self.max_len = spec.max_len
         dim = int(nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(spec.vocab_size, spec.channels, dim, std=embed_std, padded=False)
-        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, self.num_tokens())
+        self.encoder = build_encoder(nodes.encoder, nodes.block, nodes.attention, spec.max_len)
         self.head = nn.Linear(dim, spec.num_classes or 1)
         initialise_head(self.head, self.encoder.options)
-
-    def num_tokens(self) -> int:
-        """The longest sequence."""
-        return self.max_len
 
     def build_metrics(self) -> MetricCollection:
         """Accuracy over the asked tokens."""
@@ -118,12 +113,6 @@ class TokenAnswers(Task):
             batch = split.batch(rows.tolist())
             metric.update(self.predicted(batch.to(self.device)).long().cpu(), batch.target)
         return float(metric.compute())
-
-    def example(self) -> Batch:
-        """One sequence of the largest length, to count costs with."""
-        spec = self.data_spec
-        zero = torch.zeros(1, self.max_len, dtype=torch.long, device=self.device)
-        return Batch(zero if spec.vocab_size else zero[..., None].float(), zero, zero[:, 0])
 
 
 def is_right(predicted: Tensor, target: Tensor) -> Tensor:

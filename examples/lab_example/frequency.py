@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.batch import Batch
@@ -29,12 +28,10 @@ class Frequency(TargetTask):
         super().__init__(model, data)
         dim = int(self.nodes.encoder.options["dim"])
         self.embedding = TokenEmbedding(0, self.data_spec.channels, dim)
-        self.encoder = build_encoder(self.nodes.encoder, self.nodes.block, self.nodes.attention, self.num_tokens())
+        max_len = self.data_spec.max_len or 1
+        self.encoder = build_encoder(self.nodes.encoder, self.nodes.block, self.nodes.attention, max_len)
         self.pool = Pool(pool, self.encoder.options)
         self.head = nn.Linear(dim, 1)
-
-    def num_tokens(self) -> int:
-        return self.data_spec.max_len or 0
 
     def forward(self, batch: Batch) -> Tensor:
         tokens = self.encoder(self.embedding(batch.inputs), batch.padding)
@@ -43,8 +40,3 @@ class Frequency(TargetTask):
     def constant(self, targets: Tensor) -> tuple[str, Tensor]:
         """The median, which has the smallest absolute error of all constants."""
         return "training median", targets.median(dim=0).values
-
-    def example(self) -> Batch:
-        zero = torch.zeros(1, 1, device=self.device)
-        inputs = torch.zeros(1, self.num_tokens(), self.data_spec.channels, device=self.device)
-        return Batch(inputs, zero, zero[0].long())
