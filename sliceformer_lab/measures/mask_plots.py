@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from sliceformer_lab.measures.plots import save_figure
+from sliceformer_lab.measures.plots import save_figure, shorten_path, wrap_title
 
 HEADS = ("image", "true mask", "predicted mask")
 NO_CLASS = "white"
@@ -54,7 +54,7 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     grid = figure.subplots(len(shown), len(HEADS), squeeze=False)
     for axes, one in zip(grid, shown, strict=True):
         drawn = (one.picture, _coloured(one.truth, colours), _coloured(one.answer, colours))
-        heads = (_name_of(one.place), HEADS[1], f"{HEADS[2]}: {one.note}")
+        heads = (shorten_path(one.place, LONGEST_PLACE), HEADS[1], f"{HEADS[2]}: {one.note}")
         for panel, pixels, head in zip(axes, drawn, heads, strict=True):
             panel.imshow(pixels, interpolation="nearest")
             panel.set_title(head, fontsize=8, parse_math=False)
@@ -75,7 +75,7 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     figure.legend(
         handles=patches, loc="outside lower center", ncols=min(columns, len(labels)), frameon=False, fontsize=9
     )
-    figure.suptitle("\n".join(textwrap.wrap(title, 90)), fontsize=11, parse_math=False)
+    wrap_title(figure, title)
     save_figure(figure, path)
 
 
@@ -88,8 +88,3 @@ def _occurring(shown: Sequence[Segmented]) -> tuple[list[int], bool]:
     """The classes in the masks, and whether the truth has pixels without one."""
     found = np.unique(np.concatenate([mask.ravel() for one in shown for mask in (one.truth, one.answer)]).astype(int))
     return found[found >= 0].tolist(), bool((found < 0).any())
-
-
-def _name_of(place: str) -> str:
-    """The end of a path, which names the example."""
-    return place if len(place) <= LONGEST_PLACE else f"…{place[1 - LONGEST_PLACE :]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,14 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a PNG whole or not at all."""
     with whole_bytes(path) as file:
         figure.savefig(file, format="png", dpi=110)
+
+
+def shorten_path(text: str, longest: int = 36) -> str:
+    """The end of a path, which names the example."""
+    return text if len(text) <= longest else f"…{text[1 - longest :]}"
+
+
+def wrap_title(figure: Figure, title: str) -> None:
+    """Writes a title above a figure, in lines of its width."""
+    width = int(9.5 * figure.get_figwidth())
+    figure.suptitle("\n".join(textwrap.wrap(title, width)), fontsize=11, parse_math=False)

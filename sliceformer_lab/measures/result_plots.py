@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
-from sliceformer_lab.measures.plots import COLOURS, save_figure
+from sliceformer_lab.measures.plots import COLOURS, save_figure, shorten_path, wrap_title
 
 MOST_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
 WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
@@ -69,7 +69,7 @@ def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
                 axes.text(column, row, f"{number:,}", ha="center", va="center", color=ink, fontsize=8)
     bar = figure.colorbar(drawn, ax=axes, format=PercentFormatter(1), shrink=0.8)
     bar.set_label("share of the true class")
-    _titled(figure, title)
+    wrap_title(figure, title)
     save_figure(figure, path)
 
 
@@ -78,6 +78,8 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
 
     Labels whose known targets are all equal have none; of more than 12 the others are left out.
     """
+    from sklearn.metrics import auc, roc_curve  # slow to import
+
     figure = Figure(figsize=(8.2, 4.8), layout="compressed")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
@@ -87,8 +89,8 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
         truth, scores = targets[known, label] > 0.5, outputs[known, label]
         if not truth.any() or truth.all():
             continue
-        false, true = _roc(truth, scores)
-        areas.append(float(np.sum(np.diff(false) * (true[1:] + true[:-1]) / 2)))
+        false, true, _ = roc_curve(truth, scores)
+        areas.append(float(auc(false, true)))
         if len(areas) <= MOST_CURVES:
             place = len(areas) - 1
             dashes = "-" if place < len(COLOURS) else "--"
@@ -106,14 +108,6 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
     save_figure(figure, path)
 
 
-def _roc(truth: NDArray[np.bool_], scores: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """False and true positive rates at every threshold, from 0 to 1; equal scores share a threshold."""
-    order = np.argsort(-scores, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    true, false = np.cumsum(truth[order])[ends], np.cumsum(~truth[order])[ends]
-    return np.append(0, false / false[-1]), np.append(0, true / true[-1])
-
-
 def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
     """Draw predicted against true numbers (n, T), a panel for each of the first six targets; NaN is unknown."""
     count = min(targets.shape[1], MOST_PANELS)
@@ -127,7 +121,7 @@ def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
         known = np.isfinite(targets[:, target])
         _predicted(axes, targets[known, target].astype(float), outputs[known, target].astype(float), names[target])
     left_out = f"; {count} of {targets.shape[1]} targets" if count < targets.shape[1] else ""
-    _titled(figure, f"{title}{left_out}")
+    wrap_title(figure, f"{title}{left_out}")
     save_figure(figure, path)
 
 
@@ -183,7 +177,7 @@ def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], titl
         axes.set_yticks([])
         for spine in axes.spines.values():
             spine.set_color("0.8")
-        axes.set_title(_tail(mistake.place), fontsize=8, color=MUTED, parse_math=False)
+        axes.set_title(shorten_path(mistake.place), fontsize=8, color=MUTED, parse_math=False)
         for height, words, colour in ((-0.04, f"true: {mistake.truth}", TRUE), (-0.13, mistake.answer, ANSWERED)):
             place: dict[str, Any] = {
                 "transform": axes.transAxes,
@@ -194,7 +188,7 @@ def _as_grid(mistakes: Sequence[Mistake], draw: Callable[[Any, Any], None], titl
             }
             write = axes.text if flat else axes.text2D
             write(0.5, height, _shorten(words, 34), color=colour, **place)
-    _titled(figure, title)
+    wrap_title(figure, title)
     return figure
 
 
@@ -208,7 +202,7 @@ def _as_lines(mistakes: Sequence[Mistake], title: str) -> Figure:
         style: dict[str, Any] = {"fontsize": 9, "va": "top", "parse_math": False}
         figure.text(0.02, top, f"true: {_shorten(mistake.truth, 40)}", color=TRUE, weight="bold", **style)
         figure.text(0.30, top, _shorten(mistake.answer, 50), color=ANSWERED, weight="bold", **style)
-        figure.text(0.98, top, _tail(mistake.place, 50), color=MUTED, ha="right", **style)
+        figure.text(0.98, top, shorten_path(mistake.place, 50), color=MUTED, ha="right", **style)
         figure.text(0.02, top - 1.15 * step, text, linespacing=1.25, **style)
         top -= (1.9 + (text.count("\n") + 1 if text else 0)) * step
     figure.text(0.02, 1 - 0.3 * step, title, fontsize=11, va="top", parse_math=False)
@@ -271,13 +265,3 @@ def _shorten(text: str, longest: int = LONGEST_NAME) -> str:
     """The text, or its beginning and its end, which distinguishes numbered names."""
     end = min(longest // 3, 12)
     return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"
-
-
-def _tail(text: str, longest: int = 36) -> str:
-    """The end of a path, which names the example."""
-    return text if len(text) <= longest else f"…{text[1 - longest :]}"
-
-
-def _titled(figure: Figure, title: str) -> None:
-    width = int(9.5 * figure.get_figwidth())
-    figure.suptitle("\n".join(textwrap.wrap(title, width)), fontsize=11, parse_math=False)
