@@ -41,7 +41,7 @@ def shift_sort(
     if v.numel() == 0:
         return v.clone()
     if _in_transform():
-        source = _real_source(v, *arguments, reference)
+        source = _real_source(v, _case(*arguments, reference))
         return v.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0.0)
     save = v.requires_grad and torch.is_grad_enabled()
     moved: Tensor = _forward(v, *arguments, reference, forced_backend(), save)[0]
@@ -58,19 +58,12 @@ def shift_sort_index(
     reference: bool = False,
 ) -> Tensor:
     """The token that each output slot of `shift_sort` is read from: (B, N, C) -> (B, N, C) int64, -1 on padding."""
-    return _real_source(v, *_normalised(v, steps, lengths, descending, group_size), reference)
+    return _real_source(v, _case(*_normalised(v, steps, lengths, descending, group_size), reference))
 
 
-def _real_source(
-    v: Tensor,
-    steps: Tensor | None,
-    lengths: Tensor | None,
-    descending: Tensor | None,
-    group_size: int,
-    reference: bool,
-) -> Tensor:
-    source = source_index(v.detach(), _case(steps, lengths, descending, group_size, reference))
-    return source if lengths is None else source.masked_fill(padded_slots(v, lengths), -1)
+def _real_source(v: Tensor, case: Case) -> Tensor:
+    source = source_index(v.detach(), case)
+    return source if case.lengths is None else source.masked_fill(padded_slots(v, case.lengths), -1)
 
 
 def _in_transform() -> bool:
@@ -159,17 +152,9 @@ def _backward(
 
 
 @_forward.register_fake
-def _(
-    v: Tensor,
-    steps: Tensor | None,
-    lengths: Tensor | None,
-    descending: Tensor | None,
-    group_size: int,
-    reference: bool,
-    backend: str | None,
-    save: bool,
-) -> tuple[Tensor, Tensor]:
-    case = _case(steps, lengths, descending, group_size, reference)
+def _(v: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    *numbers, backend, save = arguments
+    case = _case(*numbers)
     shape, dtype = choose(v, case, backend).saved_layout(v, case) if save else ((0,), torch.uint8)
     return v.new_empty(v.shape), v.new_empty(shape, dtype=dtype)
 
