@@ -36,11 +36,12 @@ def make(
     encoder: dict[str, Any] | None = None,
     max_len: int = TOKENS,
     grid: tuple[int, int] | None = None,
+    kind: str = "vit",
 ) -> Encoder:
     torch.manual_seed(0)
     return build_encoder(
         option("encoder", "tiny") | (encoder or {}),
-        option("block", "vit") | (block or {}),
+        option("block", kind) | (block or {}),
         option("attention", attention),
         max_len,
         grid=grid,
@@ -145,19 +146,35 @@ def test_every_parameter_takes_part(block: str, variant: dict[str, Any]) -> None
     assert [name for name, p in encoder.named_parameters() if p.grad is None] == []
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_padding_does_not_change_real_tokens_and_leaves_zeros(norm: str, norm_first: bool) -> None:
-    options = {"norm": norm, "norm_first": norm_first, "final_norm": True}
-    encoder, real = make(block=options), tokens()[:, :10]
+MEGA_BLOCKS = [
+    {"norm": "layernorm"},
+    {"norm": "scalenorm", "ffn": False},
+    {"norm": "batchnorm", "norm_first": True, "final_norm": True},
+    {"norm": "layernorm", "norm_first": True, "ffn": False, "truncation": 4},
+]
+PADDED: list[tuple[str, str, dict[str, Any]]] = [
+    *(("vit", "mha", {"norm": n, "norm_first": f, "final_norm": True}) for n in NORMS for f in (True, False)),
+    *(("mega", name, options) for name in ("mega", "csp", "mha", "sliceformer") for options in MEGA_BLOCKS),
+    ("set", "mha", {"inducing": None}),
+    ("set", "mha", {"inducing": 5, "layer_norm": True}),
+    ("set", "sliceformer", {"inducing": None}),
+]
+
+
+@pytest.mark.parametrize(("block", "attention", "options"), PADDED, ids=str)
+def test_padding_does_not_change_real_tokens_and_leaves_zeros(
+    block: str, attention: str, options: dict[str, Any]
+) -> None:
+    encoder, real = make(attention, options, {"position": "none"}, kind=block), tokens()[:, :10]
     for training in (True, False):
         alone = encoder.train(training)(real)
         for extra in (1, 6):
-            padded = torch.cat([real, torch.full((3, extra, DIM), 1e3)], dim=1)
-            padding = Padding.from_lengths(torch.full((3,), 10), 10 + extra)
-            out = encoder(padded, padding)
+            padded = torch.cat([real, torch.full((3, extra, DIM), 1e3)], dim=1).requires_grad_()
+            out = encoder(padded, Padding.from_lengths(torch.full((3,), 10), 10 + extra))
             assert_close(out[:, :10], alone, atol=1e-5, rtol=1e-5)
             assert out[:, 10:].abs().max() == 0
+            (gradient,) = torch.autograd.grad(out.square().sum(), padded)
+            assert gradient.isfinite().all() and not gradient[:, 10:].any()
 
 
 @pytest.mark.parametrize("final_norm", [True, False])
@@ -317,17 +334,27 @@ def test_reference_pooling_is_refused_for_an_attention_without_one() -> None:
         Pool("ref_min", OPTIONS).check(attention)
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_the_encoder_shows_the_channel_its_last_sort_follows(norm_first: bool) -> None:
-    encoder, x = make("csp_reference", block={"norm_first": norm_first}), tokens()
+@pytest.mark.parametrize(
+    ("block", "attention", "norm_first"),
+    [
+        ("vit", "csp_reference", True),
+        ("vit", "csp_reference", False),
+        ("mega", "csp_reference", False),
+        ("set", "sliceformer_reference", None),
+    ],
+)
+def test_the_encoder_shows_the_channel_its_last_sort_follows(
+    block: str, attention: str, norm_first: bool | None
+) -> None:
+    options = {} if norm_first is None else {"norm_first": norm_first}
+    encoder, x = make(attention, options, {"position": "none"}, kind=block), tokens()
     padding = Padding.from_lengths(torch.tensor([16, 3, 9]), TOKENS)
     out, reference = encoder.with_reference(x, padding)
     seen: list[Tensor] = []
-    last: Any = encoder.blocks[-1]
-    last.attention.value.register_forward_hook(lambda *call: seen.append(call[2][..., 0]))
-    assert_close(out, encoder(x, padding))
+    with encoder.attentions[-1].observed(lambda v, _: seen.append(v[..., 0])):
+        assert_close(out, encoder(x, padding))
     assert_close(reference, seen[0])
-    Pool("ref_max", OPTIONS).check(last.attention)
+    Pool("ref_max", OPTIONS).check(encoder.attentions[-1])
 
 
 def test_reference_pooling_is_refused_for_a_sort_that_follows_none() -> None:

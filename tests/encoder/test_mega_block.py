@@ -1,4 +1,4 @@
-"""MEGA's block: padding, parameters as in the papers, attentions that fill it, and training."""
+"""MEGA's block: its widths, its dropouts, its cost and the attentions that fill it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sliceformer_lab.attention.contract import CallCounter
-from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import CONF_DIR, load_option
 from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.data.spec import DataSpec
@@ -53,60 +52,6 @@ def first_block(encoder: Encoder) -> Any:
 
 def tokens(length: int = TOKENS, batch: int = 3) -> Tensor:
     return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("attention", MIXERS)
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"norm": "layernorm"},
-        {"norm": "scalenorm", "ffn": False},
-        {"norm": "batchnorm", "norm_first": True, "final_norm": True},
-        {"norm": "layernorm", "norm_first": True, "ffn": False, "truncation": 4},
-    ],
-    ids=str,
-)
-def test_padding_does_not_change_real_tokens_and_leaves_zeros(attention: str, block: dict[str, Any]) -> None:
-    mixer = {"chunk_size": 4} if attention == "mega_chunk" else None
-    encoder, real = make(attention, mixer=mixer, **block), tokens(5)
-    for training in (True, False):
-        alone = encoder.train(training)(real)
-        for extra in (1, 6):  # 6: chunks without a real token
-            padded = torch.cat([real, torch.full((3, extra, DIM), 1e3)], dim=1).requires_grad_()
-            padding = Padding.from_lengths(torch.full((3,), 5), 5 + extra)
-            out = encoder(padded, padding)
-            assert_close(out[:, :5], alone, atol=1e-5, rtol=1e-5)
-            assert out[:, 5:].abs().max() == 0
-            (gradient,) = torch.autograd.grad(out.square().sum(), padded)
-            assert gradient.isfinite().all() and not gradient[:, 5:].any()
-
-
-def test_ragged_samples_equal_themselves_alone() -> None:
-    for attention in MIXERS:
-        encoder, x, lengths = make(attention).eval(), tokens(), [16, 3, 9]
-        out = encoder(x, Padding.from_lengths(torch.tensor(lengths), TOKENS))
-        for row, length in enumerate(lengths):
-            assert_close(out[row, :length], encoder(x[row : row + 1, :length])[0], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("attention", MIXERS)
-@pytest.mark.parametrize("ffn", [True, False])
-def test_every_parameter_takes_part(attention: str, ffn: bool) -> None:
-    encoder = make(attention, ffn=ffn)
-    encoder(tokens()).square().sum().backward()
-    gradients = {name: p.grad for name, p in encoder.named_parameters()}
-    assert [name for name, g in gradients.items() if g is None or not g.isfinite().all() or not g.any()] == []
-
-
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_without_an_mlp_only_the_gated_attention_is_left(norm_first: bool) -> None:
-    with_mlp, without, x = make(norm_first=norm_first), make(norm_first=norm_first, ffn=False), tokens()
-    without.load_state_dict({n: w for n, w in with_mlp.state_dict().items() if ".mlp." not in n and "norm2" not in n})
-    seen: list[Tensor] = []
-    block = first_block(with_mlp)
-    (block.norm2 if norm_first else block.mlp).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    with_mlp(x)
-    assert_close(first_block(without)(x), seen[0])
 
 
 def test_an_attention_without_queries_and_keys_gets_none_allocated() -> None:
@@ -167,14 +112,6 @@ def test_an_observer_sees_the_input_and_the_output_of_the_operator() -> None:
     with block.attention.observed(lambda v, mixed: seen.update(input=v, output=mixed)):
         block(tokens())
     assert_close(seen["output"], block.attention.mix(seen["input"]), rtol=0, atol=0)
-
-
-def test_the_encoder_shows_the_channel_its_last_sort_follows() -> None:
-    encoder, x, seen = make("csp_reference"), tokens(), []
-    out, reference = encoder.with_reference(x)
-    with encoder.attentions[-1].observed(lambda v, _: seen.append(v[..., 0])):
-        assert_close(out, encoder(x))
-    assert_close(reference, seen[0])
 
 
 @cache

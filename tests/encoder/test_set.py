@@ -60,19 +60,6 @@ def set_config(*overrides: str) -> dict[str, Any]:
     return small_config("block=set", "task.pool=pma", *overrides)
 
 
-@variants
-def test_padding_does_not_change_real_tokens(attention: str, block: dict[str, Any]) -> None:
-    encoder, real = make(attention, block), tokens(7)
-    alone = encoder(real)
-    for extra in (1, 5):
-        padded, padding = with_garbage(real, extra)
-        out = encoder(padded.requires_grad_(), padding)
-        assert_close(out[:, :7], alone)
-        assert not out[:, 7:].any()
-        (gradient,) = torch.autograd.grad(out.square().sum(), padded)
-        assert not gradient[:, 7:].any() and gradient[:, :7].isfinite().all()
-
-
 @pytest.mark.parametrize("extra", [1, 5])
 def test_padding_does_not_change_the_pooled_vector(extra: int) -> None:
     torch.manual_seed(0)
@@ -142,15 +129,6 @@ def test_dropout_and_stochastic_depth_are_the_encoders() -> None:
         encoder = make("mha", ISAB, {option: 0.5})
         assert_close(encoder.eval()(x), encoder(x))
         assert not torch.equal(encoder.train()(x), encoder.eval()(x)), option
-
-
-def test_an_aligned_sort_is_read_out_at_its_reference() -> None:
-    encoder: Any = make("sliceformer_reference", SAB)
-    x = tokens()
-    out, reference = encoder.with_reference(x)
-    last = encoder.blocks[-1]
-    assert_close(reference, last.mab.value(encoder.blocks[0](x))[..., 0])
-    assert_close(out, encoder(x))
 
 
 @pytest.mark.parametrize(
