@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
 from sliceformer_lab.attention import LayerSpec, build_layer
@@ -16,6 +13,7 @@ from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.encoder.factory import Encoder, build_encoder
 
 TOKENS = 11
+AHEAD = ("csp", "sliceformer", "mean", "performer")
 
 
 def causal_csp(**options: object) -> CSPCausal:
@@ -76,25 +74,27 @@ def test_no_step_is_shorter_than_a_sorted_window_allows() -> None:
     assert int(causal_csp(group_size=4, shift="unit", window="sliding").steps.min()) == 0
 
 
-def encoder(attention: str, block: str = "transformer", **options: object) -> Encoder:
+def encoder(attention: str, **options: object) -> Encoder:
     torch.manual_seed(0)
-    nodes = (load_option("encoder", "tiny") | options, load_option("block", block), load_option("attention", attention))
+    nodes = (
+        load_option("encoder", "tiny") | options,
+        load_option("block", "transformer"),
+        load_option("attention", attention),
+    )
     return build_encoder(*nodes, TOKENS, causal=True).eval()
 
 
-@pytest.mark.parametrize("position", ["learned", "rope"])
-@pytest.mark.parametrize("attention", ["mha", "linear"])
+WITHOUT_QUERIES = ("csp_causal", "csp_causal_sliding", "random_permutation", "depthwise_conv")
+
+
+@pytest.mark.parametrize(
+    ("attention", "position"),
+    [(name, position) for name in ("mha", "linear") for position in ("learned", "rope")]
+    + [(name, "none") for name in WITHOUT_QUERIES],
+)
 def test_no_token_of_an_encoder_depends_on_a_later_one(attention: str, position: str) -> None:
-    check_encoder(encoder(attention, position=position))
-
-
-@pytest.mark.parametrize("attention", ["csp_causal", "csp_causal_sliding", "random_permutation", "depthwise_conv"])
-def test_no_token_of_an_encoder_without_queries_depends_on_a_later_one(attention: str) -> None:
-    check_encoder(encoder(attention))
-
-
-def check_encoder(model: Callable[[Tensor], Tensor]) -> None:
-    x = torch.randn(2, TOKENS, 64 if not isinstance(model, Encoder) else model.options.dim, requires_grad=True)
+    model = encoder(attention, position=position)
+    x = torch.randn(2, TOKENS, model.options.dim, requires_grad=True)
     out = model(x)
     for last in (0, 4, TOKENS - 2):
         changed = x.detach().clone()
@@ -104,18 +104,18 @@ def check_encoder(model: Callable[[Tensor], Tensor]) -> None:
         assert gradient[:, : last + 1].any() and not gradient[:, last + 1 :].any()
 
 
-@pytest.mark.parametrize("attention", ["csp", "sliceformer", "mean", "performer"])
-def test_an_attention_that_looks_ahead_is_refused_in_a_causal_encoder(attention: str) -> None:
-    with pytest.raises(ConfigError, match=r"^attention: \w+ reads later tokens, [^\n]*; choose mha or csp_causal$"):
-        encoder(attention)
-
-
-def test_a_block_that_looks_ahead_is_refused_in_a_causal_encoder() -> None:
-    with pytest.raises(ConfigError, match=r"^block: MegaBlock reads later tokens; choose block=transformer$"):
-        encoder("mha", block="mega")
-
-
-def test_batch_normalisation_is_refused_in_a_causal_encoder() -> None:
-    block = load_option("block", "transformer") | {"norm": "batchnorm"}
-    with pytest.raises(ConfigError, match=r"^block: norm=batchnorm takes statistics of later tokens too"):
-        build_encoder(load_option("encoder", "tiny"), block, load_option("attention", "mha"), TOKENS, causal=True)
+@pytest.mark.parametrize(
+    ("attention", "block", "message"),
+    [
+        *(
+            (name, "transformer", r"attention: \w+ reads later tokens, [^\n]*; choose mha or csp_causal")
+            for name in AHEAD
+        ),
+        ("mha", "mega", "block: MegaBlock reads later tokens; choose block=transformer"),
+        ("mha", "post_norm", "block: norm=batchnorm takes statistics of later tokens too; choose norm=layernorm"),
+    ],
+)
+def test_what_looks_ahead_is_refused_in_a_causal_encoder(attention: str, block: str, message: str) -> None:
+    node = load_option("block", block) | ({"norm": "batchnorm"} if block == "post_norm" else {})
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        build_encoder(load_option("encoder", "tiny"), node, load_option("attention", attention), TOKENS, causal=True)

@@ -36,17 +36,27 @@ class Sound(Attention):
         return (torch.eye(num_tokens) + mean).expand(-1, self.spec.num_heads, -1, -1)
 
 
+def toy(**changed: Any) -> type[Attention]:
+    """A toy with other methods or class attributes than `Sound`."""
+    return type("Toy", (Sound,), changed)
+
+
 def mixing(change: Callable[[Attention, Tensor, Padding | None], Tensor], **declared: Any) -> type[Attention]:
     """A toy with a changed `mix` of `Sound`; `declared` sets class attributes."""
 
     def mix(self: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
         return change(self, Sound.mix(self, v, given=given), given.padding)
 
-    return type("Toy", (Sound,), {"mix": mix, "implied_map": Attention.implied_map} | declared)
+    return toy(mix=mix, implied_map=Attention.implied_map, **declared)
 
 
-class NoSource(Sound):
-    source = ""
+def running(change: Callable[[Attention, Tensor, Tensor], Tensor]) -> type[Attention]:
+    """A toy that changes the output of `forward` for its input."""
+
+    def forward(self: Attention, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
+        return change(self, Sound.forward(self, x, padding, bias), x)
+
+    return toy(forward=forward)
 
 
 class DeadParameter(Sound):
@@ -60,25 +70,6 @@ class ZeroGradient(DeadParameter):
         return super().forward(x, padding, bias) + 0 * self.dead
 
 
-class SeesPadding(Sound):
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        return super().mix(v)
-
-
-class UndeclaredBias(Sound):
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        mixed = super().mix(v, given=given)
-        return mixed if given.bias is None else mixed + given.bias.mean()
-
-
-class SeesBiasOfPadding(UndeclaredBias):
-    accepts_bias = True
-
-
-class SilentBias(Sound):
-    accepts_bias = True
-
-
 class DrawsAnew(Sound):
     """Keeps its random signs out of checkpoints."""
 
@@ -90,31 +81,6 @@ class DrawsAnew(Sound):
         return super().mix(v * self.signs, given=given)
 
 
-class CallsOutTwice(Sound):
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        return super().forward(x, padding, bias) + self.out(self.value(x))
-
-
-class WorksAroundMix(Sound):
-    def forward(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor:
-        return super().forward(x, padding, bias) * x.sigmoid()
-
-
-class LooksAheadUnnoticed(Sound):
-    """Sees the mean of all tokens in a causal layer too."""
-
-    accepts_causal = True
-
-
-class LooksAheadByGradient(Sound):
-    """Takes all values from earlier tokens, and a gradient from all."""
-
-    accepts_causal = True
-
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        return v + v.mean(1, keepdim=True) - v.mean(1, keepdim=True).detach()
-
-
 class BuildsAnyway(Sound):
     """Does not refuse a causal layer."""
 
@@ -122,22 +88,26 @@ class BuildsAnyway(Sound):
         super().__init__(replace(spec, causal=False))
 
 
-class CountsLaterTokens(Sound):
-    """Divides by the number of tokens."""
-
-    accepts_causal = True
-
-    def mix(self, v: Tensor, q: Tensor | None = None, k: Tensor | None = None, given: BlockInputs = ALONE) -> Tensor:
-        return v / v.shape[1]
+def mix_of_padding(layer: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+    return Sound.mix(layer, v)
 
 
-class WrongMap(Sound):
-    def implied_map(self, x: Tensor, padding: Padding | None = None, bias: Tensor | None = None) -> Tensor | None:
-        return torch.eye(x.shape[1]).expand(len(x), self.spec.num_heads, -1, -1)
+def mix_of_bias(layer: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+    mixed = Sound.mix(layer, v, given=given)
+    return mixed if given.bias is None else mixed + given.bias.mean()
 
 
-class MapWithoutBias(UndeclaredBias):
-    accepts_bias = True
+def map_of_itself(layer: Attention, x: Tensor, padding: Any = None, bias: Any = None) -> Tensor:
+    return torch.eye(x.shape[1]).expand(len(x), layer.spec.num_heads, -1, -1)
+
+
+def later_gradient(layer: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+    """All values are from earlier tokens, and a gradient from all."""
+    return v + v.mean(1, keepdim=True) - v.mean(1, keepdim=True).detach()
+
+
+def later_number(layer: Attention, v: Tensor, q: Any = None, k: Any = None, given: BlockInputs = ALONE) -> Tensor:
+    return v / v.shape[1]
 
 
 class SquareBackward(torch.autograd.Function):
@@ -169,7 +139,7 @@ def infinite_gradient_at_padding(layer: Attention, v: Tensor, padding: Padding |
 
 
 BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
-    (checks.check_declares_complexity_and_source, NoSource),
+    (checks.check_declares_complexity_and_source, toy(source="")),
     (checks.check_shape, mixing(lambda layer, v, padding: v[:, :1])),
     (checks.check_one_token, mixing(lambda layer, v, padding: v / torch.tensor(v.shape[1] - 1))),
     (checks.check_length_that_no_block_divides, mixing(lambda layer, v, padding: v[:, : v.shape[1] // 4 * 4])),
@@ -178,28 +148,31 @@ BROKEN: list[tuple[Callable[[checks.Factory], None], type[Attention]]] = [
     (checks.check_gradients_reach_everything, ZeroGradient),
     (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: v.detach())),
     (checks.check_gradients_reach_everything, mixing(lambda layer, v, padding: (v - v).sqrt())),
-    (checks.check_padding_changes_nothing, SeesPadding),
-    (checks.check_padding_changes_nothing, SeesBiasOfPadding),
+    (checks.check_padding_changes_nothing, toy(mix=mix_of_padding)),
+    (checks.check_padding_changes_nothing, toy(mix=mix_of_bias, accepts_bias=True)),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v / v.shape[1])),
     (checks.check_padding_changes_nothing, mixing(lambda layer, v, padding: v, accepts_padding=False)),
     (checks.check_finite_at_padding, mixing(lambda layer, v, p: v if p is None else v / p.mask[:, :, None])),
     (checks.check_finite_at_padding, mixing(infinite_gradient_at_padding)),
     (checks.check_finite_in_bf16, mixing(lambda layer, v, padding: v / (torch.full_like(v, 1.001) - 1))),
     (checks.check_evaluation_is_deterministic, mixing(lambda layer, v, padding: nn.functional.dropout(v))),
-    (checks.check_bias_is_used_iff_accepted, UndeclaredBias),
-    (checks.check_bias_is_used_iff_accepted, SeesBiasOfPadding),  # NaN where a row of the bias is -inf
-    (checks.check_bias_is_used_iff_accepted, SilentBias),
+    (checks.check_bias_is_used_iff_accepted, toy(mix=mix_of_bias)),
+    (checks.check_bias_is_used_iff_accepted, toy(mix=mix_of_bias, accepts_bias=True)),  # NaN where a row is -inf
+    (checks.check_bias_is_used_iff_accepted, toy(accepts_bias=True)),
     (checks.check_checkpoint_holds_everything, DrawsAnew),
-    (checks.check_causal_layer_reads_no_later_token, LooksAheadUnnoticed),
-    (checks.check_causal_layer_reads_no_later_token, LooksAheadByGradient),
-    (checks.check_causal_layer_reads_no_later_token, CountsLaterTokens),
+    (checks.check_causal_layer_reads_no_later_token, toy(accepts_causal=True)),
+    (checks.check_causal_layer_reads_no_later_token, toy(mix=later_gradient, accepts_causal=True)),
+    (
+        checks.check_causal_layer_reads_no_later_token,
+        toy(mix=later_number, accepts_causal=True),
+    ),
     (checks.check_causal_layer_reads_no_later_token, BuildsAnyway),
-    (checks.check_out_is_called_once, CallsOutTwice),
-    (checks.check_mix_is_all_there_is_without_projections, WorksAroundMix),
+    (checks.check_out_is_called_once, running(lambda layer, y, x: y + layer.out(layer.value(x)))),
+    (checks.check_mix_is_all_there_is_without_projections, running(lambda layer, y, x: y * x.sigmoid())),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v.roll(1, dims=1))),
     (checks.check_order_matters_iff_declared, mixing(lambda layer, v, padding: v, order_sensitive=True)),
-    (checks.check_implied_map_gives_the_mix, WrongMap),
-    (checks.check_implied_map_gives_the_mix, MapWithoutBias),
+    (checks.check_implied_map_gives_the_mix, toy(implied_map=map_of_itself)),
+    (checks.check_implied_map_gives_the_mix, toy(mix=mix_of_bias, accepts_bias=True)),
     (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: v @ v.mT @ v)),
     (checks.check_cost_is_linear_unless_declared, mixing(lambda layer, v, padding: SquareBackward.apply(v))),
     (checks.check_cost_is_linear_unless_declared, mixing(loop(over=0))),
