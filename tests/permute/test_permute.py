@@ -124,25 +124,6 @@ def test_padding_may_hold_anything() -> None:
         assert torch.equal(gradient.sum(dim=(1, 2)), 4.0 * lengths)
 
 
-def test_groups_of_one_token_only_shift() -> None:
-    v, steps = torch.randn(2, 7, 3), torch.tensor([0, 2, 9])
-    moved = shift_sort(v, steps, group_size=1)
-    assert torch.equal(moved, torch.stack([v[..., c].roll(int(s), 1) for c, s in enumerate(steps)], dim=2))
-
-
-def test_complete_sort_does_not_depend_on_the_shift() -> None:
-    v = awkward(torch.Generator().manual_seed(0), 2, 9, 4)
-    without = shift_sort_index(v, None, group_size=None)
-    assert torch.equal(shift_sort_index(v, torch.tensor([1, 2, 3, 4]), group_size=None), without)
-
-
-def test_windows_of_two_equal_the_first_window_of_a_sort_of_pairs() -> None:
-    v = awkward(torch.Generator().manual_seed(0), 50, 2, 8)
-    for descending in (False, True):
-        pairs = shift_sort_index(v, None, group_size=2, descending=descending)
-        assert torch.equal(pairs, v.sort(dim=1, stable=True, descending=descending).indices)
-
-
 def test_long_windows_keep_ties_in_order() -> None:
     v = torch.randint(4, (2, 500, 3)).float()  # an unstable sort shows only in windows this long
     assert torch.equal(shift_sort_index(v, None, group_size=None), v.sort(dim=1, stable=True).indices)

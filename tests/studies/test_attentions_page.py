@@ -59,18 +59,19 @@ def test_picture_is_of_the_committed_measurements() -> None:
         assert picture.info["Measurements"] == growth.digest()
 
 
-def test_exponent_is_that_of_a_power() -> None:
-    cells = growth._cells([1.0, 4.0, 16.0, 64.0], 1.0, [1024, 2048, 4096, 8192, 16384])
-    assert cells == ["1", "4", "16", "64", "", "2.00"]
+POWERS = [2**power for power in range(6, 12)]
 
 
-def test_a_fit_that_would_include_the_shortest_length_is_left_out() -> None:
-    assert growth._cells([1.0, 4.0, 16.0], 1.0, [64, 256, 1024, 4096]) == ["1", "4", "16", "", "–"]
-
-
-def test_exponent_is_fitted_to_the_longest_lengths_where_fixed_costs_matter_least() -> None:
-    lengths = [2**power for power in range(6, 12)]
-    assert growth._cells([1.0, 1.0, 1.0, 2.0, 4.0, 8.0], 1.0, lengths)[-1] == "1.00"
+@pytest.mark.parametrize(
+    ("costs", "lengths", "cells"),
+    [
+        ([1.0, 4.0, 16.0, 64.0], [1024, 2048, 4096, 8192, 16384], ["1", "4", "16", "64", "", "2.00"]),
+        ([1.0, 4.0, 16.0], [64, 256, 1024, 4096], ["1", "4", "16", "", "–"]),  # it would include the shortest length
+        ([1.0, 1.0, 1.0, 2.0, 4.0, 8.0], POWERS, ["1", "1", "1", "2", "4", "8", "1.00"]),  # fixed costs matter least
+    ],
+)
+def test_exponent_is_fitted_to_the_longest_lengths(costs: list[float], lengths: list[int], cells: list[str]) -> None:
+    assert growth._cells(costs, 1.0, lengths) == cells
 
 
 def test_peak_memory_counts_what_is_kept_for_the_backward_pass() -> None:

@@ -19,10 +19,6 @@ from sliceformer_lab.commands.benchmark.contest import run_contest
 from sliceformer_lab.commands.benchmark.rows import SpeedRow
 
 
-def test_page_is_current() -> None:
-    assert goals_page.PAGE.read_text(encoding="utf-8") == goals_page.page(), "`make docs` writes it anew"
-
-
 def written(folder: Path, rows: list[SpeedRow], accelerator: str = "H200") -> Path:
     """The folder of a benchmark on a GPU."""
     facts = {"processor": "Xeon", "accelerator": accelerator, "versions": {"torch": "2.14"}, "git_commit": "abc"}

@@ -8,7 +8,6 @@ from pathlib import Path
 import gpu_kernels
 import pytest
 from gpu_kernels import Compilation, Resources
-from marked_sections import section
 
 SPILLED = {"bfloat16": 0, "float32": 48}  # bytes of local memory of a thread, windows of up to 8,192 tokens
 SPILLED_LONGEST = {"bfloat16": 184, "float32": 424}  # a longer window has 1,024 threads, so at most 64 registers each
@@ -48,11 +47,6 @@ def test_measurements_are_of_the_tiles_that_the_kernels_pick_now() -> None:
     wanted = {place(kernel) for kernel in kernels_of_this_machine()}
     for architecture in gpu_kernels.SHARED:
         assert {place(row) for row in gpu_kernels.read() if row.architecture == architecture} == wanted
-
-
-def test_page_shows_the_measurements() -> None:
-    text = gpu_kernels.PAGE.read_text(encoding="utf-8")
-    assert section(text, "kernels") == gpu_kernels.table(), "`make docs` writes it anew"
 
 
 def check_compiles_as_measured(wanted: Compilation, architecture: int) -> None:

@@ -9,10 +9,6 @@ import leaderboard
 import pytest
 
 
-def test_the_committed_page_is_that_of_the_committed_lines() -> None:
-    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(leaderboard.read())
-
-
 def test_a_line_is_a_row_with_its_scores_and_an_edited_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

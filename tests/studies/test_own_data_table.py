@@ -7,16 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from marked_sections import section
 from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
 import own_data_table as table
-
-
-def test_the_table_is_current() -> None:
-    made = table.table(table.declared(), table.read_lines())
-    assert section(table.PAGE.read_text(encoding="utf-8"), "sets") == made, "`make docs` writes it anew"
 
 
 def test_a_score_stands_by_its_mean_and_both_variances() -> None:

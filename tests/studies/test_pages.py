@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
+import audit_page
 import dense_page
+import evidence
+import gpu_kernels
+import leaderboard
 import pytest
+from marked_sections import section
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
+import own_data_table
 
 SCRIPTS = (
     "claims",
     "causal_page",
+    "goals_page",
     "int8",
     "linear_rank",
     "pretraining_page",
@@ -19,6 +31,12 @@ SCRIPTS = (
     "reviews_page",
     "training_page",
 )
+SECTIONS: list[tuple[Path, str, Callable[[], str]]] = [
+    *((page, "audit", lambda: audit_page.table(audit_page.read())) for page in audit_page.PAGES),
+    (evidence.PAGE, "evidence", lambda: evidence.page_text(evidence.read(evidence.STUDY))),
+    (gpu_kernels.PAGE, "kernels", gpu_kernels.table),
+    (own_data_table.PAGE, "sets", lambda: own_data_table.table(own_data_table.declared(), own_data_table.read_lines())),
+]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -27,6 +45,12 @@ def test_page_is_current(name: str) -> None:
     assert script.PAGE.read_text(encoding="utf-8") == script.page(), "`make docs` writes it anew"
 
 
-def test_page_on_classes_of_pixels_is_current() -> None:
+def test_pages_of_lines_are_current() -> None:
     found = json.loads(dense_page.RESULTS.read_text(encoding="utf-8"))
     assert dense_page.PAGE.read_text(encoding="utf-8") == dense_page.page(found)
+    assert leaderboard.PAGE.read_text(encoding="utf-8") == leaderboard.page(leaderboard.read())
+
+
+@pytest.mark.parametrize(("page", "name", "text"), SECTIONS)
+def test_section_is_current(page: Path, name: str, text: Callable[[], str]) -> None:
+    assert section(page.read_text(encoding="utf-8"), name) == text(), "`make docs` writes it anew"

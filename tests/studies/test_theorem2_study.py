@@ -107,24 +107,8 @@ def test_group_that_does_not_divide_the_tokens_is_refused() -> None:
 
 
 def test_command_writes_table_facts_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "--tokens",
-        "8",
-        "--channels",
-        "3",
-        "--group-sizes",
-        "2",
-        "4",
-        "--taus",
-        "1",
-        "0.1",
-        "--iterations",
-        "5",
-        "--draws",
-        "1",
-        "--output",
-    ]
-    run_study("theorem2", Theorem2, None, [*words, str(tmp_path)])
+    words = f"--tokens 8 --channels 3 --group-sizes 2 4 --taus 1 0.1 --iterations 5 --draws 1 --output {tmp_path}"
+    run_study("theorem2", Theorem2, None, words.split())
     assert {file.name for file in tmp_path.iterdir()} == {f"theorem2.{e}" for e in ("csv", "json", "png", "pdf")}
     facts = json.loads((tmp_path / "theorem2.json").read_text())
     assert facts["options"]["group_sizes"] == [2, 4] and len(facts["verdicts"]) == 4
