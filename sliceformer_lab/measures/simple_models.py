@@ -62,45 +62,30 @@ class Features:
 
 def classifiers_of(contents: str | None, num_train: int) -> list[Features]:
     """The features of text, smiles, picture, cloud or series to tell classes by; the last ones are the strongest."""
-    return {
-        "text": [Features("TF-IDF", _tfidf, "logistic regression")],
-        "smiles": _molecular(),
-        "picture": [
-            Features(
-                "HOG",
-                partial(_each, _gradients),
-                "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression",
-            )
-        ],
-        "cloud": [Features("3-D histogram", partial(_each, _histogram), "forest")],
-        "series": _of_series(),
-    }.get(contents or "", [])
+    of_pictures: Estimator = "support vectors" if num_train <= MAX_KERNEL_PICTURES else "logistic regression"
+    return _features_of(contents, "logistic regression", [of_pictures])
 
 
 def regressors_of(contents: str | None) -> list[Features]:
     """The same to learn numbers by."""
+    return _features_of(contents, "ridge", ["ridge", "forest"])
+
+
+def _features_of(contents: str | None, of_texts: Estimator, of_pictures: Sequence[Estimator]) -> list[Features]:
     return {
-        "text": [Features("TF-IDF", _tfidf, "ridge")],
-        "smiles": _molecular(),
-        "picture": [Features("HOG", partial(_each, _gradients), each) for each in ("ridge", "forest")],
+        "text": [Features("TF-IDF", _tfidf, of_texts)],
+        "smiles": [
+            Features("Morgan fingerprints", partial(_each, partial(fingerprint, size=FINGERPRINT_SIZE)), "forest"),
+            Features("fingerprints, descriptors", partial(_each, _descriptors), "forest"),
+        ],
+        "picture": [Features("HOG", partial(_each, _gradients), each) for each in of_pictures],
         "cloud": [Features("3-D histogram", partial(_each, _histogram), "forest")],
-        "series": _of_series(),
+        "series": [
+            Features("spectra", spectra, "cross-validated ridge"),
+            Features("time warping", warped_distances, "nearest neighbour"),
+            Features("random convolutions", random_convolutions, "cross-validated ridge"),
+        ],
     }.get(contents or "", [])
-
-
-def _molecular() -> list[Features]:
-    return [
-        Features("Morgan fingerprints", partial(_each, partial(fingerprint, size=FINGERPRINT_SIZE)), "forest"),
-        Features("fingerprints, descriptors", partial(_each, _descriptors), "forest"),
-    ]
-
-
-def _of_series() -> list[Features]:
-    return [
-        Features("spectra", spectra, "cross-validated ridge"),
-        Features("time warping", warped_distances, "nearest neighbour"),
-        Features("random convolutions", random_convolutions, "cross-validated ridge"),
-    ]
 
 
 @dataclass(frozen=True)
