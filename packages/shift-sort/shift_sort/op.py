@@ -152,9 +152,17 @@ def _backward(
 
 
 @_forward.register_fake
-def _(v: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    *numbers, backend, save = arguments
-    case = _case(*numbers)
+def _(
+    v: Tensor,
+    steps: Tensor | None,
+    lengths: Tensor | None,
+    descending: Tensor | None,
+    group_size: int,
+    reference: bool,
+    backend: str | None,
+    save: bool,
+) -> tuple[Tensor, Tensor]:
+    case = _case(steps, lengths, descending, group_size, reference)
     shape, dtype = choose(v, case, backend).saved_layout(v, case) if save else ((0,), torch.uint8)
     return v.new_empty(v.shape), v.new_empty(shape, dtype=dtype)
 
