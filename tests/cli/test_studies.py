@@ -10,22 +10,19 @@ import numpy as np
 import pytest
 import torch
 from support.endings import train_in_turn
-from support.plans import build_data, build_task, run
+from support.plans import build_data, run
 from support.run_folders import write_run
 from support.runs import small_config
 from support.studies import rows_of_study
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report import write_report
-from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.tables import frame, latex, markdown
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, with_conf_folders, written_option
-from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import Interrupted, RunFolderError
 from sliceformer_lab.runs.collect import Collection, collect
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.groups import tables
 from sliceformer_lab.runs.papers import find, find_obstacles, recipe_rows
 from sliceformer_lab.sweeps.plan import plan_sweep
 from sliceformer_lab.training.optim import OptimOptions
@@ -42,46 +39,6 @@ ADDED = {  # MEGA with CSP, which CSP's Table 7 has
     },
 }
 NO_TABLE = {"sliceformer/text_imagenet1k"}  # one number in the running text
-TASKS = option_names("task")
-OWN = {  # the user's own data, whose sizes are read from disk
-    "image_folder": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
-    "image_csv": DataSpec(name="mine", num_classes=3, image_size=(64, 64), channels=3),
-    "torchvision": DataSpec(name="mine", num_classes=3, image_size=(28, 28), channels=3),
-    "pyg": DataSpec(
-        **{"name": "mine", "num_classes": 2, "max_len": 128, "ragged": True, "has_edges": True},
-        **{"channels": 1, "node_values": (7,), "edge_channels": 1, "edge_values": (4,)},
-    ),
-    "text_csv": DataSpec(name="mine", num_classes=3, max_len=128, vocab_size=300, ragged=True),
-    "text_lm": DataSpec(name="mine", num_classes=90, vocab_size=90, max_len=128, targets="next tokens"),
-    "mask_folder": DataSpec(name="mine", num_classes=3, image_size=(48, 64), channels=3, targets="pixels"),
-    "point_folder": DataSpec(name="mine", num_classes=3, max_len=512, channels=3, unordered=True),
-    **dict.fromkeys(
-        ("series_csv", "series_folder"),
-        DataSpec(name="mine", num_classes=3, channels=6, patch_len=3, max_len=64, ragged=True),
-    ),
-    "molecule_csv": DataSpec(
-        name="mine", num_targets=1, channels=9, max_len=128, ragged=True, has_edges=True, edge_channels=3
-    ),
-}
-NUM_TOKENS = {
-    **{"digits": 16, "mnist": 197, "cifar10": 64, "cifar100": 256, "dogs_vs_cats": 197, "image_folder": 64},
-    **{"image_csv": 64, "torchvision": 49, "pyg": 129},
-    "mask_folder": 192,
-    **{"series_csv": 64, "series_folder": 64},
-    **{
-        "text_lm": 128,
-        "tiny_imagenet": 49,
-        "imagenet1k": 49,
-        "imdb": 128,
-        "text_csv": 128,
-        "lra_listops": 129,
-        "lra_text": 256,
-    },
-    **{"lra_retrieval": 256, "lra_image": 1025, "lra_pathfinder": 1024, "lra_pathx": 2048},
-    **{"pcqm4m": 129, "qm9_gap": 33, "zinc": 65, "molecule_csv": 129, "peptides_func": 512, "peptides_struct": 512},
-    **{"probe_count": 8, "probe_recall": 16, "probe_back": 16, "probe_rank": 8, "probe_select": 16, "probe_hist": 8},
-    **{"probe_words": 4, "modelnet40": 512, "shapenet_part": 512, "point_folder": 512},
-}
 MHA = ("study=csp_table1", "attention=mha")
 Lab = Callable[..., int]
 
@@ -141,20 +98,6 @@ def test_no_recipe_sets_an_option_that_the_small_scale_would_put_back() -> None:
         task = next(word["override /task"] for word in written["defaults"] if "override /task" in word)
         for key in set(written.get("data", {})) & set(small):
             assert f"{task}:" in small[key] or not small[key].endswith("}}"), (name, key)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_small_run_of_every_task_builds_with_known_options_and_lengths(task: str) -> None:
-    """Parameters on the meta device: a shape that does not fit, or an option that a task lacks, is an error."""
-    config = compose_job([f"task={task}", "scale=small", "attention=mha"])
-    assert set(config["data"]) == set(compose_job([f"task={task}"])["data"])
-    config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
-    data = build_data(config)
-    with torch.device("meta"):
-        built = build_task(config, OWN.get(task) or data.spec)
-    assert built.num_tokens() == NUM_TOKENS[task]
-    steps = built.optim.last_step
-    assert steps is not None and data.limit_train <= steps * data.batch_size, "some examples would never be seen"
 
 
 def test_a_task_without_sizes_at_a_scale_is_refused_in_one_sentence(
@@ -232,9 +175,7 @@ def test_report_keeps_scales_apart_and_names_them_in_every_format(tmp_path: Path
     write_run(tmp_path / "a", "csp", accuracy=0.9)
     write_run(tmp_path / "b", "csp", accuracy=0.5, scale="small")
     write_run(tmp_path / "c", "csp", seed=1, accuracy=None, scale="small")
-    found = collect(tmp_path)
-    chosen = ReportOptions(folder=str(tmp_path))
-    sections = [(table, lines(table, chosen)) for table in tables(found, (), None)]
+    found, sections = write_report.read_sections(ReportOptions(folder=str(tmp_path)))
     full, small = (table.title for table, _ in sections)
     assert "scale" not in full and small.startswith("digits, scale small: ")
     assert [len(table.rows[0].runs) for table, _ in sections] == [1, 2], "a run that failed goes with its scale"

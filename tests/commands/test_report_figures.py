@@ -17,31 +17,27 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
-from PIL import Image
 from support.run_folders import write_run, write_runs
 from support.spectra import record
 
-from sliceformer_lab.commands.report.figures import Figure, figures, write_figures
+from sliceformer_lab.commands.report.figures import Figure, figures
 from sliceformer_lab.commands.report.figures.curves import learning_curves
 from sliceformer_lab.commands.report.figures.figure_files import STYLE
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable, plot_tables
 from sliceformer_lab.commands.report.figures.scores import score_figures
 from sliceformer_lab.commands.report.figures.spectra import spectral_figures
-from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.table_cells import Section
+from sliceformer_lab.commands.report.write_report import read_sections
 from sliceformer_lab.measures.plots import COLOURS
 from sliceformer_lab.measures.statistics import estimate_over_seeds
-from sliceformer_lab.runs.collect import collect
-from sliceformer_lab.runs.groups import tables
 
 SEEDS = (0, 1, 2)
 CONTROLS = {"identity", "mean", "random_permutation", "depthwise_conv"}
 
 
 def sections(folder: Path) -> list[Section]:
-    chosen = ReportOptions(folder=str(folder))
-    return [(table, lines(table, chosen)) for table in tables(collect(folder), chosen.factors, chosen.metric)]
+    return read_sections(ReportOptions(folder=str(folder)))[1]
 
 
 def figures_of(folder: Path, *kinds: Callable[[PlotTable], list[Figure]]) -> dict[str, Figure]:
@@ -254,18 +250,3 @@ def test_runs_without_any_file_have_scores_and_speed_alone(tmp_path: Path) -> No
     assert list(figures_of(tmp_path)) == ["scores", "score_against_speed"]
     write_run(tmp_path / "only" / "failed", "csp", accuracy=None)
     assert figures_of(tmp_path / "only") == {}
-
-
-def test_png_and_pdf_of_every_figure_are_written(tmp_path: Path, of_study: dict[str, Figure]) -> None:
-    chosen = [of_study["scores"], of_study["collapse_over_depth"]]
-    written = write_figures(chosen, tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in written] == [
-        f"figures/{figure.name}{suffix}" for figure in chosen for suffix in (".png", ".pdf")
-    ]
-    for path in written:
-        content = path.read_bytes()
-        assert content.startswith(b"\x89PNG" if path.suffix == ".png" else b"%PDF")
-        assert len(content) > 4000
-        if path.suffix == ".png":
-            with Image.open(path) as drawn:
-                assert drawn.mode == "P"  # a palette: a tenth of the size

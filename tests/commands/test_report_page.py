@@ -22,15 +22,14 @@ from test_report import CELL, EQUAL, write_planned
 from test_report_figures import write_csv
 
 from sliceformer_lab.commands.report.figures import Figure
-from sliceformer_lab.commands.report.lines import lines
 from sliceformer_lab.commands.report.page import page, page_content
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import Section, cells
+from sliceformer_lab.commands.report.write_report import read_sections
 from sliceformer_lab.measures.plots import COLOURS
-from sliceformer_lab.runs.collect import Collection, collect
+from sliceformer_lab.runs.collect import Collection
 from sliceformer_lab.runs.folder import PREDICTIONS, SUMMARY
-from sliceformer_lab.runs.groups import tables
 
 HOSTILE = (
     "RuntimeError: </script><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -59,8 +58,7 @@ FIGURE = Figure(
 
 
 def read(folder: Path) -> tuple[Collection, list[Section]]:
-    options, found = ReportOptions(folder=str(folder)), collect(folder)
-    return found, [(table, lines(table, options)) for table in tables(found, (), None)]
+    return read_sections(ReportOptions(folder=str(folder)))
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,7 @@ def test_a_refusing_server_fails_nothing(
     def refuse(sweep: Path, logger: dict[str, Any]) -> str:
         raise ValueError(logger["project"])
 
-    monkeypatch.setattr("sliceformer_lab.commands.report.wandb_comparison.log_comparison", refuse)
+    monkeypatch.setattr("sliceformer_lab.commands.report.write_report.send_comparison", refuse)
     report_sweep(replace(read_sweep(folder), study=None))
     said = "the comparison of the sweep could not be sent to W&B (ValueError: sliceformer_lab)\n"
     assert capsys.readouterr().out == said

@@ -22,15 +22,13 @@ def job(cfg: DictConfig, folder: Path) -> None:
         raise ConfigError("logger: a benchmark is sent to W&B only; write logger=wandb, or leave it out")
     threads = str(options.threads)
     with env_override({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}):  # read when torch is imported
-        from sliceformer_lab.commands.benchmark.run_suite import run
+        from sliceformer_lab.commands.benchmark.run_suite import run, send_results_of
 
         if logger:
             check_node(logger, "logger")
         run(options, folder)
     if logger:
-        from sliceformer_lab.commands.benchmark.wandb_benchmark import log_benchmark
-
-        log_benchmark(folder, logger)
+        send_results_of(folder, logger)
 
 
 COMMAND = Command(

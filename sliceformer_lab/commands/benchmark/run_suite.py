@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
 from sliceformer_lab.cli.console import table_console
-from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
+from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe, machine
@@ -20,6 +24,8 @@ from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.training.results.observers import Observer
+from sliceformer_lab.training.results.wandb_runs import send_results
 
 RESULTS = "results.json"
 WIDTH = 150  # characters of printed tables in files and pipes
@@ -46,6 +52,31 @@ def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
     return rows
 
 
+def send_results_of(folder: Path, logger: Mapping[str, Any]) -> None:
+    """Sends the rows, times and ratios of the benchmark in `folder` to W&B; a failure is a warning."""
+    found = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    options, facts = found["options"], found["machine"]
+    rows = [{name: value for name, value in row.items() if name != "rounds"} for row in found["rows"]]
+    send = partial(
+        send_results,
+        folder,
+        f"benchmark of {options['suite']} ({options['device']})",
+        logger,
+        notes=f"Measures {SUITES[options['suite']]}. {describe(facts)}",
+        job_type="bench",
+        tags=[options["suite"], options["device"]],
+        config={**options, "machine": facts},
+        tables={"benchmark/rows": rows},
+        pictures={},
+        numbers={
+            f"benchmark/{row['workload']}/{row['name']}/{row['tokens']}/{row['mode']}/{key}": row[key]
+            for row in rows
+            for key in ("seconds", "ratio")
+        },
+    )
+    Observer("sending the benchmark to W&B").run(send)
+
+
 def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[SpeedRow]:
     """The rows of a comparison; if its process died, rows with that status."""
     try:
@@ -62,12 +93,7 @@ def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], ro
     """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame([as_record(row) for row in rows]).to_csv(folder / "results.csv", index=False)
-    content = {
-        "options": asdict(options),
-        "machine": facts,
-        "rows": [asdict(row) for row in rows],
-    }
-    write_json(folder / RESULTS, content)
+    write_json(folder / RESULTS, {"options": asdict(options), "machine": facts, "rows": [asdict(row) for row in rows]})
 
 
 def _title(comparison: SpeedComparison) -> str:

@@ -1,15 +1,18 @@
-"""Writes the page of a comparison, Markdown, JSON and pictures, and prints its tables and its sentence."""
+"""Writes the page of a comparison, Markdown, JSON and pictures, prints its tables and its sentence, and sends them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.commands.compare.command_words import repeat_command
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.compare_tables import (
+    Rows,
+    as_records,
     print_tables,
     rate_table,
     row_table,
@@ -22,6 +25,9 @@ from sliceformer_lab.commands.compare.sentences import amount, missing_rows, ord
 from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
+from sliceformer_lab.training.results.observers import Observer
+from sliceformer_lab.training.results.wandb_names import is_wandb
+from sliceformer_lab.training.results.wandb_runs import send_results
 
 PICTURE, RATES = "differences.png", "learning_rate.png"
 
@@ -34,9 +40,51 @@ def write_page(found: Comparison, folder: Path) -> None:
     write_json(folder / "results.json", as_json(found))
     page = folder / f"{found.word}.md"
     write_text(page, markdown(found))
+    print_tables(tables_of(found), [str(page), *page_notes(found), verdict_sentence(found)])
+
+
+def send_page(found: Comparison, report: Path) -> None:
+    """Sends the sentence, tables and figures of the page to W&B if the runs are there; a failure is a warning."""
+    logger, options = found.rows[0].config["logger"], found.options
+    if not is_wandb(logger):
+        return
+    described = {"task": found.task, "attention": options.subject, "against": list(options.others)}
+    tables = {f"comparison/{name.replace(' ', '_')}": as_records(rows) for name, rows in tables_of(found).items()}
+    send = partial(
+        send_results,
+        found.folder.parent,
+        f"{found.word} of {options.subject} ({found.task})",
+        logger,
+        notes=verdict_sentence(found),
+        job_type=found.word,
+        tags=[found.task, options.subject],
+        config=described | {"command": command_of(found)},
+        tables=tables,
+        pictures={Path(name).stem: (str(report / name), "") for name in (PICTURE, RATES)},
+        numbers={"verdict": verdict_sentence(found), **numbers_of(found)},
+    )
+    Observer("sending the comparison to W&B").run(send)
+
+
+def numbers_of(found: Comparison) -> dict[str, Any]:
+    """The numbers of each row and each compared pair for a summary, such as comparison/mha/own/p_holm."""
+    numbers: dict[str, Any] = {}
+    for result in found.results:
+        for name, scores in result.scores.items():
+            numbers[f"comparison/{name}/{result.axis}/n"] = len(scores)
+            numbers[f"comparison/{name}/{result.axis}/mean"] = result.mean(name)
+    for outcome in found.outcomes:
+        for axis, finding in outcome.findings.items():
+            place = f"comparison/{outcome.against}/{axis}"
+            numbers[f"{place}/ci_low"], numbers[f"{place}/ci_high"] = finding.interval.low, finding.interval.high
+            numbers[f"{place}/p_holm"] = outcome.holm_p
+    return numbers
+
+
+def tables_of(found: Comparison) -> dict[str, Rows]:
+    """The verdicts, and the rows of each axis, by their titles."""
     tables = {"verdicts": verdict_table(found)}
-    tables |= {f"rows at {AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
-    print_tables(tables, [str(page), *page_notes(found), verdict_sentence(found)])
+    return tables | {f"rows at {AXIS_NAMES[result.axis]}": row_table(found, result) for result in found.results}
 
 
 def markdown(found: Comparison) -> str:

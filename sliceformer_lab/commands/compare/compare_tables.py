@@ -111,6 +111,12 @@ def way_table(found: Comparison) -> Rows:
     ]
 
 
+def as_records(table: Rows) -> list[dict[str, str]]:
+    """The rows of a table by the names in its head."""
+    head, *rows = table
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
 def print_tables(tables: dict[str, Rows], lines: list[str]) -> None:
     """Print tables with their titles, then lines."""
     console = table_console(WIDTH)

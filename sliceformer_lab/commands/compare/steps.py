@@ -9,7 +9,7 @@ from typing import Any
 
 from sliceformer_lab.cli.run_jobs import JobsInSteps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
-from sliceformer_lab.commands.compare.compare_page import write_page
+from sliceformer_lab.commands.compare.compare_page import send_page, write_page
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_rows, solve_ways
 from sliceformer_lab.commands.compare.declaration import declare, default_margin, seeds_warning
 from sliceformer_lab.commands.compare.equal_time import give_equal_time
@@ -24,7 +24,6 @@ from sliceformer_lab.commands.compare.search import (
     sides_to_grow,
 )
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
-from sliceformer_lab.commands.compare.wandb_page import log_to_wandb
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import NoVerdictError
 from sliceformer_lab.runs.folder import lock_folder
@@ -79,7 +78,7 @@ def run(
             *(tuning, times, parameters, ways, scores),
         )
         write_page(found, folder / REPORT)
-        log_to_wandb(found, folder / REPORT)
+        send_page(found, folder / REPORT)
     if options.others and found.obstacle is not None:
         raise NoVerdictError(f"no verdict: {found.obstacle}")
 

@@ -13,8 +13,7 @@ from sliceformer_lab.commands.compare.steps import REPORT, RUNS, modules_of
 from sliceformer_lab.commands.map.cells import Cell, checked_cells
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result, read_result
-from sliceformer_lab.commands.map.wandb_map import log_map
-from sliceformer_lab.commands.map.write_map import write_map
+from sliceformer_lab.commands.map.write_map import send_map, write_map
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.recorded_plan import record_plan
@@ -40,7 +39,7 @@ def run(options: MapOptions, launcher: Launcher) -> None:
             results = {(cell.attention, cell.probe): read_result(folder / RUNS, cell) for cell in cells}
             found = Map(options, results)
             write_map(found, folder / REPORT)
-        log_map(found, folder / REPORT, configs[0]["logger"])
+        send_map(found, folder / REPORT, configs[0]["logger"])
 
 
 def _announce(cells: list[Cell], folder: Path) -> None:

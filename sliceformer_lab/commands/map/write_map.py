@@ -1,14 +1,16 @@
-"""Writes the report of a map, picture, Markdown and JSON lines, and prints its table and sentences."""
+"""Writes the report of a map, picture, Markdown and JSON lines, prints its table and sentences, and sends them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sliceformer_lab.commands.compare.command_words import repeat_command
-from sliceformer_lab.commands.compare.compare_tables import Rows, print_tables
+from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
@@ -16,6 +18,9 @@ from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
+from sliceformer_lab.training.results.observers import Observer
+from sliceformer_lab.training.results.wandb_names import is_wandb
+from sliceformer_lab.training.results.wandb_runs import send_results
 
 PICTURE = "map.png"
 MARGIN = 0.02  # a score this near to a floor counts as that floor
@@ -32,6 +37,31 @@ def write_map(found: Map, folder: Path) -> None:
     write_text(folder / "map.jsonl", "\n".join(lines) + "\n")
     write_text(folder / "map.md", markdown(found))
     print_tables({"Test accuracy (steps to .99)": score_table(found)}, [*sentences(found), str(folder / "map.md")])
+
+
+def send_map(found: Map, report: Path, logger: object) -> None:
+    """Sends the sentences, tables and picture in `report` to W&B if the runs are there; a failure is a warning."""
+    if not is_wandb(logger):
+        return
+    options, said = found.options, " ".join(sentences(found))
+    numbers: dict[str, Any] = {"verdict": said}
+    for (attention, probe), result in found.results.items():
+        values = {"n": len(result.scores), "mean": result.mean, "steps": result.steps}
+        numbers |= {f"map/{attention}/{probe}/{key}": value for key, value in values.items()}
+    send = partial(
+        send_results,
+        report.parent,
+        f"map of {', '.join(options.attentions)}",
+        logger,
+        notes=said,
+        job_type="probe",
+        tags=options.probes,
+        config={"attentions": list(options.attentions), "probes": list(options.probes), "command": command_of(options)},
+        tables={"map/scores": as_records(score_table(found)), "map/runs": as_records(run_table(found))},
+        pictures={"map": (str(report / PICTURE), "")},
+        numbers=numbers,
+    )
+    Observer("sending the map to W&B").run(send)
 
 
 def as_json(result: Result) -> dict[str, object]:

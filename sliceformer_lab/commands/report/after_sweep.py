@@ -29,10 +29,10 @@ def _log_comparison(sweep: Sweep) -> None:
     logger = _logger([sweep.place(job) for job in sweep.jobs])
     if logger is None:
         return
-    from sliceformer_lab.commands.report.wandb_comparison import log_comparison
+    from sliceformer_lab.commands.report.write_report import send_comparison
 
     try:
-        message = log_comparison(sweep.folder, logger)
+        message = send_comparison(sweep.folder, logger)
     except (Exception, KeyboardInterrupt) as error:  # no reason for finished jobs to fail
         message = f"the comparison of the sweep could not be sent to W&B ({type(error).__name__}: {error})"
     print(message)  # noqa: T201

@@ -9,13 +9,12 @@ from wandb_workspaces.reports.v2.interface import PanelTypes
 from sliceformer_lab.commands.wandb.logged_runs import LoggedRuns
 from sliceformer_lab.training.results.wandb_charts import (
     BY_DEPTH,
-    JOBS,
     LINE_SERIES,
     LINE_SERIES_FIELDS,
-    ROWS,
     SPECTRUM_BY_LAYER,
     SPECTRUM_OVER_TRAINING,
 )
+from sliceformer_lab.training.results.wandb_names import JOBS, ROWS
 
 ATTENTION = "attention"  # key of a run's configuration
 RESULTS = ["pictures/scores", "pictures/differences", "pictures/learning_rate", "pictures/map"]  # of many runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,6 @@ BY_DEPTH = {  # chart key: measure, form and title
     f"charts/{measure}{'' if form == 'raw' else '_centred'}_by_depth": (measure, form, title)
     for measure, form, title in DEPTH_PANELS
 }
-JOBS, ROWS = (
-    "comparison/jobs",
-    "comparison/rows",
-)  # tables of a sweep: one line per job; one per row, averaged over seeds
 LINE_SERIES = "wandb/lineseries/v0"
 LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
 MOST_MOMENTS = 6  # lines in the chart over training
@@ -87,17 +83,6 @@ def _chart(lines: Lines, title: str, xname: str) -> CustomChart:
     known = {name: (x[np.isfinite(y)].tolist(), y[np.isfinite(y)].tolist()) for name, (x, y) in lines.items()}
     xs, ys = [x for x, _ in known.values()], [y for _, y in known.values()]
     return wandb.plot.line_series(xs, ys, keys=list(known), title=title, xname=xname)
-
-
-def log_results(
-    run: Any, tables: Mapping[str, Sequence[Sequence[Any]]], pictures: Iterable[Path], numbers: Mapping[str, Any]
-) -> None:
-    """Logs the tables of a page, each a head and rows, its pictures, and numbers for the summary."""
-    shown: dict[str, Any] = {f"pictures/{picture.stem}": [wandb.Image(str(picture))] for picture in pictures}
-    for key, (head, *rows) in tables.items():
-        shown[key] = wandb.Table(columns=list(head), data=[list(row) for row in rows])
-    run.log(shown)
-    run.summary.update(dict(numbers))
 
 
 def results_table(records: Sequence[Mapping[str, Any]]) -> wandb.Table:

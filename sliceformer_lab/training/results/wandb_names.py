@@ -13,6 +13,7 @@ from sliceformer_lab.runs.sweep import SWEEP, override_key, read_sweep
 LOGGER = "sliceformer_lab.training.results.loggers.wandb_logger"
 IN_NAMES = ("attention", "seed", "task")  # a run's name always says them
 NOT_IN_NAMES = ("hydra.", "paths.", "score_test")  # options that do not tell models apart
+JOBS, ROWS = "comparison/jobs", "comparison/rows"  # tables of a sweep: a line for each job; one for each row
 RUNS = "runs"  # the folder of the runs in that of an audit, a search or a map
 
 

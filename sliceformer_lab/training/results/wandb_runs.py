@@ -8,8 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from secrets import token_hex
@@ -151,8 +150,7 @@ def open_run(
     return start("offline")
 
 
-@contextmanager
-def results_run(
+def send_results(
     folder: Path,
     name: str,
     logger: Mapping[str, Any],
@@ -161,13 +159,27 @@ def results_run(
     job_type: str,
     tags: Iterable[str],
     config: Mapping[str, Any],
-) -> Iterator[Any]:
-    """A W&B run for the results of many runs, which is in their group; `logger` is the node of their logger."""
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    pictures: Mapping[str, tuple[Any, str]],
+    numbers: Mapping[str, Any],
+) -> None:
+    """Sends the results of many runs as a W&B run in their group; `logger` is the node of their logger.
+
+    Tables are records, pictures a file or PIL image and its caption, and numbers are for the summary; unknown ones are
+    left out.
+    """
+    import wandb
+
+    from sliceformer_lab.training.results.wandb_charts import results_table
+
     (folder / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
     facts: dict[str, Any] = {"notes": notes, "job_type": job_type, "tags": [job_type, *tags], "config": config}
     run = open_run(folder, name, logger, group=folder.name, **facts)
     try:
-        yield run
+        images = {key: wandb.Image(picture, caption=text) for key, (picture, text) in pictures.items()}
+        shown = {f"pictures/{key}": image for key, image in images.items()}
+        run.log(shown | {key: results_table(records) for key, records in tables.items()})
+        run.summary.update({key: value for key, value in numbers.items() if value is not None})
     finally:
         _finish(run, exit_code=0)
         if command := sync_command(folder):
