@@ -15,7 +15,7 @@ from sliceformer_lab.config.compose import CONF_DIR, compose_root, load_option, 
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import check_node, locate, schema
 
-GROUPS = ("attention", "task", "encoder", "block", "optim", "pretrain", "callbacks", "logger")
+GROUPS = ("attention", "task", "encoder", "block", "optim", "pretrain", "callbacks", "logger", "analysis")
 HOLDS_DEFAULTS = (
     *(("block", "transformer"), ("block", "set"), ("block", "mega")),
     *(("callbacks", "default"), ("optim", "adam_cosine")),
@@ -59,7 +59,7 @@ def attention_at(position: int) -> str:
 @cache
 def nodes(group: str, name: str) -> list[dict[str, Any]]:
     """The nodes with a target that an option brings."""
-    if group == "attention":
+    if group in ("attention", "analysis"):
         return [load_option(group, name)]
     if group == "task":
         return [composed(group, name)[node] for node in ("task", "data")]

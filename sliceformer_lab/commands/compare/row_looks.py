@@ -1,4 +1,4 @@
-"""The colour, marker and line style of each row, the same in all figures of a report and on W&B."""
+"""The colour, marker and line style of each row, the same in all figures of a report, an analysis and on W&B."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def assign_looks(tables: Sequence[Table]) -> Mapping[str, Look]:
         neighbours = {other for table in names if name in table for other in table}
         taken = {places[other] for other in neighbours if other in places and controls[other] == control}
         places[name] = next(place for place in range(len(taken) + 1) if place not in taken)
-    return {name: _look_at(place, controls[name]) for name, place in places.items()}
+    return {name: look_at(place, controls[name]) for name, place in places.items()}
 
 
-def _look_at(place: int, control: bool) -> Look:
+def look_at(place: int, control: bool) -> Look:
+    """The look with this number among those of attentions, or of controls."""
     colours = CONTROL_COLOURS if control else ATTENTION_COLOURS
     turn, colour = divmod(place, len(colours))
     marker = MARKERS[-1 - place % len(MARKERS)] if control else MARKERS[(colour + turn) % len(MARKERS)]

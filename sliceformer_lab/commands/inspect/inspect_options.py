@@ -12,7 +12,7 @@ Checkpoint = Literal["init", "best", "last"]
 class InspectOptions:
     """The options of `conf/inspect.yaml`; those of one analysis are in its node. Raises ValueError."""
 
-    runs: str | tuple[str, ...] | None = "outputs"  # None: the analysis needs no runs
+    runs: str | tuple[str, ...] = "outputs"
     checkpoint: Checkpoint | tuple[Checkpoint, ...] = ("init", "best")
     controls: bool = True  # add untrained controls to runs of a task that have none
     data_root: str | None = None  # None: where the runs read their data
@@ -25,7 +25,7 @@ class InspectOptions:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders in `runs` as a tuple."""
-        return (self.runs,) if isinstance(self.runs, str) else self.runs or ()
+        return (self.runs,) if isinstance(self.runs, str) else self.runs
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:

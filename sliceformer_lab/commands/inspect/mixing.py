@@ -71,24 +71,18 @@ class Mixed:
         """
         num_tokens = self.v.shape[1]
         limit = max(1, min(limit, MOST_WEIGHTS // num_tokens**2))
+        chosen = spread(self.num_maps, limit)
         if isinstance(self.attention, PermutationAttention):
-            chosen = spread(self.num_maps, limit)
             return chosen, matrices(self.attention.source_index(self.v, None)[0, :, chosen])
         if isinstance(self.attention, LinearMix | GatedKernel):
             if self.v.shape[2] * num_tokens**2 > 2 * MOST_WEIGHTS:
                 return None
-            chosen = spread(self.num_maps, limit)
-            return chosen, self._of_channels(self.attention)[0, chosen]
-        chosen = spread(self.num_maps, limit)
-        maps = self._probed()
-        return None if maps is None else (chosen, maps[chosen])
-
-    def _of_channels(self, attention: LinearMix | GatedKernel) -> Tensor:
-        """The maps of all channels (1, C, N, N)."""
-        with torch.no_grad():
-            if isinstance(attention, LinearMix):
-                return attention.implied_map(self.v)
-            return attention.maps(self.q, self.k)
+            with torch.no_grad():  # maps of all channels (1, C, N, N)
+                if isinstance(self.attention, LinearMix):
+                    return chosen, self.attention.implied_map(self.v)[0, chosen]
+                return chosen, self.attention.maps(self.q, self.k)[0, chosen]
+        probed = self._probed()
+        return None if probed is None else (chosen, probed[chosen])
 
     def _probed(self) -> Tensor | None:
         """The maps of all heads (H, N, N), from `mix` of unit vectors; None if it is not linear in each head."""

@@ -88,6 +88,7 @@ class Opened:
     source: Source
     checkpoint: Checkpoint
     model: Any
+    is_last: bool = True  # of the checkpoints of its source
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -113,11 +114,6 @@ class Group:
     stage: str = "val"  # the split of the samples
     fingerprint: dict[str, Any] = field(default_factory=dict)
     _splits: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The group's part of file names."""
-        return self.task
 
     def batches(self, source: Source, model: Any, samples: int) -> list[Batch]:
         """The first `samples` of the split under this source's data options, in smaller batches if they are long.
@@ -159,17 +155,18 @@ class Study:
     checkpoints: tuple[Checkpoint, ...]
     left_out: dict[str, str] = field(default_factory=dict)  # run -> reason
 
-    def opened(self, group: Group, sources: Sequence[Source] | None = None) -> Iterator[Opened]:
-        """The models of `sources` (None: all of the group) at every checkpoint, in turn, with a progress bar.
+    def opened(self, group: Group) -> Iterator[Opened]:
+        """The models of a group at every checkpoint, in turn, with a progress bar.
 
         A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`.
         """
         console = PlainConsole(stderr=True)
-        sources = group.sources if sources is None else sources
-        for source in track(sources, group.task, console=console, transient=True, disable=not console.is_terminal):
+        for source in track(
+            group.sources, group.task, console=console, transient=True, disable=not console.is_terminal
+        ):
             checkpoints = self.checkpoints if source.folder is not None else ("init",)
             try:
-                models = [Opened(source, checkpoint, source.model(checkpoint)) for checkpoint in checkpoints]
+                models = [Opened(source, one, source.model(one), one == checkpoints[-1]) for one in checkpoints]
                 group.batches(source, models[0].model, 1)
             except UNUSABLE as error:
                 self.left_out[source.name] = _reason(error)
@@ -179,8 +176,6 @@ class Study:
 
 def open_study(options: InspectOptions) -> Study:
     """The runs below the folders of the options, in groups. Raises LabError if there are none."""
-    if options.runs is None:
-        return Study([], options.checkpoints)
     collections = [collect(Path(folder).expanduser().resolve()) for folder in options.folders]
     study = Study([], options.checkpoints)
     for found in collections:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -11,14 +11,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from rich.table import Table
 
-from sliceformer_lab.measures.plots import COLOURS, MARKERS
+from sliceformer_lab.commands.compare.row_looks import look_at
+from sliceformer_lab.measures.plots import whole_numbers
 
-GREYS = ("0.25", "0.45", "0.58", "0.35")
-DASHES: tuple[Any, ...] = ("--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
-CONTROL_MARKERS = "1234"
 INCHES_OF_A_LETTER, INCHES_OF_A_LINE = 0.075, 0.65  # in a legend of font size 9: a letter, and a line with its gaps
 CHECKPOINT_TITLES = {"init": "untrained", "best": "trained", "last": "trained, last epoch"}
 
@@ -29,22 +27,16 @@ Shared = Literal["none", "row", "col", "all"]
 def styles(table: pd.DataFrame) -> dict[str, Style]:
     """Line styles by attention, from the columns `attention`, `control` and `run` of a table.
 
-    Controls are grey and dashed; the label of a control without a run says that it is untrained.
+    Controls are grey and dotted; the label of a control without a run says that it is untrained.
     """
     found: dict[str, Style] = {}
-    num_before = 0
-    looks = zip(cycle(COLOURS), cycle(MARKERS), strict=False)
-    grey_looks = zip(cycle(GREYS), cycle(CONTROL_MARKERS), cycle(DASHES), strict=False)
+    numbers = {True: count(), False: count()}
     for attention, rows in table.groupby("attention", sort=False):
-        if rows["control"].any():
-            colour, marker, dashes = next(grey_looks)
-            kind = "control, only untrained" if (rows["run"] == "").all() else "control"
-            label = f"{attention} ({kind})"
-        else:
-            colour, marker = next(looks)
-            num_before += 1
-            dashes, label = "-" if num_before <= len(COLOURS) else ":", str(attention)  # more attentions than colours
-        found[str(attention)] = {"color": colour, "marker": marker, "linestyle": dashes, "label": label}
+        is_control, label = bool(rows["control"].any()), str(attention)
+        if is_control:
+            label += f" ({'control, only untrained' if (rows['run'] == '').all() else 'control'})"
+        look = look_at(next(numbers[is_control]), is_control)
+        found[str(attention)] = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
     return found
 
 
@@ -72,11 +64,6 @@ def line_with_band(
         axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def whole_numbers(axes: Axes) -> None:
-    """Put the ticks of the x axis at integers."""
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-
-
 def legend_below(figure: Figure, used: Iterable[Style], columns: int = 5) -> None:
     """One legend for all panels, below them, in at most `columns` columns and no wider than the figure."""
     handles = [Line2D([], [], markersize=4, linewidth=1.3, **style) for style in used]
@@ -91,16 +78,53 @@ def legend_below(figure: Figure, used: Iterable[Style], columns: int = 5) -> Non
     )
 
 
-def over_runs(table: pd.DataFrame, along: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each attention with its line: `mean` over runs and `spread` for every value of the columns `along`.
+def draw_grid(
+    shown: Sequence[tuple[str, pd.DataFrame]],
+    looks: Mapping[str, Style],
+    *,
+    columns: int,
+    axes_names: tuple[str, Sequence[str]],
+    title: str,
+    log_rows: int = 0,
+    **size: Any,
+) -> Figure:
+    """A panel for each title and rows of a table, with a line for every attention over `layer` or, of spectra, `index`.
+
+    `axes_names` are that of x and of y in each row of panels; the first `log_rows` have a logarithmic axis, on which no
+    band would reach 0. `size` goes to `panels`.
+    """
+    figure, grid = panels(len(shown) // columns, columns, **size)
+    for number, (axes, (name, rows)) in enumerate(zip(grid.flat, shown, strict=True)):
+        is_log = number < log_rows * columns
+        along = "index" if (rows["measure"] == "spectrum").any() else "layer"
+        for attention, line in over_runs(rows, along):
+            mean, spread = line["mean"].to_numpy(), line["spread"]
+            band = spread.where(spread < 0.9 * mean) if is_log else spread
+            style = looks[attention] | {"markevery": max(1, len(line) // 8)}
+            line_with_band(axes, line[along].to_numpy(), mean, band.to_numpy(), style)
+        axes.set_title(name, fontsize=10)
+        axes.set_yscale("log" if is_log else "linear")
+        axes.grid(alpha=0.3)
+        whole_numbers(axes)
+    for axes in grid[-1]:
+        axes.set_xlabel(axes_names[0])
+    for axes, label in zip(grid[:, 0], axes_names[1], strict=True):
+        axes.set_ylabel(label)
+    legend_below(figure, looks.values())
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def over_runs(table: pd.DataFrame, along: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each attention with its line: `mean` over runs and `spread` for every value of the column `along`.
 
     `spread` is the standard deviation over runs, or over samples if there is one run.
     """
-    grouped = table.dropna(subset="mean").groupby(["attention", *along], sort=False)
+    grouped = table.dropna(subset="mean").groupby(["attention", along], sort=False)
     found = grouped.agg(mean=("mean", "mean"), std=("mean", "std"), over_samples=("std_over_samples", "mean"))
     found = found.assign(spread=found["std"].fillna(found["over_samples"])).reset_index()
     for attention, line in found.groupby("attention", sort=False):
-        yield str(attention), line.sort_values(list(along))
+        yield str(attention), line.sort_values(along)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -111,3 +135,16 @@ def caption(table: pd.DataFrame) -> str:
         return f"mean and standard deviation over {samples} samples"
     seeds = f"{runs.min()} to {runs.max()}" if runs.min() < runs.max() else f"{runs.max()}"
     return f"mean over {samples} samples and {seeds} seeds, band: standard deviation over seeds"
+
+
+def summary_table(
+    title: str, table: pd.DataFrame, columns: Iterable[str], cells: Callable[[pd.DataFrame], Sequence[str]]
+) -> Table:
+    """A row for each attention and its weights: the number of seeds, and the `cells` of its rows under `columns`."""
+    printed = Table("attention", "weights", "seeds", title=title, title_justify="left")
+    for column in columns:
+        printed.add_column(column, justify="right")
+    for (attention, checkpoint), here in table.groupby(["attention", "checkpoint"], sort=False):
+        control = " (control)" if here["control"].any() else ""
+        printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *cells(here))
+    return printed

@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
+from sliceformer_lab.commands.inspect.base import Analysis
 from sliceformer_lab.commands.inspect.mixing import Mixed, mixing
 from sliceformer_lab.commands.inspect.models import Group, Opened, Source, Study
 from sliceformer_lab.commands.inspect.panels import (
@@ -23,7 +23,7 @@ from sliceformer_lab.commands.inspect.panels import (
     line_with_band,
     panels,
     styles,
-    whole_numbers,
+    summary_table,
 )
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
@@ -43,6 +43,7 @@ from sliceformer_lab.measures.maps import (
     tokens_read,
     weighted_distances,
 )
+from sliceformer_lab.measures.plots import whole_numbers
 
 SHIFT = "csp_shift_only"  # the control that moves tokens as CSP does, independent of their values
 LEVELS = {"q10": 0.1, "median": 0.5, "q90": 0.9}
@@ -89,40 +90,25 @@ class Maps(Analysis):
     Measures at most `channels` of a layer, fewer for long sequences. Adds a shift as a control.
     """
 
+    facts = FACTS
+    obstacle = "has no token maps: it mixes channels too, is not linear in its values, or its maps do not fit in memory"
+
     def __init__(self, *, samples: Annotated[int, Field(ge=2)] = 8, channels: Count = 64) -> None:
         self.samples, self.channels = samples, channels
+        self._pictures: dict[str, Picture] = {}  # by the title of a group
 
-    def findings(self, study: Study) -> Findings:
-        """One table over all tasks, and figures for each task."""
-        rows: list[dict[str, Any]] = []
-        pictures: dict[str, Picture] = {}
+    def measurements(self, study: Study) -> pd.DataFrame:
+        """A row for every measure and layer of every model, and of an untrained shift."""
         for group in study.groups:
-            pictures[group.title] = {}
             _add_shift(group)
-            for opened in study.opened(group):
-                pictured = opened.source.folder is None or opened.checkpoint == study.checkpoints[-1]
-                rows += self._rows(study, group, opened, pictures[group.title] if pictured else {})
+        return super().measurements(study)
 
-        def figures_and_summary(group: Group, table: pd.DataFrame) -> tuple[dict[str, Figure], Table]:
-            figures = {
-                f"maps_{group.name}": _pictured(group, pictures[group.title]),
-                f"maps_{group.name}_distances": _curves(group, table),
-            }
-            return figures, _summary(group, table)
-
-        return findings_by_group(study, pd.DataFrame(rows), figures_and_summary, FACTS)
-
-    def _rows(self, study: Study, group: Group, opened: Opened, picture: Picture) -> Iterator[dict[str, Any]]:
-        found = self.measured(group, opened, picture)
-        if not found:
-            study.left_out[f"{opened.source.name} ({opened.checkpoint})"] = (
-                f"{opened.source.label} has no token maps: it mixes channels too, is not linear in its values, "
-                "or its maps do not fit in memory"
-            )
+    def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+        """A row for every measure and layer; a histogram has one for each bin."""
+        picture = self._pictures.setdefault(group.title, {})
+        found = self.measured(group, opened, picture if opened.is_last else {})
         for (layer, name, index), values in found.items():
             yield {
-                "group": group.title,
-                **opened.facts,
                 "layer": layer + 1,
                 "measure": name,
                 "index": index,
@@ -130,6 +116,25 @@ class Maps(Analysis):
                 "std_over_samples": float(np.std(values)),
                 "samples": len(values),
             }
+
+    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+        """Some maps as pictures, and their distances."""
+        return {
+            f"maps_{group.task}": _pictured(group, self._pictures[group.title]),
+            f"maps_{group.task}_distances": _curves(group, table),
+        }
+
+    def summary(self, group: Group, table: pd.DataFrame) -> Table:
+        """Means over layers and seeds; what all layers reach is that of the last one."""
+
+        def cells(rows: pd.DataFrame) -> list[str]:
+            through_all = (rows["measure"] != "reach") | (rows["layer"] == rows["layer"].max())
+            means = rows[through_all].groupby("measure")["mean"].mean()
+            return [f"{means[name]:.3g}" if name in means.index else "" for name in COLUMNS]
+
+        shown = summary_table(f"{group.title}: maps, mean over layers and seeds", table, COLUMNS.values(), cells)
+        shown.caption, shown.caption_justify = BY_CONSTRUCTION, "left"
+        return shown
 
     def measured(self, group: Group, opened: Opened, picture: Picture) -> dict[tuple[int, str, int], list[float]]:
         """The values of every measure over samples, by layer, name and bin (0 without a histogram)."""
@@ -275,20 +280,3 @@ def _curves(group: Group, table: pd.DataFrame) -> Figure:
         fontsize=10,
     )
     return figure
-
-
-def _summary(group: Group, table: pd.DataFrame) -> Table:
-    shown = Table(title=f"{group.title}: maps, mean over layers and seeds", title_justify="left")
-    shown.caption, shown.caption_justify = BY_CONSTRUCTION, "left"
-    for title in ("attention", "weights", *COLUMNS.values()):
-        shown.add_column(title, justify="left" if title in ("attention", "weights") else "right")
-    for (attention, checkpoint), rows in table.groupby(["attention", "checkpoint"], sort=False):
-        means = rows.groupby("measure")["mean"].mean()
-        of_all = rows[(rows["measure"] == "reach") & (rows["layer"] == rows["layer"].max())]["mean"]
-        means = (
-            means.drop("reach", errors="ignore") if of_all.empty else means.where(means.index != "reach", of_all.mean())
-        )
-        control = " (control)" if rows["control"].any() else ""
-        cells = [f"{means[name]:.3g}" if name in means.index else "" for name in COLUMNS]
-        shown.add_row(f"{attention}{control}", CHECKPOINT_TITLES[str(checkpoint)], *cells)
-    return shown

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,17 +15,15 @@ from torch import Tensor, nn
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.attention.random_permutation import RandomPermutation
-from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
-from sliceformer_lab.commands.inspect.models import Group, Opened, Study
+from sliceformer_lab.commands.inspect.base import Analysis
+from sliceformer_lab.commands.inspect.models import Group, Opened
 from sliceformer_lab.commands.inspect.panels import (
     CHECKPOINT_TITLES,
     caption,
-    legend_below,
-    line_with_band,
+    draw_grid,
     over_runs,
-    panels,
     styles,
-    whole_numbers,
+    summary_table,
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
@@ -57,32 +56,53 @@ class Residual(Analysis):
     sqrt(C) |W_V|_1 times the (1,inf)-norm of the output projection.
     """
 
+    facts: ClassVar = {"caveat": CAVEAT.replace("$", "")}
+
     def __init__(self, *, samples: Count = 16, exact_samples: Count = 1) -> None:
         self.samples, self.exact_samples = samples, exact_samples
 
-    def findings(self, study: Study) -> Findings:
-        """One table over all tasks; for each task a figure per checkpoint, and one of the bound."""
-        rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
-        return findings_by_group(
-            study,
-            pd.DataFrame(rows),
-            lambda group, ours: (_figures(group, ours), _summary(group, ours)),
-            {"caveat": CAVEAT.replace("$", "")},
-        )
-
-    def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+    def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+        """A row for each layer, measure and combination of parts."""
         blocks = blocks_of(opened.model)
         for parts in ALL_PARTS if can_be_taken_apart(blocks) else [WHOLE]:
-            here = {"group": group.title, **opened.facts, "skip": parts.skip, "mlp": parts.mlp, "norm": parts.norm}
             with only_parts(blocks, parts):
                 samples = list(self._streams(group, opened))
-                relative = np.array([[float(relative_residual(x)) for x in stream] for stream in samples])
-                yield from _measured(here, "relative_residual", relative)
+                measured = {"relative_residual": [[float(relative_residual(x)) for x in stream] for stream in samples]}
                 if parts == ALONE:
-                    grown = np.array([_growth(stream) for stream in samples[: self.exact_samples]])
-                    yield from _measured(here, "growth", grown)
+                    measured["growth"] = [_growth(stream) for stream in samples[: self.exact_samples]]
                     if all(isinstance(block.attention, PERMUTING) for block in blocks):
-                        yield from _measured(here, "bound", np.array([bound_factors(blocks)]))
+                        measured["bound"] = [bound_factors(blocks)]
+            for measure, values in measured.items():
+                for layer, of_samples in enumerate(np.array(values).T):
+                    yield {
+                        **asdict(parts),
+                        "layer": layer,
+                        "measure": measure,
+                        "mean": of_samples.mean(),
+                        "std_over_samples": of_samples.std(),
+                        "samples": len(of_samples),
+                    }
+
+    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+        """A figure for each checkpoint, and one of the bound."""
+        figures = {
+            f"{group.task}-residual-{checkpoint}": _along_depth(group, table, checkpoint)
+            for checkpoint in table["checkpoint"].unique()
+        }
+        if (table["measure"] == "bound").any():
+            figures[f"{group.task}-bound"] = _bound(group, table)
+        return figures
+
+    def summary(self, group: Group, table: pd.DataFrame) -> Table:
+        """The relative residual after the last block, for every combination of parts."""
+        last = table[(table["layer"] == table["layer"].max()) & (table["measure"] == "relative_residual")]
+        shown = [parts for parts in ALL_PARTS if len(_rows_of(last, parts))]
+        return summary_table(
+            f"{group.title}\nrelative residual after the last block",
+            last,
+            ["whole model" if parts.is_whole else str(parts).replace(" + ", "\n+ ") for parts in shown],
+            lambda here: [f"{_rows_of(here, parts)['mean'].mean():.2g}" for parts in shown],
+        )
 
     def _streams(self, group: Group, opened: Opened) -> Iterator[list[Tensor]]:
         """For every sample, its real tokens (n, C) before the first block and after each block."""
@@ -131,94 +151,48 @@ def _upper_residual(x: Tensor) -> float:
     return float((columns * rows).sqrt())
 
 
-def _measured(where: dict[str, Any], measure: str, values: np.ndarray) -> Iterator[dict[str, Any]]:
-    """A row for each layer of values (S, L + 1)."""
-    for layer, (mean, std) in enumerate(zip(values.mean(0), values.std(0), strict=True)):
-        yield where | {
-            "layer": layer,
-            "measure": measure,
-            "mean": mean,
-            "std_over_samples": std,
-            "samples": len(values),
-        }
-
-
-def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
-    figures = {
-        f"{group.name}-residual-{checkpoint}": _along_depth(group, table, checkpoint)
-        for checkpoint in table["checkpoint"].unique()
-    }
-    if (table["measure"] == "bound").any():
-        figures[f"{group.name}-bound"] = _bound(group, table)
-    return figures
-
-
 def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
     """A panel for each combination of parts; those without skip connections are in the first row."""
     chosen = table[(table["checkpoint"] == checkpoint) & (table["measure"] == "relative_residual")]
-    shown = [parts for parts in ALL_PARTS if len(_rows_of(chosen, parts))]
-    columns = (len(shown) + 1) // 2
-    looks = styles(table)
-    figure, grid = panels(len(shown) // columns, columns)
-    for axes, parts in zip(grid.flat, shown, strict=True):
-        for attention, line in over_runs(_rows_of(chosen, parts), ["layer"]):
-            _draw(axes, line, looks[attention])
-        axes.set_title("the whole model" if parts.is_whole else str(parts), fontsize=10)
-        if not parts.skip:
-            axes.set_yscale("log")
-    for axes in grid[-1]:
-        axes.set_xlabel("blocks passed")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("relative residual, (1,inf) norm")
-    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
+    by_parts = [(parts, _rows_of(chosen, parts)) for parts in ALL_PARTS]
+    shown = [("the whole model" if parts.is_whole else str(parts), rows) for parts, rows in by_parts if len(rows)]
     title = f"{group.task}, {CHECKPOINT_TITLES[checkpoint]}: residual about the mean token; {caption(chosen)}"
     limits = f"biases are 0 except in the whole model; values below {SHOWN_FROM:g} are plotted at {SHOWN_FROM:g}"
-    figure.suptitle(f"{title}\n{limits}", fontsize=11)
-    return figure
+    rows = 2 if len(shown) > 1 else 1
+    return draw_grid(
+        [(name, _from_rounding(here)) for name, here in shown],
+        styles(table),
+        columns=len(shown) // rows,
+        axes_names=("blocks passed", ["relative residual, (1,inf) norm"] * rows),
+        title=f"{title}\n{limits}",
+        log_rows=rows - 1,
+    )
 
 
 def _bound(group: Group, table: pd.DataFrame) -> Figure:
     """Growth of the residual through attentions alone, with dotted bounds: a panel for each checkpoint."""
-    looks = styles(table)
-    checkpoints = table["checkpoint"].unique()
-    figure, grid = panels(1, len(checkpoints), width=5.5, height=4.2)
-    for axes, checkpoint in zip(grid[0], checkpoints, strict=True):
-        here = table[table["checkpoint"] == checkpoint]
-        for attention, line in over_runs(here[here["measure"] == "growth"], ["layer"]):
-            _draw(axes, line, looks[attention])
-        for attention, line in over_runs(here[here["measure"] == "bound"], ["layer"]):
-            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle=(0, (1, 2)))
-        axes.set(yscale="log", title=CHECKPOINT_TITLES[checkpoint], xlabel="attentions passed")
-    grid[0, 0].set_ylabel("residual / residual of the input")
-    legend_below(figure, looks.values(), columns=4)
+    looks, checkpoints = styles(table), table["checkpoint"].unique()
+    growth, bound = (table[table["measure"] == measure] for measure in ("growth", "bound"))
     title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dotted: CSP's Theorem 1"
-    figure.suptitle("\n".join([title, *CAVEAT.split("; ")]), fontsize=10)
+    figure = draw_grid(
+        [(CHECKPOINT_TITLES[one], _from_rounding(growth[growth["checkpoint"] == one])) for one in checkpoints],
+        looks,
+        columns=len(checkpoints),
+        axes_names=("attentions passed", ["residual / residual of the input"]),
+        title="\n".join([title, *CAVEAT.split("; ")]),
+        log_rows=1,
+        width=5.5,
+        height=4.2,
+    )
+    for axes, checkpoint in zip(figure.axes, checkpoints, strict=True):
+        for attention, line in over_runs(bound[bound["checkpoint"] == checkpoint], "layer"):
+            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle=(0, (1, 2)))
     return figure
 
 
-def _draw(axes: Any, line: pd.DataFrame, style: dict[str, Any]) -> None:
-    mean = line["mean"].clip(lower=SHOWN_FROM).to_numpy()
-    spread = line["spread"].where(line["spread"] < 0.9 * mean).to_numpy()  # a log axis cannot show values below 0
-    line_with_band(axes, line["layer"].to_numpy(), mean, spread, style)
-    axes.grid(alpha=0.3)
-    whole_numbers(axes)
+def _from_rounding(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(mean=rows["mean"].clip(lower=SHOWN_FROM))
 
 
 def _rows_of(table: pd.DataFrame, parts: Parts) -> pd.DataFrame:
     return table[(table["skip"] == parts.skip) & (table["mlp"] == parts.mlp) & (table["norm"] == parts.norm)]
-
-
-def _summary(group: Group, table: pd.DataFrame) -> Table:
-    """The relative residual after the last block, for every combination of parts."""
-    last = table[(table["layer"] == table["layer"].max()) & (table["measure"] == "relative_residual")]
-    shown = [parts for parts in ALL_PARTS if len(_rows_of(last, parts))]
-    printed = Table(title=f"{group.title}\nrelative residual after the last block", title_justify="left")
-    for heading in ("attention", "weights", "seeds"):
-        printed.add_column(heading)
-    for parts in shown:
-        printed.add_column("whole model" if parts.is_whole else str(parts).replace(" + ", "\n+ "), justify="right")
-    for (attention, checkpoint), here in last.groupby(["attention", "checkpoint"], sort=False):
-        values = [f"{_rows_of(here, parts)['mean'].mean():.2g}" for parts in shown]
-        control = " (control)" if here["control"].any() else ""
-        printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
-    return printed

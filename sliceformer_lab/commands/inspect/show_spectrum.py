@@ -13,18 +13,9 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sliceformer_lab.commands.inspect.base import Analysis, Findings, findings_by_group
-from sliceformer_lab.commands.inspect.models import Group, Opened, Study
-from sliceformer_lab.commands.inspect.panels import (
-    CHECKPOINT_TITLES,
-    caption,
-    legend_below,
-    line_with_band,
-    over_runs,
-    panels,
-    styles,
-    whole_numbers,
-)
+from sliceformer_lab.commands.inspect.base import Analysis
+from sliceformer_lab.commands.inspect.models import Group, Opened
+from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, caption, draw_grid, styles, summary_table
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
@@ -52,37 +43,45 @@ class Spectrum(Analysis):
     def __init__(self, *, samples: Count = 64, max_tokens: Count = 256, seed: Natural = 0) -> None:
         self.samples, self.max_tokens, self.seed = samples, max_tokens, seed
 
-    def findings(self, study: Study) -> Findings:
-        """One table over all tasks, and figures for each task."""
-        return findings_by_group(
-            study, self.measurements(study), lambda group, rows: (_figures(group, rows), _summary(group, rows))
-        )
-
-    def measurements(self, study: Study) -> pd.DataFrame:
-        """A row for every measure of every model, layer, place and form; a spectrum has one row for each value."""
-        rows = [row for group in study.groups for opened in study.opened(group) for row in self._rows(group, opened)]
-        return pd.DataFrame(rows)
-
-    def _rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+    def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
+        """A row for every measure of every layer, place and form; a spectrum has one row for each value."""
         layers = self.measured(group, opened)
-        stats = {name: mean_and_std(layers, name) for name in MEASURES}
         count = len(layers[0][0]["cosine"])
-        for layer in range(len(layers)):
-            where = {"group": group.title, **opened.facts, "layer": layer + 1}
-            for p, place in enumerate(PLACES):
-                for f, form in enumerate(FORMS):
-                    for name, (mean, std) in stats.items():
-                        values = np.atleast_1d(mean[layer, p, f]), np.atleast_1d(std[layer, p, f])
-                        for index, (value, spread) in enumerate(zip(*values, strict=True)):
-                            yield where | {
-                                "place": place,
-                                "form": form,
-                                "measure": name,
-                                "index": index + 1 if name == "spectrum" else 0,
-                                "mean": value,
-                                "std_over_samples": spread,
-                                "samples": count,
-                            }
+        for name in MEASURES:
+            means, stds = mean_and_std(layers, name)
+            for layer, p, f in np.ndindex(means.shape[:3]):
+                values = np.atleast_1d(means[layer, p, f]), np.atleast_1d(stds[layer, p, f])
+                for index, (value, spread) in enumerate(zip(*values, strict=True)):
+                    yield {
+                        "layer": layer + 1,
+                        "place": PLACES[p],
+                        "form": FORMS[f],
+                        "measure": name,
+                        "index": index + 1 if name == "spectrum" else 0,
+                        "mean": value,
+                        "std_over_samples": spread,
+                        "samples": count,
+                    }
+
+    def figures(self, group: Group, table: pd.DataFrame) -> dict[str, Figure]:
+        """The spectra in each form, and each other measure over depth."""
+        spectra = {f"{group.task}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
+        return spectra | {f"{group.task}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
+
+    def summary(self, group: Group, table: pd.DataFrame) -> Table:
+        """The measures of the operator output, means over layers and seeds."""
+        shown = [(measure, form) for measure in MEASURE_TITLES for form in FORMS]
+
+        def cells(here: pd.DataFrame) -> list[str]:
+            means = here.groupby(["measure", "form"])["mean"].mean().to_dict()
+            return [f"{means[measure, form]:.3f}" for measure, form in shown]
+
+        return summary_table(
+            f"{group.title}\noperator output, mean over layers, samples and seeds",
+            table[(table["place"] == "output") & (table["measure"] != "spectrum")],
+            [f"{measure.replace('_', ' ')}\n{form.replace('_', ' ')}" for measure, form in shown],
+            cells,
+        )
 
     def measured(self, group: Group, opened: Opened) -> Layers:
         """The measures of every sample, [layer][place][measure] -> (S, F), the spectrum (S, F, R)."""
@@ -122,85 +121,40 @@ def _cat(values: Sequence[Tensor]) -> Tensor:
     return torch.cat([pad(value, (0, longest - value.shape[-1]), value=torch.nan) for value in values])
 
 
-def _figures(group: Group, table: pd.DataFrame) -> dict[str, Figure]:
-    spectra = {f"{group.name}-spectra-{form}": _spectra(group, table, form) for form in FORMS}
-    return spectra | {f"{group.name}-depth-{measure}": _depth(group, table, measure) for measure in MEASURE_TITLES}
-
-
 def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
     """Spectra of the operator output: a row for each checkpoint, a column for each layer."""
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
+    lines = chosen[chosen["mean"] > MIN_SINGULAR_VALUE]
     checkpoints, layers = chosen["checkpoint"].unique(), sorted(chosen["layer"].unique())
-    looks = styles(table)
-    figure, grid = panels(len(checkpoints), len(layers), sharey="all")
-    for (row, checkpoint), (column, layer) in (
-        (place, other) for place in enumerate(checkpoints) for other in enumerate(layers)
-    ):
-        axes = grid[row, column]
-        here = chosen[(chosen["checkpoint"] == checkpoint) & (chosen["layer"] == layer)]
-        for attention, whole in over_runs(here, ["index"]):
-            line = whole[whole["mean"] > MIN_SINGULAR_VALUE]
-            style = looks[attention] | {"markevery": max(1, len(line) // 8)}
-            low = line["spread"].where(line["spread"] < line["mean"])  # a log axis cannot show values below 0
-            line_with_band(axes, line["index"].to_numpy(), line["mean"].to_numpy(), low.to_numpy(), style)
-        axes.set(yscale="log", title=f"layer {layer}, {CHECKPOINT_TITLES[checkpoint]}")
-        axes.grid(alpha=0.3)
-        whole_numbers(axes)
-    for axes in grid[-1]:
-        axes.set_xlabel("index i of the singular value")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("$s_i / s_1$")
-    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
-    figure.suptitle(f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {caption(table)}", fontsize=11)
-    return figure
+    shown = [
+        (f"layer {layer}, {CHECKPOINT_TITLES[one]}", lines[(lines["checkpoint"] == one) & (lines["layer"] == layer)])
+        for one in checkpoints
+        for layer in layers
+    ]
+    return draw_grid(
+        shown,
+        styles(table),
+        columns=len(layers),
+        axes_names=("index i of the singular value", ["$s_i / s_1$"] * len(checkpoints)),
+        title=f"{group.task}: spectra of the operator output, {FORM_TITLES[form]}; {caption(table)}",
+        log_rows=len(checkpoints),
+        sharey="all",
+    )
 
 
 def _depth(group: Group, table: pd.DataFrame, measure: str) -> Figure:
     """One measure over depth: a row for each form, a column for each place and checkpoint."""
-    chosen = table[table["measure"] == measure]
-    columns = [(checkpoint, place) for checkpoint in chosen["checkpoint"].unique() for place in PLACES]
-    looks = styles(table)
-    figure, grid = panels(len(FORMS), len(columns))
-    for (row, form), (column, (checkpoint, place)) in (
-        (left, right) for left in enumerate(FORMS) for right in enumerate(columns)
-    ):
-        axes = grid[row, column]
-        here = chosen[(chosen["checkpoint"] == checkpoint) & (chosen["place"] == place) & (chosen["form"] == form)]
-        for attention, line in over_runs(here, ["layer"]):
-            line_with_band(
-                axes,
-                line["layer"].to_numpy(),
-                line["mean"].to_numpy(),
-                line["spread"].to_numpy(),
-                looks[attention],
-            )
-        if row == 0:
-            axes.set_title(f"{PLACES_SHOWN[place]}\n{CHECKPOINT_TITLES[checkpoint]}", fontsize=10)
-        axes.grid(alpha=0.3)
-        whole_numbers(axes)
-    for axes in grid[-1]:
-        axes.set_xlabel("layer")
-    for axes, form in zip(grid[:, 0], FORMS, strict=True):
-        axes.set_ylabel(FORM_TITLES[form])
-    legend_below(figure, [looks[attention] for attention in chosen["attention"].unique()])
-    figure.suptitle(
-        f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {caption(table)}", fontsize=11
+    chosen = table[table["measure"] == measure].groupby(["form", "checkpoint", "place"])
+    columns = [(checkpoint, place) for checkpoint in table["checkpoint"].unique() for place in PLACES]
+    titles = [f"{PLACES_SHOWN[place]}\n{CHECKPOINT_TITLES[checkpoint]}" for checkpoint, place in columns]
+    return draw_grid(
+        [
+            (title if form == FORMS[0] else "", chosen.get_group((form, *column)))
+            for form in FORMS
+            for column, title in zip(columns, titles, strict=True)
+        ],
+        styles(table),
+        columns=len(columns),
+        axes_names=("layer", [FORM_TITLES[form] for form in FORMS]),
+        title=f"{group.task}: {MEASURE_TITLES[measure].lower()} of the token matrices; {caption(table)}",
     )
-    return figure
-
-
-def _summary(group: Group, table: pd.DataFrame) -> Table:
-    """The measures of the operator output, means over layers and seeds."""
-    chosen = table[(table["place"] == "output") & (table["measure"] != "spectrum")]
-    shown = [(measure, form) for measure in MEASURE_TITLES for form in FORMS]
-    printed = Table(title=f"{group.title}\noperator output, mean over layers, samples and seeds", title_justify="left")
-    for heading in ("attention", "weights", "seeds"):
-        printed.add_column(heading)
-    for measure, form in shown:
-        printed.add_column(f"{measure.replace('_', ' ')}\n{form.replace('_', ' ')}", justify="right")
-    for (attention, checkpoint), here in chosen.groupby(["attention", "checkpoint"], sort=False):
-        means = here.groupby(["measure", "form"])["mean"].mean().to_dict()
-        values = [f"{means[measure, form]:.3f}" for measure, form in shown]
-        control = " (control)" if here["control"].any() else ""
-        printed.add_row(f"{attention}{control}", str(checkpoint), str(here["seed"].nunique()), *values)
-    return printed
