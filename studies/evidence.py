@@ -16,7 +16,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ def common_references(run: Run, split: str) -> tuple[Result, Result | None]:
         for stage in ("val", "test")
         if f"{stage}_ids" in run.predictions
     }
-    plan = replace(run.plan, paths=Paths(data=str(OUTPUT / "cache"), outputs=run.plan.paths.outputs))
+    plan = run.plan.model_copy(update={"paths": Paths(data=str(OUTPUT / "cache"), outputs=run.plan.paths.outputs)})
     rows = references(plan, run.data, run.model, predictions, UNLIMITED)
     found = [
         {"name": row["name"], "score": row["metrics"][f"{split}/{run.model.monitor}"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -41,26 +41,32 @@ class Paths(BaseModel):
     outputs: str
 
 
-class RootConfig(BaseModel):
-    """The top level of a configuration; each node is checked by the signature of its target."""
+class RunOptions(BaseModel):
+    """The options of a run that are plain values."""
 
     model_config = RULES
 
+    names: ChosenNames
+    paths: Paths
     seed: Seed
     mode: Literal["train", "eval"]
     resume: str | None
+    selection: Literal["best_val", "last", "best_test"]
     score_test: bool
     reference: Literal["auto"] | None
     pictures: bool
     oversubscribe: bool
     changed_data: Literal["refuse", "accept"]
-    selection: Literal["best_val", "last", "best_test"]
-    allow_targets: list[str]
     tags: list[str]
-    published: dict[str, Any] | None
+    published: dict[str, Any] | None  # the cell of a paper's table that the run repeats
     budget: str | None
     budget_by: Literal["attention.inner_mult", "encoder.mlp_dim", "encoder.dim"] | None
-    names: ChosenNames
+
+
+class RootConfig(RunOptions):
+    """The top level of a configuration; each node is checked by the signature of its target."""
+
+    allow_targets: list[str]
     task: dict[str, Any]
     data: dict[str, Any]
     encoder: dict[str, Any]
@@ -71,7 +77,6 @@ class RootConfig(BaseModel):
     trainer: dict[str, Any]
     callbacks: dict[str, dict[str, Any]]
     logger: dict[str, Any]
-    paths: Paths
 
 
 @dataclass(frozen=True)
@@ -106,25 +111,11 @@ class TrainerOptions:
         return cls(node=node, **{name: node.option(name) for name in names})
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunPlan:
+class RunPlan(RunOptions):
     """What a run does: typed, checked and complete. `plain` is only there to be written, into config.yaml and so on."""
 
-    names: ChosenNames
-    paths: Paths
-    seed: int
-    mode: Literal["train", "eval"]
-    resume: str | None
-    selection: Literal["best_val", "last", "best_test"]
-    score_test: bool
-    reference: Literal["auto"] | None
-    pictures: bool
-    oversubscribe: bool
-    changed_data: Literal["refuse", "accept"]
-    tags: tuple[str, ...]
-    published: Mapping[str, Any] | None  # the cell of a paper's table that the run repeats
-    budget: str | None
-    budget_by: str | None
+    model_config = RULES | ConfigDict(arbitrary_types_allowed=True)
+
     task: CheckedNode
     data: CheckedNode
     model: ModelNodes
@@ -146,7 +137,7 @@ class RunPlan:
         if faults:
             raise ConfigError("; ".join(faults))
         fields |= {name: plain[name] for name in changed & {"budget", "published", "score_test", "selection"}}
-        return replace(self, plain=plain, **fields)
+        return self.model_copy(update=fields | {"plain": plain})
 
 
 def check_config(config: Mapping[str, Any], known_faults: Sequence[str] = ()) -> RunPlan:
@@ -169,8 +160,8 @@ def check_config(config: Mapping[str, Any], known_faults: Sequence[str] = ()) ->
     nodes = _check_nodes(config, set(config), faults)
     if faults:
         raise ConfigError("; ".join(faults))
-    kept = {name: getattr(root, name) for name in RunPlan.__dataclass_fields__ if name in RootConfig.model_fields}
-    return RunPlan(**(kept | {"tags": tuple(root.tags)} | nodes), plain=config)
+    kept = {name: getattr(root, name) for name in RunOptions.model_fields}
+    return RunPlan.model_construct(**kept, **nodes, plain=config)
 
 
 def check_model(config: Mapping[str, Any]) -> ModelNodes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +56,7 @@ CONTENT: dict[str, Any] = {  # the facts that a summary gains when its run finis
 @cache
 def written_at_the_start() -> dict[str, Any]:
     """The summary.json of a run that has just started, as `Summary` writes it."""
-    plan = replace(check_config(compose_job([])), plain=NODES)
+    plan = check_config(compose_job([])).model_copy(update={"plain": NODES})
     with TemporaryDirectory() as folder:
         Summary(plan, Path(folder)).update()
         return read_summary(Path(folder))

@@ -106,7 +106,8 @@ def test_a_run_alone_is_grouped_by_its_task_and_tagged_with_its_recipe(tmp_path:
         patch.setattr(loggers, "ContinuedHistory", lambda run, *_: run)
         context = RunContext(folder=tmp_path, seed=0, monitor=None, monitor_mode="max")
         names = {"task": "imdb", "attention": "csp", "recipe": "sequences/imdb_quick"}
-        loggers.wandb_logger(context, replace(plan_of(small_config("tags=[imdb,mine]")), names=ChosenNames(**names)))
+        plan = plan_of(small_config("tags=[imdb,mine]")).model_copy(update={"names": ChosenNames(**names)})
+        loggers.wandb_logger(context, plan)
     assert opened["group"] == "imdb" and opened["job_type"] == "train"
     assert opened["tags"] == ["imdb", "csp", "sequences/imdb_quick", "imdb", "mine"]
 

@@ -51,7 +51,7 @@ class Summary:
             "starts": [*starts, self._start],
             "seed": plan.seed,
             "split_seed": plan.data.option("split_seed"),
-            "tags": list(plan.tags),
+            "tags": plan.tags,
             "published": plan.published,
             "budget": plan.budget,
             "options": _options(plan),
