@@ -50,18 +50,10 @@ PEERS: dict[str, type] = {
 
 def comparisons(options: BenchmarkOptions) -> list[SpeedComparison]:
     """The comparisons of a suite. Raises ConfigError for an attention whose options do not fit."""
-    match options.suite:
-        case "operators":
-            return _operators(options)
-        case "layers":
-            return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
-
-
-def _operators(options: BenchmarkOptions) -> list[SpeedComparison]:
-    found = []
-    for tokens in options.sizes or OPERATOR_SHAPES:
-        found += [_operator(options, tokens, size) for size in GROUP_SIZES if size is None or tokens % size == 0]
-    return found
+    if options.suite == "layers":
+        return [_layer(options, tokens) for tokens in options.sizes or LAYER_SHAPES]
+    sizes = [(tokens, size) for tokens in options.sizes or OPERATOR_SHAPES for size in GROUP_SIZES]
+    return [_operator(options, tokens, size) for tokens, size in sizes if size is None or tokens % size == 0]
 
 
 def _operator(options: BenchmarkOptions, tokens: int, group_size: int | None) -> SpeedComparison:
@@ -82,7 +74,8 @@ def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     batch, channels = _shape(LAYER_SHAPES, tokens, options)
     workload = Workload("layer", "layer", tokens, batch, channels)
     names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
-    fused, plain = _softmax()
+    fused = Variant("mha", "fused", _node(peers.FusedSoftmax))
+    plain = Variant("mha", "plain", _node(peers.PlainSoftmax))
     softmax = [fused] if tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
     others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
@@ -110,13 +103,6 @@ def _backends(options: BenchmarkOptions) -> list[str]:
     """The backends to compare on the device: plain torch, and our kernel if this machine has it."""
     names = ("plain", CUSTOM[options.device])
     return [name for name in names if name in available_backends()]
-
-
-def _softmax() -> tuple[Variant, Variant]:
-    return (
-        Variant("mha", "fused", _node(peers.FusedSoftmax)),
-        Variant("mha", "plain", _node(peers.PlainSoftmax)),
-    )
 
 
 def _node(cls: type) -> dict[str, str]:

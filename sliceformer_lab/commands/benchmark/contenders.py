@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from sliceformer_lab.attention import build_layer
-from sliceformer_lab.attention.base import Attention, LayerSpec
+from sliceformer_lab.attention.base import LayerSpec
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.peers import published_csp, published_sort, shift_index
 from sliceformer_lab.commands.benchmark.rows import Mode
@@ -20,7 +19,6 @@ from sliceformer_lab.permute import shift_sort, use_backend
 from sliceformer_lab.permute.schedule import shift_steps
 
 Function = Callable[..., Tensor]
-Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass
@@ -89,11 +87,7 @@ class Contender:
 def build(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
     """The variant with weights and inputs from seed 0."""
     torch.manual_seed(0)
-    kinds = {
-        "operator": _operator,
-        "layer": _layer,
-    }
-    contender = kinds[workload.kind](variant, workload, options)
+    contender = (_operator if workload.kind == "operator" else _layer)(variant, workload, options)
     contender.backend = variant.backend
     contender.counted = contender.function
     if options.compile:
@@ -123,14 +117,6 @@ def _operator(variant: Variant, workload: Workload, options: BenchmarkOptions) -
 
 
 def _layer(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Contender:
-    layer = _attention(variant, workload, options)
-    return Contender(layer, (_tokens(workload, options, train=False),), layer)
-
-
-def _attention(variant: Variant, workload: Workload, options: BenchmarkOptions) -> Attention:
     spec = LayerSpec(dim=workload.channels, num_heads=workload.heads, max_len=workload.tokens)
-    return _on(build_layer(variant.node or {}, spec), options)
-
-
-def _on(module: Module, options: BenchmarkOptions) -> Module:
-    return module.to(options.device, getattr(torch, options.dtype))
+    layer = build_layer(variant.node or {}, spec).to(options.device, getattr(torch, options.dtype))
+    return Contender(layer, (_tokens(workload, options, train=False),), layer)

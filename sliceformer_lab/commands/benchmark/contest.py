@@ -11,7 +11,7 @@ import torch
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import CUSTOM
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
-from sliceformer_lab.commands.benchmark.rows import Engine, Mode, SpeedRow, quartiles, set_ratios
+from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow, quartiles, set_ratios
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant
 from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
@@ -26,7 +26,7 @@ def run_contest(comparison: SpeedComparison, options: BenchmarkOptions) -> list[
         entry for variant in comparison.variants for entry in _measure_all_but_time(variant, comparison, options)
     ]
     rows = [row for row, _ in entries]
-    for mode in comparison.modes:
+    for mode in MODES:
         ready = {row.name: contender for row, contender in entries if contender is not None and row.mode == mode}
         calls = {name: contender.prepare(mode) for name, contender in ready.items()}
         times = in_turns(calls, options.rounds, options.warmup, options.device)
@@ -50,27 +50,11 @@ def _bandwidth(row: SpeedRow, seconds: float) -> float | None:
 def blank_rows(comparison: SpeedComparison, options: BenchmarkOptions, variant: Variant) -> dict[Mode, SpeedRow]:
     """The rows of a variant without measurements."""
     work = comparison.workload
-    return {
-        mode: SpeedRow(
-            suite=options.suite,
-            workload=work.name,
-            kind=work.kind,
-            device=options.device,
-            dtype=options.dtype,
-            threads=options.threads,
-            compiled=options.compile,
-            batch=work.batch,
-            tokens=work.tokens,
-            channels=work.channels,
-            group_size=work.group_size,
-            method=variant.method,
-            way=variant.way,
-            name=variant.name,
-            mode=mode,
-            against=comparison.against.name,
-        )
-        for mode in comparison.modes
-    }
+    shared: dict[str, Any] = {name: getattr(options, name) for name in ("suite", "device", "dtype", "threads")}
+    shared |= {name: getattr(work, name) for name in ("kind", "batch", "tokens", "channels", "group_size")}
+    shared |= {name: getattr(variant, name) for name in ("method", "way", "name")}
+    shared |= {"workload": work.name, "compiled": options.compile, "against": comparison.against.name}
+    return {mode: SpeedRow(**shared, mode=mode) for mode in MODES}
 
 
 def _measure_all_but_time(

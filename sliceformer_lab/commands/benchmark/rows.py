@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 Mode = Literal["inference", "training"]
+MODES: tuple[Mode, ...] = ("inference", "training")
 Engine = Literal["plain", "compiled", "sdpa", "custom"]
 Status = Literal["ok", "oom", "failed"]
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sliceformer_lab.commands.benchmark.rows import Mode
-
 Kind = Literal["operator", "layer"]
 
 
@@ -22,11 +20,6 @@ class Workload:
     channels: int
     heads: int = 8
     group_size: int | None = None  # of the operator; None: complete sort
-
-    @property
-    def elements(self) -> int:
-        """B N C, the number of values in the operator's input."""
-        return self.batch * self.tokens * self.channels
 
 
 @dataclass(frozen=True)
@@ -51,4 +44,3 @@ class SpeedComparison:
     workload: Workload
     variants: tuple[Variant, ...]
     against: Variant  # the denominator of ratios, one of the variants
-    modes: tuple[Mode, ...] = ("inference", "training")
