@@ -13,7 +13,6 @@ from support.written_runs import Words, WrittenRuns
 
 from sliceformer_lab.commands.compare import steps
 from sliceformer_lab.commands.compare.compare_options import CompareOptions
-from sliceformer_lab.commands.tune.best_values import write_best
 from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.tuned import with_tuned
 
@@ -35,7 +34,7 @@ def search(folder: Path, launcher: WrittenRuns, *attentions: str, **options: Any
     subject, *others = attentions or ("mha", "csp")
     chosen: dict[str, Any] = {"trials": 6, "seeds": 3, "words": ("encoder=tiny",)} | options
     found = CompareOptions(subject=subject, against=tuple(others), folder=str(folder), **chosen)
-    steps.run("tune", found, launcher, write_best)
+    steps.run("tune", found, launcher)
     content: dict[str, Any] = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
     return content
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.tune.command import sorted_words
+from sliceformer_lab.commands.tune.command import COMMAND
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.names import tune_folder
@@ -18,7 +16,7 @@ from sliceformer_lab.runs.tuned import BEST, with_tuned
 
 def words_of(*given: str) -> tuple[list[str], list[str]]:
     """What the options of tune and those of its runs become once Hydra has composed them."""
-    own = sorted_words(given)
+    own = COMMAND.own_words(given)
     composed = compose_root(own, "tune")
     return own, composed["words"]
 
@@ -39,53 +37,6 @@ def test_options_of_the_runs_are_kept_apart_as_they_are_written() -> None:
 def test_options_of_an_attention_belong_to_the_runs() -> None:
     own, words = words_of("attention=csp", "attention.group_size=4")
     assert own[:2] == ["subject=csp", "against=[]"] and words == ["attention.group_size=4"]
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    {
-        "resume=x": "resume=x: each run is new",
-        "study=controls_digits": "study=controls_digits: a comparison is a sweep of its own",
-        "score_test=true": "score_test=true: trials never score the test set",
-        "encoder.dim=32,64": "encoder.dim=32,64: several values, but only against are compared",
-        "encoder.dim=[": "encoder.dim=[: not understood",
-    }.items(),
-)
-def test_a_word_that_no_run_can_have_is_refused(line: str, sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        sorted_words([line])
-    assert sentence in str(refused.value)
-
-
-@pytest.fixture
-def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[[str], str]:
-    """Runs a command line in an empty folder and returns the one sentence with which it is refused."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(line: str) -> str:
-        assert main(["tune", *line.split()]) == 1
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err and err.count("\n") == 1 and err.startswith("sliceformer-lab: ")
-        assert not list(tmp_path.glob("outputs/tune/*/*/*"))
-        return err
-
-    return call
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    {
-        "attention=mha,csp attention.group_size=4": "attention.group_size: there is no such key in attention",
-        "search=all": "tune.search: given 'all', should be 'lr', 'lr_wd' or 'recipe'",
-        "selection=best_test": "selection=best_test",
-        "task=text_csv data.file=nope.csv": "data.file: ",
-        "task=zinc attention=linformer,mha": "attentions that can: ",
-    }.items(),
-)
-def test_a_search_that_cannot_run_is_refused_in_one_sentence(
-    refuse: Callable[[str], str], line: str, sentence: str
-) -> None:
-    assert sentence in refuse(line)
 
 
 @pytest.mark.parametrize(
@@ -118,21 +69,3 @@ def test_tuned_options_stand_for_their_words(tmp_path: Path) -> None:
     words = with_tuned(["seed=1", f"optim=tuned:{tmp_path}/csp", "optim.epochs=2"])
     assert words == ["seed=1", "optim=fast", "optim.lr=0.01", "encoder.dropout=0.1", "optim.epochs=2"]
     assert with_tuned([f"optim='tuned:{tmp_path}/csp'"])[0] == "optim=fast"
-
-
-@pytest.mark.parametrize(
-    ("word", "sentence"),
-    [
-        ("optim=tuned:nowhere/csp", "nowhere has no best.json; write optim=tuned:FOLDER/ATTENTION"),
-        ("optim=tuned:{}/cps", "cps was not tuned in {}; did you mean csp?"),
-        ("optim=tuned:{}/damaged/csp", "best.json cannot be read"),
-    ],
-)
-def test_tuned_options_that_are_not_there_are_refused(
-    refuse: Callable[[str], str], tmp_path: Path, word: str, sentence: str
-) -> None:
-    (tmp_path / BEST).write_text(json.dumps({"attention": {"csp": {"words": []}}}))
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / BEST).write_text("[1]")
-    assert sentence.format(tmp_path) in refuse(word.format(tmp_path))
-    assert main([word.format(tmp_path), "encoder=tiny"]) == 1

@@ -1,14 +1,16 @@
-"""The words of the command lines of `audit` and `tune`. Imports nothing heavy."""
+"""The commands `audit` and `tune`, and the words of their command lines. Imports nothing heavy."""
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from sliceformer_lab.cli.jobs import check_attentions
+from omegaconf import DictConfig
+
+from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.jobs import check_attentions, command_options, launcher_node
 from sliceformer_lab.cli.passed_words import with_passed_words
-from sliceformer_lab.commands.compare.compare_options import VARIANTS, SearchOptions
+from sliceformer_lab.commands.compare.compare_options import VARIANTS, CompareOptions
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.sweep import override_key
 
@@ -25,8 +27,31 @@ REFUSED = {
     "seed": "a comparison has tuning_seeds=[...], and reporting seeds from 100 on; give seeds=N",
     "optim.lr": "it is chosen for each row; give rates=[...]",
 }
-RENAMED = ("subject", "against", "attentions", "probes", "words", "folder", "retry")  # in a command, or not part of it
 LISTS = ("against", "axes", "rates", "tuning_seeds")
+
+
+def comparison_command(
+    word: str, summary: str, examples: Mapping[str, str], files: Mapping[str, str], refused: Mapping[str, str]
+) -> Command:
+    """The command `word`, which runs a comparison; `refused` are keys that its runs cannot have, with the reasons."""
+
+    def job(cfg: DictConfig, folder: Path) -> None:
+        """Validate the options, run what is left of the comparison, and write its page. Raises LabError."""
+        del folder  # it is the option of this name
+        options = command_options(cfg, CompareOptions, word, except_node="launcher")
+        check_attentions(name for name in options.names if name not in VARIANTS)
+        from sliceformer_lab.commands.compare.steps import run
+
+        run(word, options, launcher_node(cfg).build())
+
+    return Command(
+        word=word,
+        summary=summary,
+        examples=examples,
+        sections=lambda: {"When to use which": WHEN, "Written to FOLDER": files},
+        job=job,
+        own_words=lambda words: words_of_comparison(words, word, refused),
+    )
 
 
 def words_of_comparison(words: Sequence[str], command: str, refused: Mapping[str, str]) -> list[str]:
@@ -43,27 +68,3 @@ def words_of_comparison(words: Sequence[str], command: str, refused: Mapping[str
         renamed += [f"subject={subject}"] if is_subject else [word]
         renamed += [f"against=[{others}]"] if is_subject and (others or command == "tune") else []
     return with_passed_words(renamed, command, {name: name for name in LISTS}, refused)
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Raises ConfigError for a row that is neither an attention nor one of ours with options of the model."""
-    check_attentions(name for name in names if name not in VARIANTS)
-
-
-def repeat_command(word: str, names: Mapping[str, Sequence[str]], options: SearchOptions) -> str:
-    """The command line of a comparison or a map; `names` are its rows and columns."""
-    chosen = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    words = [
-        *(f"{key}={','.join(given)}" for key, given in names.items() if given),
-        *(word for word in options.words if not word.startswith("paths.")),
-        *(f"{key}={_word(value)}" for key, value in chosen.items() if key not in RENAMED and value is not False),
-    ]
-    return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
-
-
-def _word(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{','.join(map(_word, value))}]"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "null" if value is None else "true" if value is True else str(value)

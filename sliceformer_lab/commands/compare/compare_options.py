@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from sliceformer_lab.config.option_types import Count, Name, Natural, Positive, Seed, check_lists
@@ -23,6 +25,8 @@ VARIANTS = {  # rows that are an attention with options of the model
     "mha_bias": ("attention=mha", "task.bias=true"),  # of molecules: with distances and bonds
     "mha_no_bias": ("attention=mha", "task.bias=false"),
 }
+
+RENAMED = ("subject", "against", "attentions", "probes", "words", "folder", "retry")  # in a command, or not part of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,3 +95,22 @@ class CompareOptions(SearchOptions):
     def reporting_seeds(self) -> range:
         """One for each split if there are several."""
         return range(FIRST_SEED, FIRST_SEED + (self.splits or self.seeds))
+
+
+def repeat_command(word: str, names: Mapping[str, Sequence[str]], options: SearchOptions) -> str:
+    """The command line of a comparison or a map; `names` are its rows and columns."""
+    chosen = {field.name: getattr(options, field.name) for field in fields(options)}
+    words = [
+        *(f"{key}={','.join(given)}" for key, given in names.items() if given),
+        *(word for word in options.words if not word.startswith("paths.")),
+        *(f"{key}={_word(value)}" for key, value in chosen.items() if key not in RENAMED and value is not False),
+    ]
+    return f"python -m sliceformer_lab {word} {' '.join(map(shlex.quote, words))}"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_word, value))}]"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "null" if value is None else "true" if value is True else str(value)

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.compare.command_words import repeat_command
-from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
+from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE, repeat_command
 from sliceformer_lab.commands.compare.compare_tables import (
     Rows,
     as_records,
@@ -136,7 +135,7 @@ def protocol(found: Comparison) -> Iterator[str]:
     seeds, points = options.reporting_seeds, found.tuning.points
     trials = f"{len(points.points)} {'learning rates' if points.random is None else 'random points'}"
     yield (
-        f"Declared on {declared.time} (digest {declared.digest}), before the first run: {len(options.others)} "
+        f"Declared on {declared['time']} (digest {declared['digest']}), before the first run: {len(options.others)} "
         f"comparisons of {options.subject}, margin {_margin(found)}. Every row that learns tried the same {trials}, "
         f"the recipe's own among them, with the seeds {', '.join(map(str, options.tuning_seeds))}, at "
         f"{AXIS_NAMES[options.axes[0]]} and scored on validation; where these disagree, seed {options.deciding_seed} "
@@ -179,7 +178,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
     return {
         "sentence": verdict_sentence(found),
         "command": command_of(found),
-        "declaration": dict(found.declaration.content),
+        "declaration": dict(found.declaration),
         "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
         "outcomes": [_outcome_as_json(one) for one in found.outcomes],
         "axes": {result.axis: _axis_as_json(result) for result in found.results},

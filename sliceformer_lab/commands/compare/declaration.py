@@ -39,23 +39,6 @@ class Margin:
         return None if other is None else self.share * abs(other)
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """The content of audit.json or tune.json."""
-
-    content: Mapping[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """A hash of everything declared, twelve characters long."""
-        return str(self.content["digest"])
-
-    @property
-    def time(self) -> str:
-        """When it was declared."""
-        return str(self.content["time"])
-
-
 def default_margin(options: CompareOptions, task: str, metric: str) -> Margin:
     """The margin of the options, in the metric's own unit, or that of the kind of task."""
     if options.margin is not None:
@@ -70,9 +53,10 @@ def default_margin(options: CompareOptions, task: str, metric: str) -> Margin:
 
 def declare(
     folder: Path, word: str, options: CompareOptions, metric: str, margin: Margin, facts_of_rows: Mapping[str, Any]
-) -> Declaration:
-    """Write WORD.json, or find that it declares the same. Raises ConfigError.
+) -> dict[str, Any]:
+    """Write WORD.json, or find that it declares the same; returns its content, with its time and a digest of all else.
 
+    Raises ConfigError.
     `facts_of_rows` are the task, the recipe's own learning rates and the digests of the data.
     """
     chosen = {key: value for key, value in asdict(options).items() if key not in ("folder", "force_time", "retry")}
@@ -89,7 +73,7 @@ def declare(
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     now = datetime.now().astimezone().isoformat(timespec="seconds")
     of_this_start = {"digest": digest, "time": now, "commit": git_commit()}
-    return Declaration(record_plan(folder / f"{word}.json", facts, of_this_start))
+    return record_plan(folder / f"{word}.json", facts, of_this_start)
 
 
 def seeds_warning(options: CompareOptions) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sliceformer_lab.commands.compare.compare_options import Axis, CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
-from sliceformer_lab.commands.compare.declaration import Declaration, Margin
+from sliceformer_lab.commands.compare.declaration import Margin
 from sliceformer_lab.commands.compare.equal_time import Times
 from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
@@ -47,7 +47,7 @@ class Comparison:
     word: str  # the command: audit | tune
     folder: Path  # of the runs
     options: CompareOptions
-    declaration: Declaration
+    declaration: Mapping[str, Any]  # the content of audit.json or tune.json
     goal: Goal
     margin: Margin
     rows: tuple[ComparedRow, ...]
@@ -113,7 +113,7 @@ class Comparison:
         changed: dict[str, set[str]] = {}
         for one in self.evaluations:
             rows = [row for row in self.rows if row.config["names"]["attention"] == one.attention]
-            if rows and one.time < self.declaration.time:
+            if rows and one.time < self.declaration["time"]:
                 found = [changed_options(one.options, row.config, row.free_options) for row in rows]
                 nearest = min(found, key=lambda options: len(options))
                 changed.setdefault(one.attention, set()).update(nearest)

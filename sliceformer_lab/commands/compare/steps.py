@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,12 @@ from sliceformer_lab.commands.compare.search import (
 )
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, best_way, tuning_of
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.errors import NoVerdictError
+from sliceformer_lab.errors import LabError, NoVerdictError
+from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.sources import digests_of, sources_of
+from sliceformer_lab.runs.sweep import override_key
+from sliceformer_lab.runs.tuned import BEST
 from sliceformer_lab.sweeps.plan import named_modules
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.goal import Goal, goal
@@ -37,12 +40,7 @@ RUNS, REPORT, TIMES = "runs", "report", "times.json"
 log = logging.getLogger(__name__)
 
 
-def run(
-    word: str,
-    options: CompareOptions,
-    launcher: Launcher,
-    after_trials: Callable[[Tuning, Sequence[ComparedRow]], None] = lambda _tuning, _rows: None,
-) -> None:
+def run(word: str, options: CompareOptions, launcher: Launcher) -> None:
     """Run or continue a comparison and write its page; `word` is its command.
 
     Raises LabError; NoVerdictError if it ends without a verdict.
@@ -58,8 +56,8 @@ def run(
         facts = {"task": task, "own_rates": own, "data": digests_of(data)}
         declaration = declare(folder, word, options, metric, margin, facts)
         log.info(
-            f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration.digest} at "
-            f"{declaration.time}\n  in {folder}\n  if it is stopped, the same command goes on"
+            f"{word}: {options.subject} against {', '.join(options.others)}; declared as {declaration['digest']} at "
+            f"{declaration['time']}\n  in {folder}\n  if it is stopped, the same command goes on"
         )
         for warning in (seeds_warning(options), *(f"{name} takes no part: {why}" for name, why in refused.items())):
             if warning:
@@ -71,7 +69,8 @@ def run(
         runs = Rounds(word, folder / RUNS, rows, wanted, options, jobs, scores)
         tuning = runs.tune()
         ways = runs.choose_ways(tuning)
-        after_trials(tuning, rows)
+        if word == "tune":
+            write_best(folder, tuning, rows)
         runs.report_seeds(tuning)
         found = Comparison(
             *(word, folder / RUNS, options, declaration, wanted, margin, tuple(rows), refused),
@@ -81,6 +80,22 @@ def run(
         send_page(found, folder / REPORT)
     if options.others and found.obstacle is not None:
         raise NoVerdictError(f"no verdict: {found.obstacle}")
+
+
+def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> None:
+    """Write best.json, the words of each row's chosen values, which optim=tuned:FOLDER/ATTENTION reads.
+
+    Raises LabError if every trial of every row diverged.
+    """
+    given = [word for word in rows[0].options.words if override_key(word).split(".")[0] == "optim"]
+    entries = {}
+    for row in rows:
+        if (best := tuning.chosen[row.name]) is not None:
+            found = best.point.words(row.config["optim"])
+            entries[row.name] = {"value": best.mean, "words": [*given, *found], "found": found}
+    if not entries:
+        raise LabError(f"every trial in {folder} diverged; try lower learning rates, as rates=[...] trials=0")
+    write_json(folder / BEST, {"attention": entries})
 
 
 class Rounds:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.compare.command_words import repeat_command
+from sliceformer_lab.commands.compare.compare_options import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
 from sliceformer_lab.commands.map.cells import SOLVED
