@@ -16,10 +16,12 @@ import pytest
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.errors import DataError
+from sliceformer_lab.runs.tuned import BEST
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.sweeps.serial_jobs import Serial
 
 INFINITE = "should be a finite number"
+SLOW = ("sliceformer_lab.commands.compare.steps", "sliceformer_lab.commands.map.map_runs")
 STEPS = "optim.epochs=null optim.interval=step optim.steps"
 
 # Lines that the plain values of the configuration refuse, and what the sentence says.
@@ -27,7 +29,7 @@ WITHOUT_TORCH = {
     "seed=1e400 optim.lr=inf optim.betas=[0.9,nan] optim.epochs=99999999999999999999 encoder.dim=1000000000 "
     "attention=hybrid attention.pattern=[csp,csp,csp,csp,csp] +attention.options.csp.group_size=inf "
     "encoder.init=timm:vit_tiny_patch16_224 encoder.init_file=nope budget_by=dim budget=params:1M "
-    "trainer.limit_train_batches=0.0": (
+    "trainer.limit_train_batches=0.0 trainer.limit_val_batches=0": (
         f"seed: given inf, {INFINITE}",
         f"optim.lr: given inf, {INFINITE}",
         f"optim.betas.1: given nan, {INFINITE}",
@@ -38,6 +40,7 @@ WITHOUT_TORCH = {
         "encoder.init_file: nope does not exist",
         "budget_by: given 'dim'",
         "trainer.limit_train_batches: given 0.0, which leaves no batch",
+        "trainer.limit_val_batches: given 0, which leaves no batch",
     ),
     f"task=text_csv data.file=tabel.csv seed=4294967296 {STEPS}=100 optim.warmup_steps=100": (
         "data.file: tabel.csv does not exist; did you mean table.csv?",
@@ -56,7 +59,6 @@ WITHOUT_TORCH = {
     "+nonsense=1": "nonsense: there is no such option",
     "resume=nope": "resume=nope is not a run folder",
     "--config-dir nowhere": "nowhere: there is no such folder of options",
-    "--config-dir nowhere report .": "nowhere: there is no such folder of options",
     "hydra.verbose=true": "hydra.verbose: of Hydra's own options a command line has",
     "hydra/launcher=joblib seed=0,1 -m": "hydra/launcher: of Hydra's own options a command line has",
     "hydra.searchpath=[file://nowhere]": "nowhere: there is no such folder of options",
@@ -67,7 +69,6 @@ WITHOUT_TORCH = {
     "report . -m figures=true,false max_differences=range(0,1e9)": "range(0,1e9): more than 10,000 jobs",
     "seed=0,0 -m": "two jobs have the same words: seed=0",
     "seed=0 seed=1": "seed: given twice, as seed=0 and seed=1",
-    "attention=csp attention=mha": "attention: given twice, as attention=csp and attention=mha",
     "tune data.limit_train=9 data.limit_train=8": "data.limit_train: given twice",
     "recipe=samsa/_sequences": "recipe=samsa/_sequences: there is no such option",
     "hydra.run.dir='' hydra.sweep.dir='' seed=0,1 -m": (
@@ -81,11 +82,76 @@ WITHOUT_TORCH = {
     "benchmark sizes=[]": "sizes=[]: name at least one",
     "inspect spectrum runs=[]": "runs=[]: name at least one",
     "report nope": "folder=nope: there is no such folder",
-    "inspect nope": "analysis=nope: there is no such option",
     "inspect spectrum runs=nope": "runs=nope: there is no such folder",
     "export": "resume: a value is needed",
     "predict resume=nope input=table.csv": "is not a run folder",
-    "check attention=nope": "attention=nope: there is no such option",
+    "attention=cps": "attention=cps: there is no such option; did you mean csp?",
+    "block=zzz": "block=zzz: there is no such option; there are ",
+    "recipe=table3_cifar10": "did you mean csp/table3_cifar10?",
+    "attention.groupsize=4 atention=csp": "attention.groupsize: there is no such key in attention; did you mean "
+    "group_size?; atention: there is no such key; did you mean attention?",
+    "attention=mha attention.group_size=4": "there is no such key in attention; there are gate, qk_norm",
+    "-m seed=0,1 launcher.jobs=1": "launcher.jobs: there is no such key in launcher, but launcher=local has it",
+    "sed=1 trainer.precison=32": "did you mean seed?; trainer.precison: there is no such key in trainer; did you",
+    "+attention.group_size=4": "there is such a key already; leave out the +",
+    "+attention=mha": "+attention=mha: attention has a choice already; leave out the +",
+    "attention=[mha,csp]": "name one option of attention",
+    "seed=1,2": "seed=1,2: several values; add -m to run each of them, or write [...] for a list",
+    "attention.order=[": "attention.order=[: not understood; write KEY=VALUE",
+    "attention": "attention is neither a command nor KEY=VALUE; there are audit, benchmark, check, export, inspect",
+    "reprot outputs": "reprot is neither a command nor KEY=VALUE; did you mean report?",
+    "seed=1 attention": "attention: not understood; write KEY=VALUE",
+    "--foo": "unrecognized arguments: --foo; see --help",
+    "mode=eval": "mode=eval scores a finished run again: name it with resume=FOLDER",
+    "trainer.max_epochs=3 lr=1": "in trainer; did you mean optim.epochs?; lr: there is no such key; did you "
+    "mean optim.lr?",
+    "attention.group_size=${foo}": "Interpolation key 'foo' not found",
+    "paths.data=null": "paths.data: given None, should be a valid string",
+    "seed=-1 mode=foo selection=x attention.group_size=two": (
+        "seed: given -1, should be greater than or equal to 0; mode: given 'foo', should be 'train' or 'eval'; "
+        "selection: given 'x', should be 'best_val', 'last' or 'best_test'\n"
+    ),
+    "allow_targets=os. attention._target_=os.system": "allow_targets: given 'os.', should be a list of packages",
+    "check -m attention=mha,csp": "-m: runs of training are swept; give this command once for each value",
+    "benchmark suite=layer": "benchmark.suite: given 'layer', should be 'operators' or 'layers'",
+    "benchmark sizes=64": "benchmark.sizes: given 64, should be a valid tuple",
+    "benchmark attentions=[cps]": "attentions=cps: there is no such option; did you mean csp?",
+    "benchmark attention=csp": "attention: there is no such key; did you mean attentions?",
+    "benchmark logger=tensorboard": "logger: a benchmark is sent to W&B only",
+    "report .": "holds no runs",
+    "inspect spectra": "did you mean spectrum",
+    "inspect spectrum analysis.sample=3": "did you mean samples",
+    "inspect spectrum runs=. checkpoint=worst": "checkpoint: given 'worst'",
+    "submit attention=csq": "did you mean",
+    "submit attention=csp sizes=[16]": "growth needs two numbers",
+    "submit": "subject",
+    "audit attention=csp,mha": "attention=csp,mha: one attention is audited; name the others by against=",
+    "audit against=csp": "against: names csp, the attention that is compared; leave it out",
+    "audit against=mha,mha": "against: names mha twice",
+    "audit seeds=1": "seeds=1: an interval needs 3",
+    "audit tuning_seeds=[0]": "tuning_seeds=[0]: a choice needs 2, as in [0,1]",
+    "audit tuning_seeds=[0,100]": "tuning_seeds: 100 is a seed of the reporting runs; take seeds below 100",
+    "audit optim.lr=1e-3": "optim.lr=1e-3: it is chosen for each row; give rates=[...]",
+    "audit budget=params:mha": "budget=params:mha: the audit sets it; choose by axes=params,time",
+    "audit axes=steps": "audit.axes",
+    "map attention=mha,mha": "attention: names mha twice",
+    "map probe=recal": "map.probes",
+    "map seed=99": "seed=99: it or one of the two after it is a seed of the reporting runs; take one below 98",
+    "map task=digits": "task=digits: the probes are the tasks; choose among them by probe=",
+    "map optim.lr=1e-3": "optim.lr=1e-3: the map chooses it; give rates=[...]",
+    "map rate=[1e-3]": "rate: there is no such key; did you mean rates?",
+    "tune resume=x": "resume=x: each run is new",
+    "tune study=controls_digits": "study=controls_digits: a comparison is a sweep of its own",
+    "tune score_test=true": "score_test=true: trials never score the test set",
+    "tune encoder.dim=32,64": "encoder.dim=32,64: several values, but only against are compared",
+    "tune encoder.dim=[": "encoder.dim=[: not understood",
+    "tune attention=mha,csp attention.group_size=4": "attention.group_size: there is no such key in attention",
+    "tune search=all": "tune.search: given 'all', should be 'lr', 'lr_wd' or 'recipe'",
+    "tune selection=best_test": "selection=best_test",
+    "tune task=text_csv data.file=nope.csv": "data.file: ",
+    "optim=tuned:nowhere/csp": "nowhere has no best.json; write optim=tuned:FOLDER/ATTENTION",
+    "tune optim=tuned:./cps": "cps was not tuned in .; did you mean csp?",
+    "optim=tuned:damaged/csp": "best.json cannot be read",
 }
 
 # Lines for which the classes that the configuration names are needed.
@@ -123,6 +189,19 @@ WITH_CLASSES = {
     "trainer.accelerator=tpu": "trainer.accelerator: given tpu, but torch finds no TPU on this machine",
     "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
     "data._target_=pytorch_lightning.Trainer": "is not a subclass of sliceformer_lab.data.base.DataModule",
+    "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
+    "trainer.precision=foo attention.order=": "given 'foo', should be '32-true', 'bf16-mixed', "
+    "'16-mixed', '64-true', 'bf16-true', '16-true' or 'auto'; "
+    "attention.order: given '', should be 'ascend', 'descend' or 'random'",
+    "attention.group_size=two optim.lr=-1": "attention.group_size: given 'two', should be a valid integer; "
+    "optim.lr: given -1, should be greater than 0",
+    "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",
+    "attention=sparse attention.num_summary=50": "attention: num_summary must be within 0..block_size-1 = 49",
+    "task.patch_size=3": "task: patch_size=3 does not divide the image of 8 x 8 pixels",
+    "published={paper:csp,table:table9,task:cifar10,metric:test/accuracy}": "published: no paper prints",
+    "inspect spectrum runs=.": "holds no runs",
+    "inspect spectrum runs=. analysis.samples=0": "greater than or equal to 1",
+    "tune task=zinc attention=linformer,mha": "attentions that can: ",
 }
 
 
@@ -131,6 +210,9 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     """Runs a command line in a temporary folder, checks that it is refused cleanly, and returns its sentence."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "table.csv").write_text("text,label\n")
+    (tmp_path / "damaged").mkdir()
+    for folder, text in {".": '{"attention": {"csp": {"words": []}}}', "damaged": "[1]"}.items():
+        (tmp_path / folder / BEST).write_text(text)
 
     def no_data(self: Digits) -> None:
         raise AssertionError("data were read")
@@ -142,9 +224,9 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
         assert main(shlex.split(line)) == 1
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err
-        said = out if line.startswith("-m ") else err
         assert err.count("\n") == 1 and err.startswith("sliceformer-lab: ") and "data were read" not in out + err
-        return said
+        assert line.startswith("-m ") or not files_below(tmp_path / "outputs")
+        return out + err
 
     return call
 
@@ -162,10 +244,12 @@ def test_a_line_with_impossible_values_is_refused_before_any_class_is_imported(
         assert where == "launcher" or target.startswith("sliceformer_lab.sweeps."), f"{target} was imported"
         return Serial if target.endswith(".Serial") else Launcher
 
-    if not line.startswith(("check attention=", "benchmark")):  # whose options are classes themselves
+    if not line.startswith("benchmark"):  # whose options are classes themselves
         monkeypatch.setattr("sliceformer_lab.config.schema.locate", no_class)
+    if line.startswith(("audit", "map")):
+        for module in SLOW:
+            monkeypatch.setitem(sys.modules, module, None)  # its import would raise
     assert_says(refuse(line), WITHOUT_TORCH[line])
-    assert line.startswith("-m ") or not list(Path("outputs").glob("digits/*/*"))
 
 
 @pytest.mark.parametrize("line", WITH_CLASSES)
@@ -173,6 +257,29 @@ def test_a_line_with_impossible_options_is_refused_before_data_are_read(
     line: str, refuse: Callable[[str], str]
 ) -> None:
     assert_says(refuse(line), WITH_CLASSES[line])
+
+
+def test_code_named_by_a_file_is_refused_unless_the_command_line_allows_it(
+    refuse: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "recipe").mkdir(parents=True)
+    (tmp_path / "mine" / "recipe" / "mine.yaml").write_text(
+        "# @package _global_\nallow_targets: [json.]\nattention:\n  _target_: json.loads\n"
+    )
+    mine = "--config-dir mine recipe=mine"
+    assert "attention._target_: json.loads is code outside the allowed packages" in refuse(mine)
+    # with permission it is found, and checked like any other target
+    assert "attention._target_: json.loads is not a subclass of" in refuse(f"{mine} allow_targets=[json.]")
+    assert "code outside the allowed packages" in refuse(mine), "what one command allows, the next does not"
+
+
+def test_error_next_to_an_option_of_the_users_own_folder_is_explained(
+    refuse: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "attention").mkdir(parents=True)
+    (tmp_path / "mine" / "attention" / "mine.yaml").write_text("_target_: my_package.Mine\nwidth: 3\n")
+    sentence = refuse("--config-dir mine attention=mine attention.widht=4")
+    assert sentence.endswith(": attention.widht: there is no such key in attention; did you mean width?\n")
 
 
 def test_an_epoch_without_a_step_is_refused(

@@ -54,6 +54,23 @@ def ends_as_interrupted(action: Callable[[], object], sampled: int | None) -> No
     assert {place: code for place, (sent, code) in codes.items() if code != (STOPPED if sent else 0)} == {}
 
 
+def goes_on_after_a_stop(
+    program: Callable[[], int], folder: Path, after_stop: Callable[[], None], sampled: int | None
+) -> None:
+    """Stops a program that writes a folder at several places, and checks that it then does what was left."""
+    assert in_process(program) == 0
+    shutil.rmtree(folder)
+    wrong = {}
+    for place in sample(called_places(program), sampled):
+        shutil.rmtree(folder, ignore_errors=True)
+        sent, code = signalled_at(place, program)
+        after_stop()
+        again = in_process(program)
+        if (code, again) != (STOPPED if sent else 0, 0):
+            wrong[place] = code, again
+    assert wrong == {}
+
+
 @pytest.mark.timeout(3600)
 @at_many
 def test_a_signal_while_a_job_is_composed_interrupts_the_sweep_whose_command_then_does_every_job(
@@ -61,21 +78,12 @@ def test_a_signal_while_a_job_is_composed_interrupts_the_sweep_whose_command_the
 ) -> None:
     monkeypatch.chdir(tmp_path)
     train_in_turn(monkeypatch, *[None] * 4)
-    jobs = Path("sweep")
-    program = partial(main, SWEEP)
-    assert in_process(program) == 0
-    shutil.rmtree(jobs)
-    places = called_places(program)
-    wrong = {}
-    for place in sample(places, sampled):
-        shutil.rmtree(jobs, ignore_errors=True)
-        sent, code = signalled_at(place, program)
-        states = {folder.name: state_of(folder) for folder in jobs.glob("*-*")}
-        final = [state.status for state in states.values() if state.is_final]
-        again = in_process(program)
-        if (code, again) != (STOPPED if sent else 0, 0) or set(final) - {"ok"}:
-            wrong[place] = code, again, states
-    assert wrong == {}
+
+    def check() -> None:
+        states = [state_of(folder) for folder in Path("sweep").glob("*-*")]
+        assert {state.status for state in states if state.is_final} <= {"ok"}, states
+
+    goes_on_after_a_stop(partial(main, SWEEP), Path("sweep"), check, sampled)
 
 
 @at_all
@@ -101,16 +109,9 @@ def test_a_stopped_export_leaves_nothing_and_can_be_started_again(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(small_config("optim.epochs=1", "data.limit_train=32"), tmp_path / "run")
-    program = partial(main, ("export", "resume=run", "output=exported"))
-    assert in_process(program) == 0
-    shutil.rmtree("exported")
-    wrong = {}
-    for place in sample(called_places(program), sampled):
-        shutil.rmtree("exported", ignore_errors=True)
-        sent, code = signalled_at(place, program)
+
+    def clear() -> None:
         if Path("exported", "README.md").is_file():  # it was complete
             shutil.rmtree("exported")
-        again = in_process(program)
-        if (code, again) != (STOPPED if sent else 0, 0):
-            wrong[place] = code, again
-    assert wrong == {}
+
+    goes_on_after_a_stop(partial(main, ("export", "resume=run", "output=exported")), Path("exported"), clear, sampled)

@@ -47,12 +47,3 @@ def test_a_run_checks_its_configuration_once_and_builds_its_data_once(
     }
     assert main(list(given.values())) == 0
     assert calls == {"check_config": 1, "build_data": 1}
-
-
-def test_all_faults_of_the_values_are_named_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = ("task=text_csv", "data.file=missing.csv", "seed=-1", "trainer.limit_val_batches=0", "encoder.dim=1000000")
-    assert main([*words, f"paths.outputs={tmp_path}"]) == 1
-    printed = capfd.readouterr().err
-    assert printed.count("\n") == 1
-    for fault in ("missing.csv does not exist", "seed: given -1", "limit_val_batches: given 0", "encoder.dim=1,000"):
-        assert fault in printed

@@ -67,15 +67,11 @@ def test_every_published_setting_is_part_of_a_study() -> None:
 @pytest.mark.parametrize("name", REVIEWS)
 def test_jobs_of_a_preset_for_the_reviews_compose_and_are_counted(name: str) -> None:
     study = f"csp_reviews/{name}"
-    with with_conf_folders([OF_OUR_STUDIES]):
-        check_preset(study)
-
-
-def check_preset(study: str) -> None:
     line = (OF_OUR_STUDIES / "study" / f"{study}.yaml").read_text(encoding="utf-8").splitlines()[1]
-    jobs = plan_sweep([f"study={study}"], multirun=True)
-    assert jobs and f" {len(jobs.jobs)} runs" in line  # it has composed one job of each kind
-    compose_job(list(jobs.jobs[-1].words))
+    with with_conf_folders([OF_OUR_STUDIES]):
+        jobs = plan_sweep([f"study={study}"], multirun=True)
+        assert jobs and f" {len(jobs.jobs)} runs" in line  # it has composed one job of each kind
+        compose_job(list(jobs.jobs[-1].words))
     page = (Path(__file__).parents[2] / "studies" / "reviews.md").read_text(encoding="utf-8")
     question = int(study.removeprefix("csp_reviews/q")[:2])
     assert any(row.startswith(f"| {question} | ") and f"`study={study}`" in row for row in page.splitlines())

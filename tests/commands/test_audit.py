@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,31 +229,6 @@ def test_equal_time_trains_faster_rows_longer_and_a_noisy_machine_is_refused_unl
     assert found["sentence"].startswith("digits (after looking), ")  # the ledger knew csp with other options
     assert "test scores of csp with other attention.group_size and encoder.depth had been seen" in found["sentence"]
     assert found["evaluations_of_this_test_set"] == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    {
-        "attention=cps": "attention=cps: there is no such option; did you mean csp?",
-        "attention=csp,mha": "attention=csp,mha: one attention is audited; name the others by against=",
-        "against=csp": "against: names csp, the attention that is compared; leave it out",
-        "against=mha,mha": "against: names mha twice",
-        "seeds=1": "seeds=1: an interval needs 3",
-        "tuning_seeds=[0]": "tuning_seeds=[0]: a choice needs 2, as in [0,1]",
-        "tuning_seeds=[0,100]": "tuning_seeds: 100 is a seed of the reporting runs; take seeds below 100",
-        "optim.lr=1e-3": "optim.lr=1e-3: it is chosen for each row; give rates=[...]",
-        "budget=params:mha": "budget=params:mha: the audit sets it; choose by axes=params,time",
-        "axes=steps": "audit.axes",
-    }.items(),
-)
-def test_an_audit_that_cannot_run_is_refused_in_one_sentence_before_slow_imports(
-    line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "sliceformer_lab.commands.compare.steps", None)  # its import would raise
-    assert main(["audit", line]) == 1
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
 
 
 @pytest.mark.slow

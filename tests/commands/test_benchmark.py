@@ -15,10 +15,6 @@ import pandas as pd
 import pytest
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
-from sliceformer_lab.commands.benchmark.command import COMMAND
-from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.config.schema import schema
 from sliceformer_lab.permute import available_backends
 
 QUICK = ("rounds=2", "warmup=1", "batch=1")
@@ -114,45 +110,10 @@ def check_machine(machine: dict[str, Any], out: str) -> None:
     assert f"torch {machine['versions']['torch']}" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    {
-        "suite=layer": "benchmark.suite: given 'layer', should be 'operators' or 'layers'",
-        "rounds=1": "benchmark.rounds: given 1, should be greater than or equal to 2",
-        "sizes=64": "benchmark.sizes: given 64, should be a valid tuple",
-        "dtype=fp8": "benchmark.dtype: given 'fp8', should be 'float32', 'bfloat16' or 'float16'",
-        "attentions=[cps]": "attentions=cps: there is no such option; did you mean csp?",
-        "suit=layers": "suit: there is no such key; did you mean suite?",
-        "attention=csp": "attention: there is no such key; did you mean attentions?",
-        "--foo": "unrecognized arguments: --foo; see --help",
-    }.items(),
-)
-def test_wrong_option_is_refused_in_one_sentence_and_nothing_is_written(
-    bench: Bench, arguments: str, sentence: str
-) -> None:
-    code, _, err, folder = bench(*arguments.split())
-    assert (code, err.count("\n"), folder) == (1, 1, None)
-    assert err.startswith("sliceformer-lab: ") and sentence in err
-
-
 def test_a_missing_gpu_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err, folder = bench("device=cuda")
     assert (code, folder) == (1, None) and "torch finds no GPU on this machine" in err
-
-
-def test_help_lists_every_suite_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["benchmark", "--help"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    for name in SUITES:
-        assert [words for words in lines if words[:1] == [name] and len(words) > 3]
-    for option in schema(BenchmarkOptions):
-        assert [words for words in lines if words[:1] == [f"{option}:"] and len(words) > 3], option
-
-
-@pytest.mark.parametrize("words", [words for words in COMMAND.examples if not words.startswith("--")])
-def test_every_example_of_the_help_composes(words: str) -> None:
-    compose_root(words.split(), "benchmark")
 
 
 def test_numbers_of_operations_are_those_worked_out_by_hand(bench: Bench) -> None:

@@ -54,8 +54,5 @@ def test_groups_keep_their_order_below_their_titles(tmp_path: Path) -> None:
     }
     expected = ["first", "csp", "second", "identity", "mha", "bag level", "chance"]
     assert sorted(heights, key=heights.__getitem__) == expected
-
-
-def test_without_groups_rows_have_the_order_of_the_options(tmp_path: Path) -> None:
-    axes = drawn(("mha", "csp", "identity"), None, tmp_path)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["mha", "csp", "identity", "bag level", "chance"]
+    alone = drawn(("mha", "csp", "identity"), None, tmp_path)  # in the order of the options
+    assert [label.get_text() for label in alone.get_yticklabels()] == ["mha", "csp", "identity", *expected[-2:]]

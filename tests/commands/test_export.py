@@ -7,7 +7,6 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -50,6 +49,14 @@ def expected(run: Path, inputs: torch.Tensor) -> torch.Tensor:
         return load_run(run).model(Batch(inputs, none, none))
 
 
+def run_onnx(folder: Path, *inputs: torch.Tensor) -> torch.Tensor:
+    """The outputs that ONNX Runtime computes from the file in a folder."""
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    names = [value.name for value in session.get_inputs()]
+    given = {name: values.numpy() for name, values in zip(names, inputs, strict=True)}
+    return torch.from_numpy(session.run(None, given)[0])
+
+
 def test_safetensors_and_configuration_load_back(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", f"resume={run}"]) == 0
     folder = run / "export" / "safetensors"
@@ -81,10 +88,9 @@ def test_torch_program_needs_no_operator_of_ours(run: Path, tmp_path: Path) -> N
 
 def test_onnx_runtime_gives_the_same_outputs(run: Path) -> None:
     assert main(["export", f"resume={run}", "format=onnx"]) == 0
-    session = onnxruntime.InferenceSession(run / "export" / "onnx" / "model.onnx")
     for count in (1, 7):
-        outputs = session.run(None, {session.get_inputs()[0].name: images(count).numpy()})[0]
-        np.testing.assert_allclose(outputs, expected(run, images(count)).numpy(), atol=1e-5)
+        outputs = run_onnx(run / "export" / "onnx", images(count))
+        torch.testing.assert_close(outputs, expected(run, images(count)), atol=1e-5, rtol=1e-7)
 
 
 def test_executorch_gives_the_same_outputs_for_one_input_at_a_time(run: Path) -> None:
@@ -170,12 +176,10 @@ def test_onnx_takes_texts_of_every_length_with_padding(train: Callable[..., Path
     layers = "attention.pattern=[mha,csp,csp_head_block,sliceformer,linear]"
     run = text_run(train, texts, "attention=hybrid", layers, "encoder.depth=5")
     assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 0
-    session = onnxruntime.InferenceSession(tmp_path / "model" / "model.onnx")
-    names = [value.name for value in session.get_inputs()]
     for num_tokens in (2, 3, 7, 12, 20):
-        ids, lengths = padded_texts([num_tokens, 1, num_tokens - 1], num_tokens)
-        outputs = session.run(None, {names[0]: ids.numpy(), names[1]: lengths.numpy()})[0]
-        np.testing.assert_allclose(outputs, expected_of_texts(run, ids, lengths).numpy(), atol=1e-5)
+        given = padded_texts([num_tokens, 1, num_tokens - 1], num_tokens)
+        outputs = run_onnx(tmp_path / "model", *given)
+        torch.testing.assert_close(outputs, expected_of_texts(run, *given), atol=1e-5, rtol=1e-7)
     card = (tmp_path / "model" / "README.md").read_text()
     assert "`inputs` (B, N) int64" in card and "Inputs have 2 to 20 tokens, padding included" in card
 
@@ -188,11 +192,9 @@ def test_an_operator_without_free_lengths_has_one_and_the_card_says_so(
     assert main(["export", f"resume={run}", "format=onnx", f"output={tmp_path / 'model'}"]) == 0
     fixed = "Inputs have exactly 20 tokens, padding included: fill up shorter ones."
     assert fixed in (tmp_path / "model" / "README.md").read_text() and fixed in capsys.readouterr().out
-    session = onnxruntime.InferenceSession(tmp_path / "model" / "model.onnx")
-    names = [value.name for value in session.get_inputs()]
-    ids, lengths = padded_texts([20, 1, 7], 20)
-    outputs = session.run(None, {names[0]: ids.numpy(), names[1]: lengths.numpy()})[0]
-    np.testing.assert_allclose(outputs, expected_of_texts(run, ids, lengths).numpy(), atol=1e-5)
+    given = padded_texts([20, 1, 7], 20)
+    outputs = run_onnx(tmp_path / "model", *given)
+    torch.testing.assert_close(outputs, expected_of_texts(run, *given), atol=1e-5, rtol=1e-7)
 
 
 def test_the_card_says_how_texts_become_ids(train: Callable[..., Path], texts: Path, tmp_path: Path) -> None:

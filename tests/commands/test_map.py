@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import Interrupted, LabError
 from sliceformer_lab.runs.folder import read_summary
-from sliceformer_lab.runs.names import map_folder, register_resolvers
+from sliceformer_lab.runs.names import register_resolvers
 
 RATES = (3e-3, 1e-2, 1e-3)
 
@@ -222,35 +221,8 @@ def test_a_map_of_easy_probes_tells_softmax_from_no_mixing(tmp_path: Path) -> No
     assert sizes["mha"] > sizes["identity"] > 0 and f"| back | mha | {sizes['mha']:,} |" in text
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    {
-        "attention=mha,mha": "attention: names mha twice",
-        "probe=recal": "map.probes",
-        "seed=99": "seed=99: it or one of the two after it is a seed of the reporting runs; take one below 98",
-        "task=digits": "task=digits: the probes are the tasks; choose among them by probe=",
-        "optim.lr=1e-3": "optim.lr=1e-3: the map chooses it; give rates=[...]",
-        "rate=[1e-3]": "rate: there is no such key; did you mean rates?",
-    }.items(),
-)
-def test_a_map_that_cannot_run_is_refused_in_one_sentence_before_slow_imports(
-    line: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "sliceformer_lab.commands.map.map_runs", None)  # its import would raise
-    assert main(["map", line]) == 1
-    out, err = capfd.readouterr()
-    assert "Traceback" not in out + err and err.count("\n") == 1 and sentence in err
-
-
 def test_attentions_and_probes_are_the_rows_and_columns_and_other_words_are_of_the_runs() -> None:
     register_resolvers()
     composed = compose_root(sorted_words(["attention=mha,csp", "probe=back", "encoder.dim=32"]), "map")
     assert (composed["attentions"], composed["probes"]) == (["mha", "csp"], ["back"])
     assert composed["words"] == ["encoder.dim=32"]
-
-
-def test_the_same_options_of_a_map_have_the_same_folder_wherever_the_data_are() -> None:
-    first = map_folder("out", ["encoder.dim=8", "paths.data=here"], [1e-3])
-    assert first == map_folder("out", ["encoder.dim=8"], [1e-3]) and first.startswith("out/map/")
-    assert first != map_folder("out", ["encoder.dim=8"], [1e-2])

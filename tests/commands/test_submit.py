@@ -67,20 +67,3 @@ def test_a_line_that_submit_did_not_write_is_refused_before_anything_runs(
     assert main(["verify", str(tmp_path / "line.jsonl"), f"folder={tmp_path / 'again'}"]) == 1
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "line.jsonl" in err and not list((tmp_path / "again").glob("*"))
-
-
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
-        (["attention=csq"], "did you mean"),
-        (["attention=csp", "probe=recal"], "probes"),
-        (["attention=csp", "sizes=[16]"], "growth needs two numbers"),
-        ([], "subject"),
-    ],
-)
-def test_a_wrong_submission_is_refused_in_one_sentence(
-    words: list[str], fault: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["submit", *words, f"folder={tmp_path / 'mine'}"]) == 1
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1 and fault in err

@@ -10,7 +10,7 @@ import pytest
 from sliceformer_lab.commands.tune.command import COMMAND
 from sliceformer_lab.config.compose import compose_root
 from sliceformer_lab.config.schema import ConfigError
-from sliceformer_lab.runs.names import tune_folder
+from sliceformer_lab.runs.names import audit_folder, map_folder, tune_folder
 from sliceformer_lab.runs.tuned import BEST, with_tuned
 
 
@@ -58,9 +58,14 @@ def test_a_hostile_file_of_best_values_sets_nothing_else(tmp_path: Path, hostile
 
 
 def test_the_same_options_have_the_same_folder_wherever_the_data_are() -> None:
-    first = tune_folder("out", ["task=zinc", "encoder.dim=8", "paths.data=here"], 20)
-    assert first == tune_folder("out", ["encoder.dim=8", "task=zinc"], 20) and first.startswith("out/tune/zinc-")
-    assert first != tune_folder("out", ["encoder.dim=8", "task=zinc"], 21)
+    for command, start, numbers in (
+        (tune_folder, "out/tune/zinc-", (20, 21)),
+        (audit_folder, "out/audit/zinc-", (1, 2)),
+        (map_folder, "out/map/", ([1e-3], [1e-2])),
+    ):
+        first = command("out", ["task=zinc", "encoder.dim=8", "paths.data=here"], numbers[0])
+        assert first == command("out", ["encoder.dim=8", "task=zinc"], numbers[0]) and first.startswith(start)
+        assert first != command("out", ["encoder.dim=8", "task=zinc"], numbers[1])
 
 
 def test_tuned_options_stand_for_their_words(tmp_path: Path) -> None:

@@ -171,16 +171,3 @@ def test_equal_time_gives_fast_rows_more_steps_up_to_four_times() -> None:
     assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)
     with pytest.raises(ConfigError, match="milestones"):
         time_words(optim | {"schedule": "multistep"}, 200, 100, 20)
-
-
-@pytest.mark.slow
-def test_two_names_of_one_operator_differ_in_at_most_one_of_twenty_audits() -> None:
-    rng, seeds, examples, audits = np.random.default_rng(11), 10, 300, 600
-    found = 0
-    for _ in range(audits):
-        ease = rng.normal(1.0, 1.5, (1, examples))  # the same texts are hard for both
-        right = [rng.random((seeds, examples)) < 1 / (1 + np.exp(-ease - rng.normal(0, 0.3, (seeds, 1)))) for _ in "ab"]
-        estimate = estimate_crossed(right[0].astype(float) - right[1].astype(float))
-        (one,) = outcomes({"the same": {"own": Pairs({0: estimate.mean}, estimate, margin=0.005)}})
-        found += one.verdict in ("better", "worse")
-    assert found / audits <= 0.05 + 0.018  # two standard errors of this simulation

@@ -85,7 +85,6 @@ def test_every_fault_of_a_hybrid_is_named_at_the_place_the_user_wrote_it() -> No
     [
         ("pattern=[mha,cps]", "attention=cps: there is no such option; did you mean csp"),
         ("pattern=[mha,hybrid]", "hybrid is itself a hybrid"),
-        ("options={fnt: {}}", r"attention.options.fnt: fnt is not in the pattern \['csp', 'mha'\]"),
         ("pattern=[]", "attention.pattern: given"),
     ],
 )

@@ -10,10 +10,10 @@ import pytest
 import torch
 from support import task_modules
 from support.fake_gpu import FakeGPU
-from support.plans import build_task
+from support.plans import build_data, build_task
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.compose import compose_root, load_option, option_names
+from sliceformer_lab.config.compose import compose_job, compose_root, load_option, option_names
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import MODEL_NODES, ConfigError, build_object
 from sliceformer_lab.data.spec import DataSpec
@@ -77,9 +77,24 @@ def check_learns(model: TaskModule, batch: Batch, name: str) -> None:
         assert model.eval()(batch).isfinite().all(), name
 
 
+def check_small_scale(task: str, spec: DataSpec) -> None:
+    """A run at the small scale has known options, builds, and sees all its examples; on the meta device."""
+    config = compose_job([f"task={task}", "scale=small", "attention=mha"])
+    assert set(config["data"]) == set(compose_job([f"task={task}"])["data"])
+    is_own = task.endswith(("_csv", "_folder")) or task in ("torchvision", "pyg", "text_lm")  # sizes are read from disk
+    config["data"] |= {name: "unused" for name in ("root", "file") if name in config["data"]}
+    data = build_data(config)
+    with torch.device("meta"):
+        built = build_task(config, spec if is_own else data.spec)
+    steps = built.optim.last_step
+    assert 4 <= built.num_tokens() <= 2048
+    assert steps is not None and data.limit_train <= steps * data.batch_size, "some examples would never be seen"
+
+
 @pytest.mark.parametrize("task", option_names("task"))
 def test_attentions_learn_a_step_of_a_task_or_are_refused(task: str, tmp_path: Path) -> None:
     spec, batch = small_batch(task, tmp_path)
+    check_small_scale(task, spec)
     assert len(batch) == 4 and (batch.padding is not None) == spec.ragged
     nodes = task_nodes(task)
     for name in chosen_attentions(task):
