@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from support.endings import train_in_turn
 from support.plans import build_data, build_task
 from support.studies import rows_of_study
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.config.checked import RunPlan, check_config
+from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.compose import CONF_DIR, compose_job, option_names, written_option
 from sliceformer_lab.runs import papers as published
 from sliceformer_lab.runs.papers import PublishedCell, published_results, recipe_rows, repeated_cell
 from sliceformer_lab.tasks.image import ImageClassification
-from sliceformer_lab.training import run
 
 # cells whose printed count no configuration of the printed architecture has (operators spec, section 2)
 UNREACHABLE = {
@@ -210,24 +210,16 @@ def test_an_option_without_a_value_for_the_attention_stays_as_its_yaml_says_or_i
     assert compose_job([recipe, "attention=local"])["optim"]["lr"] == 5e-4
 
 
-Lab = Callable[..., list[dict[str, Any]]]
+Lab = Callable[..., list[Mapping[str, Any]]]
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """The command line in a temporary folder, which trains nothing; returns the configurations of its jobs."""
     monkeypatch.chdir(tmp_path)
-    asked: list[dict[str, Any]] = []
 
-    def train(plan: RunPlan, data: Any, folder: Path, summary: Any) -> float:
-        asked.append(dict(plan.plain))
-        summary.update(status="ok", best={"value": 0.5}, metrics={}, protocol={})
-        return 0.5
-
-    monkeypatch.setattr(run, "train", train)
-
-    def start(*words: str) -> list[dict[str, Any]]:
-        asked.clear()
+    def start(*words: str) -> list[Mapping[str, Any]]:
+        asked = train_in_turn(monkeypatch, *[None] * 6)
         assert main([*words, "data.root=unused"]) == 0
         return asked
 
