@@ -172,7 +172,9 @@ def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) 
     assert not any(name.startswith("report-mha_sincos2d") for name in launcher.done)
 
 
-@pytest.mark.parametrize(("bias", "missing"), [(True, "mha_no_bias"), (False, "mha_bias")])
+@pytest.mark.parametrize(
+    ("bias", "missing"), [(True, "mha_no_bias"), pytest.param(False, "mha_bias", marks=pytest.mark.slow)]
+)
 def test_an_audit_of_molecules_asks_for_mha_with_and_without_the_bias(tmp_path: Path, bias: bool, missing: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("\n".join(["smiles,target", *(f"{'C' * (1 + i % 7)},{i % 2}.5" for i in range(80))]))
