@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from sliceformer_lab.commands.compare.equal_time import Times, time_words
+from sliceformer_lab.commands.compare.equal_time import Times, _read_times, time_words
 from sliceformer_lab.commands.compare.search import (
     Point,
     Trial,
@@ -160,12 +163,13 @@ def test_a_point_keeps_the_shape_of_the_schedule() -> None:
     assert "optim.warmup_steps=0" in Point(1e-2, {"optim.warmup_share": 0.1}).words(optim)
 
 
-def test_equal_time_gives_fast_rows_more_steps_up_to_four_times() -> None:
+def test_equal_time_gives_fast_rows_more_steps_up_to_four_times(tmp_path: Path) -> None:
     rows = {"mha": StepTime(0.2, 0.01), "csp": StepTime(0.1, 0.01), "identity": StepTime(0.01, 0.01)}
     times = Times(rows, 100, 20, 0.5, "a machine", None)
     assert times.steps_of("mha") == (100, False) and times.steps_of("csp") == (200, False)
     assert times.steps_of("identity") == (400, True)
-    assert Times.from_json(times.as_json()) == times
+    (tmp_path / "times.json").write_text(json.dumps(asdict(times)))
+    assert _read_times(tmp_path / "times.json") == times and _read_times(tmp_path) is None
     optim = {"schedule": "cosine", "warmup_steps": 50, "horizon": None, "val_every": None}
     words = time_words(optim, 200, 100, 20)
     assert {"optim.steps=200", "optim.warmup_steps=100", "optim.val_every=20", "optim.epochs=null"} <= set(words)

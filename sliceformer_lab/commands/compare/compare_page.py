@@ -188,7 +188,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "at_edge": dict(tuning.at_edge),
         "ways": {name: dict(ways) for name, ways in found.way_scores.items()},
         "references": found.references,
-        "times": found.times and found.times.as_json(),
+        "times": found.times and asdict(found.times),
         "refused": dict(found.refused),
         "evaluations_of_this_test_set": len(found.evaluations),
     }

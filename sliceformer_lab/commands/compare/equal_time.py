@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from sliceformer_lab.commands.compare.compare_options import BASE, CompareOptions
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow, checked_row, row_words
@@ -48,16 +48,6 @@ class Times:
         is_cut = not MIN_SHARE <= share <= MAX_SHARE
         return max(1, round(self.steps * min(MAX_SHARE, max(MIN_SHARE, share)))), is_cut
 
-    def as_json(self) -> dict[str, Any]:
-        """The content of times.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Times:
-        """The times that `as_json` wrote."""
-        rows = {name: StepTime(**row) for name, row in content["rows"].items()}
-        return cls(**{**content, "rows": rows})
-
 
 def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOptions) -> Times:
     """Measure the rows once, and give each the steps of its axis. Raises ConfigError on a noisy machine."""
@@ -71,7 +61,7 @@ def give_equal_time(rows: Sequence[ComparedRow], file: Path, options: CompareOpt
             f"axes=time: {times.noise}; use a quieter machine, or go on with force_time=true, which is recorded, or "
             "with axes=params"
         )
-    write_json(file, times.as_json())
+    write_json(file, asdict(times))
     for row in rows:
         steps, _ = times.steps_of(row.name)
         optim = row.config["optim"]
@@ -123,6 +113,6 @@ def _noise(times: Mapping[str, StepTime], load: float) -> str | None:
 
 def _read_times(file: Path) -> Times | None:
     try:
-        return Times.from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return TypeAdapter(Times).validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
