@@ -121,7 +121,7 @@ def splits(data: LRAPathfinder) -> dict[str, tuple[Tensor, Tensor]]:
     stores = {str(stage): SequenceStore.open(data.folder(), stage) for stage in data.stages()}
     return {
         stage: (
-            torch.from_numpy(np.array(store.tokens)).reshape(-1, 1, data.size, data.size) / 255,
+            torch.from_numpy(np.array(store.tokens)).reshape(-1, 1, data.side, data.side) / 255,
             torch.from_numpy(np.array(store.targets)),
         )
         for stage, store in stores.items()

@@ -15,7 +15,6 @@ from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import Stage, split_by_class
-from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
 
@@ -72,11 +71,6 @@ class ArrayImages:
     def update(self, digest: Any) -> None:
         digest.update(self.pixels.contiguous().numpy())
         digest.update(self.targets.contiguous().numpy())
-
-
-def picture_places(stage: Stage) -> Numbered:
-    """Places of pictures that are not files."""
-    return Numbered(f"{NAMES[stage]} picture")
 
 
 def checked_picture(content: Content) -> np.ndarray:

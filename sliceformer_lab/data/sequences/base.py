@@ -1,22 +1,24 @@
-"""Sequences of different lengths: kept in memory-mapped files, padded batch by batch."""
+"""Sequences of different lengths: kept in memory-mapped files, padded batch by batch; pictures as their pixels."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
-from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.base import BucketedData
+from sliceformer_lab.data.images.base import NAMES
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.spec import Content
-from sliceformer_lab.data.splits import Stage, hold_out
+from sliceformer_lab.data.spec import Content, DataSpec
+from sliceformer_lab.data.splits import STAGES, Stage, hold_out
 from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Numbered, Places
+from sliceformer_lab.order import TokenOrder, token_order
 
 PARTS = ("tokens", "offsets", "targets")
 
@@ -201,3 +203,68 @@ class SequenceData(BucketedData):
             return super().remarks()
         total = sum(map(len, splits))
         return [*super().remarks(), f"{cut:,} of {total:,} sequences are cut to data.max_len={self.max_len}"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GeneratedData(SequenceData):
+    """Sequences that our generator draws, or with `source=official` those of the published files in `root`."""
+
+    source: Literal["generated", "official"] = "generated"
+    generator_seed: Natural = 0
+    processes: Processes | None = None
+
+    def stages(self) -> tuple[Stage, ...]:
+        return STAGES
+
+    def num_stored(self) -> dict[str, int]:
+        """Number of sequences of each split that was read, without any limit."""
+        return {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
+
+    def fingerprint(self) -> dict[str, Any]:
+        found = super().fingerprint()
+        if self.source == "generated":
+            found["name"] = f"{self.spec.name} (generated with seed {self.generator_seed})"
+        return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PixelData(SequenceData):
+    """Grey pictures as sequences of pixels. A pixel is one of 256 token ids, or with `pixels=values` a number."""
+
+    content_kind = "picture"
+    side: ClassVar[int]  # of a picture in pixels
+    scale: ClassVar[tuple[float, float]]  # grey level that becomes 0, and levels that become 1
+
+    pixels: Literal["tokens", "values"] = "tokens"
+    token_order: TokenOrder = "raster"
+
+    @property
+    def set_name(self) -> str:
+        """The name in `spec` without the length."""
+        return self.title
+
+    @property
+    def spec(self) -> DataSpec:
+        """Its name contains the length."""
+        tokens = self.pixels == "tokens"
+        return DataSpec(
+            name=f"{self.set_name}_{self.max_len}",
+            num_classes=len(self.class_names()),
+            max_len=self.max_len,
+            vocab_size=256 if tokens else 0,
+            channels=0 if tokens else 1,
+            grey_levels=True,
+        )
+
+    def source_places(self, stage: Stage) -> Numbered:
+        return Numbered(f"{NAMES[stage]} picture")
+
+    def content(self, stored: Content | None) -> Content | None:
+        """The grey picture (side, side)."""
+        return np.array(stored).reshape(self.side, self.side)
+
+    def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
+        scale = None if self.pixels == "tokens" else self.scale
+        order = token_order(self.token_order, (self.side, self.side), first=self.max_len)
+        positions = None if order is None else order.numpy()
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, scale, order=positions, rows=rows)

@@ -4,17 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Count, Natural, Processes
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name, cached_folder
 from sliceformer_lab.data.parallel import Pace
-from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
+from sliceformer_lab.data.sequences.base import GeneratedData, SequenceStore
 from sliceformer_lab.data.sequences.expressions import VERSION, VOCABULARY, distinct, ids_of, source_of, value_of
 from sliceformer_lab.data.spec import Content, DataSpec
-from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.data.table_files import tsv_rows
 from sliceformer_lab.errors import DataError
@@ -24,7 +23,7 @@ PUBLISHED_EXPRESSIONS = {"train": 96_000, "val": 2_000, "test": 2_000}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ListOps(SequenceData):
+class ListOps(GeneratedData):
     """Nested lists of digits with four operators; the class is the digit that an expression evaluates to.
 
     Generated expressions differ and have more than `min_len` and fewer than `max_len` symbols. A seed gives the test
@@ -36,14 +35,11 @@ class ListOps(SequenceData):
     content_kind = "text"
     takes_new = True
 
-    source: Literal["generated", "official"] = "generated"
     min_len: Natural = 500
     max_len: Count = 2000
     num_train: Count = 96_000
     num_val: Count = 2_000
     num_test: Count = 2_000
-    generator_seed: Natural = 0
-    processes: Processes | None = None
     batch_size: Count = 32
 
     def __post_init__(self) -> None:
@@ -69,9 +65,6 @@ class ListOps(SequenceData):
     @property
     def official_files(self) -> dict[Stage, Path]:
         return {stage: self.path / f"basic_{stage}.tsv" for stage in self.stages()}
-
-    def stages(self) -> tuple[Stage, ...]:
-        return STAGES
 
     def source_places(self, stage: Stage) -> Numbered:
         if self.source == "generated":
@@ -131,16 +124,10 @@ class ListOps(SequenceData):
     def is_official(self) -> tuple[bool, str]:
         if self.source == "generated":
             return False, "drawn by our own generator from the published distribution"
-        counts = {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
+        counts = self.num_stored()
         if counts == PUBLISHED_EXPRESSIONS:
             return True, "as many expressions as published, all targets correct; no checksums are published"
         return False, f"has {counts} expressions, the published set {PUBLISHED_EXPRESSIONS}"
-
-    def fingerprint(self) -> dict[str, Any]:
-        found = super().fingerprint()
-        if self.source == "generated":
-            found["name"] = f"{self.spec.name} (generated with seed {self.generator_seed})"
-        return found
 
 
 def _write(folder: Path, stage: Stage, examples: Examples) -> None:

@@ -3,23 +3,17 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
-from sliceformer_lab.config.option_types import Count, Natural, Processes
+from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.cache import by_name, cached_folder
-from sliceformer_lab.data.images.base import picture_places
-from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
+from sliceformer_lab.data.sequences.base import GeneratedData, PixelData
 from sliceformer_lab.data.sequences.pathfinder_files import generate, read_images, split_sizes
 from sliceformer_lab.data.sequences.snake_board import Difficulty, SnakeOptions
 from sliceformer_lab.data.sequences.snakes import GENERATOR_VERSION
-from sliceformer_lab.data.spec import Content, DataSpec
-from sliceformer_lab.data.splits import STAGES, Stage
-from sliceformer_lab.data.strings import Numbered
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.order import TokenOrder, token_order
 
 PUBLISHED_FOLDERS: dict[Difficulty, str] = {
     "easy": "curv_baseline",
@@ -32,71 +26,48 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LRAPathfinder(SequenceData):
+class LRAPathfinder(PixelData, GeneratedData):
     """Images of 32 x 32 pixels as sequences; the class says whether two marked ends belong to one dashed curve.
 
-    A pixel is one of 256 token ids, or with `pixels: values` a number in -1..1 as in MEGA. The splits are the first 80,
-    the next 10 and the last 10 percent of the images, as published.
+    With `pixels: values`, numbers are in -1..1 as in MEGA. The splits are the first 80, the next 10 and the last 10
+    percent of the images, as published.
     """
 
     title = "lra_pathfinder"
-    content_kind = "picture"
-    size: ClassVar[Literal[32, 128]] = 32
+    side: ClassVar[Literal[32, 128]] = 32
+    scale = (127.5, 127.5)
 
-    source: Literal["generated", "official"] = "generated"
     difficulty: Difficulty = "hard"
     num_examples: Annotated[int, Field(ge=10)] = PUBLISHED_IMAGES
     num_distractors: Natural | None = None
-    generator_seed: Natural = 0
-    processes: Processes | None = None
-    pixels: Literal["tokens", "values"] = "tokens"
-    token_order: TokenOrder = "raster"
     max_len: Annotated[int, Field(ge=1, le=1024)] = 1024
     batch_size: Count = 512
 
     @property
-    def spec(self) -> DataSpec:
-        """Its name contains the difficulty and the length."""
-        tokens = self.pixels == "tokens"
+    def set_name(self) -> str:
+        """The name in `spec` without the length, with the difficulty."""
         fewer = "" if self.num_distractors is None else f"_{self.num_distractors}_distractors"
-        return DataSpec(
-            name=f"{self.title}_{self.difficulty}{fewer}_{self.max_len}",
-            num_classes=2,
-            max_len=self.max_len,
-            vocab_size=256 if tokens else 0,
-            channels=0 if tokens else 1,
-            grey_levels=True,
-        )
+        return f"{self.title}_{self.difficulty}{fewer}"
 
     @property
     def official_folder(self) -> Path:
-        return self.path / f"pathfinder{self.size}" / PUBLISHED_FOLDERS[self.difficulty]
-
-    def stages(self) -> tuple[Stage, ...]:
-        return STAGES
+        return self.path / f"pathfinder{self.side}" / PUBLISHED_FOLDERS[self.difficulty]
 
     def class_names(self) -> tuple[str, ...]:
         return ("not connected", "connected")
-
-    def source_places(self, stage: Stage) -> Numbered:
-        return picture_places(stage)
-
-    def content(self, stored: Content | None) -> Content | None:
-        """The grey picture (size, size)."""
-        return np.array(stored).reshape(self.size, self.size)
 
     def prepare(self) -> Path:
         name = f"{self.title}-{self.difficulty}"
         if self.source == "official":
             return cached_folder(self.path, f"{name}-official", {"files": by_name(self._metadata_files())}, self._read)
         options = {name: getattr(self, name) for name in ("difficulty", "num_examples", "num_distractors")}
-        key = {"generator": GENERATOR_VERSION, "size": self.size, "seed": self.generator_seed, **options}
+        key = {"generator": GENERATOR_VERSION, "size": self.side, "seed": self.generator_seed, **options}
         return cached_folder(self.path, name, key, self._generate, continues=True)
 
     @property
     def snake_options(self) -> SnakeOptions:
         """Sizes and contrasts of the generated images."""
-        return SnakeOptions.published(self.size, self.difficulty, self.num_distractors)
+        return SnakeOptions.published(self.side, self.difficulty, self.num_distractors)
 
     def _generate(self, folder: Path) -> None:
         counts = split_sizes(self.num_examples)
@@ -110,7 +81,7 @@ class LRAPathfinder(SequenceData):
         if len(filled) < 10:
             raise DataError(f"{self.official_folder} lists {len(filled)} images, expected at least 10")
         images, labels = zip(*filled, strict=True)
-        read_images(folder, list(images), list(labels), self.size)
+        read_images(folder, list(images), list(labels), self.side)
 
     def _metadata_files(self) -> list[Path]:
         """The lists of images, by number. Raises DataError if there is none."""
@@ -119,27 +90,17 @@ class LRAPathfinder(SequenceData):
         if not files:
             raise DataError(
                 f"{folder} holds no lists of images (0.npy and so on); unpack the Long Range Arena's "
-                f"pathfinder{self.size} into {self.path}, or set data.source=generated"
+                f"pathfinder{self.side} into {self.path}, or set data.source=generated"
             )
         return sorted(files, key=lambda file: int(file.stem))
 
     def is_official(self) -> tuple[bool, str]:
         if self.source == "generated":
             return False, "drawn by our own generator, which follows the published one; see data/sequences/snakes.py"
-        count = sum(len(SequenceStore.open(self.folder(), stage)) for stage in self.stages())
-        return False, f"read from {count:,} images in the published layout; no checksums are published"
-
-    def fingerprint(self) -> dict[str, Any]:
-        found = super().fingerprint()
-        if self.source == "generated":
-            found["name"] = f"{self.spec.name} (generated with seed {self.generator_seed})"
-        return found
-
-    def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
-        scale = None if self.pixels == "tokens" else (127.5, 127.5)
-        order = token_order(self.token_order, (self.size, self.size), first=self.max_len)
-        positions = None if order is None else order.numpy()
-        return SequenceSplit(store, self.max_len, self.pad_to_max_len, scale, order=positions, rows=rows)
+        return (
+            False,
+            f"read from {sum(self.num_stored().values()):,} images in the published layout; no checksums are published",
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -147,7 +108,7 @@ class LRAPathX(LRAPathfinder):
     """Pathfinder with images of 128 x 128 pixels: sequences of 16,384."""
 
     title = "lra_pathx"
-    size: ClassVar[Literal[32, 128]] = 128
+    side: ClassVar[Literal[32, 128]] = 128
 
     max_len: Annotated[int, Field(ge=1, le=16_384)] = 16_384
     batch_size: Count = 128
