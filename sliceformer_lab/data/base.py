@@ -171,17 +171,17 @@ class DataModule(LightningDataModule, ABC):
 
     def encode(self, contents: Sequence[Content]) -> Batch:
         """New contents as a batch for the model, prepared as in evaluation; targets mean nothing. Raises DataError."""
+        if not self.takes_new:
+            raise DataError(f"a model trained on {self.title} cannot predict new inputs")
         return self.collate([self.encode_one(content) for content in contents])
 
     def encode_one(self, content: Content) -> Any:
         """A new content in a form that `collate` takes and that has a length. Raises DataError with a reason."""
-        del content
-        raise DataError(f"a model trained on {self.title} cannot predict new inputs")
+        raise NotImplementedError
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
-        """A batch of contents that `encode_one` encoded. Raises DataError where it encodes none."""
-        del encoded
-        raise DataError(f"a model trained on {self.title} cannot predict new inputs")
+        """A batch of contents that `encode_one` encoded."""
+        raise NotImplementedError
 
     def save_encoder(self, folder: Path) -> None:
         """Write what `encode` needs besides the options into a run folder."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sliceformer_lab.data.splits import STAGES, Stage
@@ -29,17 +29,24 @@ def files_by_class(root: Path, endings: Collection[str], kind: str) -> dict[Stag
     """The files of each split that has a folder; `kind` names them in the plural. Raises DataError naming a folder."""
     classes = training_classes(root)
     if not (root / "train").is_dir():
-        return {"train": _list(root, classes, endings, kind)}
-    return {stage: _list(root / stage, classes, endings, kind) for stage in STAGES if (root / stage).is_dir()}
+        return {"train": labelled_files(root, classes, endings, kind)}
+    return {stage: labelled_files(root / stage, classes, endings, kind) for stage in STAGES if (root / stage).is_dir()}
 
 
-def _list(folder: Path, classes: list[str], endings: Collection[str], kind: str) -> ClassFiles:
+def labelled_files(
+    folder: Path, classes: Sequence[str], endings: Collection[str], kind: str, inner: str = ""
+) -> ClassFiles:
+    """The files in folder/CLASS/inner, labelled by the position of CLASS in `classes`.
+
+    Raises DataError naming a folder without files, or a class that is not in `classes`.
+    """
     found: ClassFiles = []
     for name in class_names(folder):
         if name not in classes:
             raise DataError(f"{folder / name} is a class without training {kind}; add some or delete the folder")
-        files = [path for path in sorted((folder / name).iterdir()) if path.suffix.lower() in endings]
+        inside = folder / name / inner
+        files = [path for path in sorted(inside.glob("*")) if path.suffix.lower() in endings]
         if not files:
-            raise DataError(f"{folder / name} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
+            raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]
     return found

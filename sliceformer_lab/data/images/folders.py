@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
-from sliceformer_lab.data.class_folders import class_names, training_classes
+from sliceformer_lab.data.class_folders import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
@@ -26,7 +26,6 @@ from sliceformer_lab.data.loader import SeededLoader
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of
 
 LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
@@ -97,21 +96,9 @@ def reduce(image: Image.Image, shorter_side: int | None) -> None:
         image.thumbnail((math.ceil(image.width * ratio), math.ceil(image.height * ratio)))
 
 
-def list_images(root: Path, folder: str, classes: Sequence[str], inner: str = "") -> FileImages:
-    """The images below root/folder/CLASS/inner, labelled by the position of CLASS in `classes`.
-
-    Raises DataError naming a folder without images, or a class that is not in `classes`.
-    """
-    files, targets = [], []
-    for name in class_names(root / folder):
-        if name not in classes:
-            raise DataError(f"{root / folder / name} is a class without training images; add some or delete the folder")
-        found = [p for p in sorted((root / folder / name / inner).glob("*")) if p.suffix.lower() in ENDINGS]
-        if not found:
-            raise DataError(f"{root / folder / name / inner} holds no images; fill it or delete it")
-        files += [str(path.relative_to(root)) for path in found]
-        targets += [classes.index(name)] * len(found)
-    return FileImages(root, files, torch.tensor(targets))
+def list_images(root: Path, files: ClassFiles) -> FileImages:
+    """Images in files of the folder `root`."""
+    return FileImages(root, [str(path.relative_to(root)) for path, _ in files], torch.tensor([n for _, n in files]))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,10 +129,10 @@ class FileImageData(ImageData, FolderData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageNetLike(FileImageData):
-    """The training recipe of ImageNet by timm; 'crop' is random resized crop and flip alone."""
+class TimmImages(ImageData):
+    """Images in files that timm prepares: 'crop' is random resized crop and flip alone."""
 
-    augment: ImageAugment = "timm"
+    augment: ImageAugment | None
     auto_augment: str = "rand-m9-mstd0.5-inc1"
     erase: Fraction = 0.25
     crop_pct: CropPercent = 0.875
@@ -154,15 +141,42 @@ class ImageNetLike(FileImageData):
         super().__post_init__()
         check_policy(self.auto_augment)
 
+    @property
+    def training_options(self) -> dict[str, Any]:
+        """Further arguments of `training_transform`."""
+        return {}
+
+    @property
+    @abstractmethod
+    def side(self) -> int:
+        """Pixels of a side of the input."""
+
+    @property
+    def chosen_augment(self) -> ImageAugment:
+        """`augment`, or the one that follows from the data."""
+        return self.augment or "crop"
+
     def transforms(self) -> tuple[Transform, Transform]:
-        evaluation = eval_transform(self.image_size, self.crop_pct)
-        if self.augment == "none":
+        evaluation, augment = eval_transform(self.side, self.crop_pct), self.chosen_augment
+        if augment == "none":
             return evaluation, evaluation
-        return training_transform(self.image_size, self.augment, self.auto_augment, self.erase), evaluation
+        training = training_transform(self.side, augment, self.auto_augment, self.erase, **self.training_options)
+        return training, evaluation
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageFolder(ImageData, FolderData, OwnData):
+class ImageNetLike(FileImageData, TimmImages):
+    """A published set with the training recipe of ImageNet."""
+
+    augment: ImageAugment = "timm"
+
+    @property
+    def side(self) -> int:
+        return self.image_size
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ImageFolder(TimmImages, FolderData, OwnData):
     """Your own images: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
     For a missing test or validation folder, `test_fraction` and then `val_fraction` of every class are held out. Up to
@@ -181,18 +195,12 @@ class ImageFolder(ImageData, FolderData, OwnData):
     augment: ImageAugment | None = "crop"
     smallest_crop: CropPercent = 0.5
     mirror: bool | None = None
-    auto_augment: str = "rand-m9-mstd0.5-inc1"
-    erase: Fraction = 0.25
     crop_pct: CropPercent = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_policy(self.auto_augment)
 
     @property
     def spec(self) -> DataSpec:
         """Lists the class folders, and looks at some images if `image_size` is null. Raises DataError."""
-        sizes = self._spec(size=self._side, channels=3)
+        sizes = self._spec(size=self.side, channels=3)
         return replace(sizes, name=self.own_name, num_classes=len(self._classes()))
 
     @property
@@ -205,13 +213,8 @@ class ImageFolder(ImageData, FolderData, OwnData):
     @cached_property
     def parts(self) -> dict[Stage, FileImages]:
         """The images of the splits that the files come with. Raises DataError."""
-        classes, train = self._classes(), self._train_folder()
-        parts: dict[Stage, FileImages] = {"train": list_images(self.path, train, classes)}
-        others: tuple[Stage, ...] = ("val", "test")
-        for stage in others:
-            if train and (self.path / stage).is_dir():
-                parts[stage] = list_images(self.path, stage, classes)
-        return parts
+        listed = files_by_class(self.path, ENDINGS, "images")
+        return {stage: list_images(self.path, files) for stage, files in listed.items()}
 
     def choices(self) -> list[Choice]:
         chosen = []
@@ -219,7 +222,7 @@ class ImageFolder(ImageData, FolderData, OwnData):
             reason = f"the median training image has a shorter side of {self._median_side} pixels"
             if self._median_side > LARGEST_SIDE:
                 reason += f"; more than {LARGEST_SIDE} take long on a CPU"
-            chosen.append(Choice("data.image_size", self._side, reason))
+            chosen.append(Choice("data.image_size", self.side, reason))
         if self.mirror is None:
             reason = "grey images may be letters or digits" if self._are_grey else "the images are coloured"
             chosen.append(Choice("data.mirror", self._mirrors, reason))
@@ -245,7 +248,7 @@ class ImageFolder(ImageData, FolderData, OwnData):
         return all(np.ptp(np.asarray(image), axis=2).mean() < MAX_GREY_DIFFERENCE for image in images)
 
     @property
-    def _side(self) -> int:
+    def side(self) -> int:
         """`image_size`, or the median of the shorter sides, rounded down so that patches of about an eighth tile it."""
         if self.image_size is not None:
             return self.image_size
@@ -253,26 +256,12 @@ class ImageFolder(ImageData, FolderData, OwnData):
         return max(8, side - side % (8 if side >= 32 else 4))
 
     @property
-    def _augment(self) -> ImageAugment:
-        return self.augment or "crop"
-
-    @property
     def _mirrors(self) -> bool:
         return not self._are_grey if self.mirror is None else self.mirror
 
-    def transforms(self) -> tuple[Transform, Transform]:
-        evaluation, augment = eval_transform(self._side, self.crop_pct), self._augment
-        if augment == "none":
-            return evaluation, evaluation
-        training = training_transform(
-            self._side,
-            augment,
-            self.auto_augment,
-            self.erase,
-            smallest_crop=self.smallest_crop,
-            mirror=self._mirrors,
-        )
-        return training, evaluation
+    @property
+    def training_options(self) -> dict[str, Any]:
+        return {"smallest_crop": self.smallest_crop, "mirror": self._mirrors}
 
     def class_names(self) -> tuple[str, ...]:
         return tuple(self._classes())
@@ -284,7 +273,7 @@ class ImageFolder(ImageData, FolderData, OwnData):
     @property
     def _shorter_side(self) -> int | None:
         """Pixels to which larger images are reduced."""
-        return 2 * self._side if self.memory else None
+        return 2 * self.side if self.memory else None
 
     def source_of(self, picture: np.ndarray) -> Any:
         image = Image.fromarray(picture).convert("RGB")
@@ -312,9 +301,6 @@ class ImageFolder(ImageData, FolderData, OwnData):
             )
         log.info(f"{self.own_name}: {note}")
         return used
-
-    def _train_folder(self) -> str:
-        return "train" if (self.path / "train").is_dir() else ""
 
     def _classes(self) -> list[str]:
         return training_classes(self.path)

@@ -51,7 +51,7 @@ class ImageTable(ImageFolder, TableTargets):
     @property
     def spec(self) -> DataSpec:
         """Reads the table, and looks at some images if `image_size` is null. Raises DataError."""
-        spec = replace(self._spec(size=self._side, channels=3), name=self.own_name, num_classes=len(self.class_names()))
+        spec = replace(self._spec(size=self.side, channels=3), name=self.own_name, num_classes=len(self.class_names()))
         if self.has_classes:
             return spec
         return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
@@ -62,8 +62,8 @@ class ImageTable(ImageFolder, TableTargets):
             self.check_kind()
 
     def choices(self) -> list[Choice]:
-        chosen = super().choices() if self._augment != "none" else self._without_mirror()
-        if self.augment is None and self._augment == "none":
+        chosen = super().choices() if self.chosen_augment != "none" else self._without_mirror()
+        if self.augment is None and self.chosen_augment == "none":
             chosen.append(Choice("data.augment", "none", "numbers may change when an image is cropped or mirrored"))
         return [*chosen, *([] if self.has_classes else self.kind_choices)]
 
@@ -71,7 +71,7 @@ class ImageTable(ImageFolder, TableTargets):
         return [choice for choice in super().choices() if choice.option != "data.mirror"]
 
     @property
-    def _augment(self) -> ImageAugment:
+    def chosen_augment(self) -> ImageAugment:
         without = not self.has_classes and self.targets_are == "numbers"
         return self.augment or ("none" if without else "crop")
 

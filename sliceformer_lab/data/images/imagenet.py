@@ -7,10 +7,11 @@ from typing import ClassVar
 import torch
 
 from sliceformer_lab.config.option_types import Fraction
-from sliceformer_lab.data.class_folders import class_names
+from sliceformer_lab.data.class_folders import class_names, labelled_files
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.images.base import Images
 from sliceformer_lab.data.images.folders import CropPercent, FileImages, ImageNetLike, list_images
+from sliceformer_lab.data.images.picture_files import ENDINGS
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
 
@@ -43,7 +44,8 @@ class TinyImageNet(ImageNetLike):
     def read(self) -> dict[Stage, Images]:
         root = self.path / "tiny-imagenet-200"
         classes = class_names(root / "train")
-        return {"train": list_images(root, "train", classes, inner="images"), "test": self._annotated(root, classes)}
+        training = labelled_files(root / "train", classes, ENDINGS, "images", inner="images")
+        return {"train": list_images(root, training), "test": self._annotated(root, classes)}
 
     def _annotated(self, root: Path, classes: list[str]) -> FileImages:
         table = root / "val" / "val_annotations.txt"
@@ -86,4 +88,8 @@ class ImageNet1k(ImageNetLike):
         classes = class_names(self.path / "train")
         if len(classes) > self.num_classes:
             raise DataError(f"{self.path / 'train'} holds {len(classes)} class folders, ImageNet-1k has 1,000")
-        return {"train": list_images(self.path, "train", classes), "test": list_images(self.path, "val", classes)}
+        parts: dict[Stage, str] = {"train": "train", "test": "val"}
+        return {
+            stage: list_images(self.path, labelled_files(self.path / part, classes, ENDINGS, "images"))
+            for stage, part in parts.items()
+        }

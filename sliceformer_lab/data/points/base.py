@@ -4,11 +4,11 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -167,22 +167,32 @@ class PointData(CachedData):
         key = {"title": self.title, "identity": 1, "num_points": self.cloud_size, **self.source()}
         return cached_folder(self.cache_folder(), self.title, key, self._build)
 
+    @property
+    def reader(self) -> Callable[[tuple[int, Path | np.ndarray]], tuple[np.ndarray, bool]]:
+        """Reads a cloud from (place in the set, file or points), and says whether it repeats points."""
+        return partial(prepare_cloud, num_points=self.cloud_size)
+
+    def arrays(self, clouds: Clouds, points: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """What is kept of the clouds of a split, of which `reader` made `points` (n, N, F). Raises DataError."""
+        del clouds
+        return {"points": points, "targets": targets}
+
     def _build(self, folder: Path) -> None:
-        few = 0
+        few, points = 0, np.empty(0, np.float32)
         for stage, (clouds, targets) in self.parts().items():
             pace = Pace(f"{stage} clouds", len(clouds))
-            made = in_order(partial(prepare_cloud, num_points=self.cloud_size), enumerate(clouds), self.processes)
-            kept: list[np.ndarray] = []
-            for points, repeated in made:
-                if kept and points.shape != kept[0].shape:
+            for number, (cloud, repeated) in enumerate(in_order(self.reader, enumerate(clouds), self.processes)):
+                if not number:
+                    points = np.empty((len(clouds), *cloud.shape), np.float32)
+                if cloud.shape != points.shape[1:]:
                     raise DataError(
-                        f"only one of {clouds[len(kept)]} and {clouds[0]} has normals; give normals to all or to none"
+                        f"only one of {clouds[number]} and {clouds[0]} has normals; give normals to all or to none"
                     )
-                kept.append(points)
+                points[number] = cloud
                 few += repeated
-                pace.update(len(kept))
-            np.save(folder / f"{stage}_points.npy", np.stack(kept))
-            np.save(folder / f"{stage}_targets.npy", targets)
+                pace.update(number + 1)
+            for name, array in self.arrays(clouds, points, targets).items():
+                np.save(folder / f"{stage}_{name}.npy", array)
             Strings.write(folder, f"{IDENTITY}{stage}", self._places(stage, clouds))
         (folder / FACTS).write_text(json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8")
         if few:
@@ -210,20 +220,22 @@ class PointData(CachedData):
         return Batch.unlabelled(self.options.features(torch.stack(list(encoded)), training=False)[0])
 
     def make_splits(self) -> dict[Stage, Split]:
-        folder = self.folder()
-        stages = [stage for stage in STAGES if (folder / f"{stage}_points.npy").is_file()]
-        points = {s: self._features(np.load(folder / f"{s}_points.npy", mmap_mode="r")) for s in stages}
-        places = {s: Strings.open(folder, f"{IDENTITY}{s}") for s in stages}
-        targets = {s: np.load(folder / f"{s}_targets.npy") for s in stages}
-        shares = self.held_out_shares(stages)
-        rows = split_by_class(torch.from_numpy(targets["train"]), shares, self.split_seed, self.title)
-        splits = {
-            s: PointSplit(points[s], targets[s], self.options, places=places[s], rows=np.arange(len(targets[s])))
-            for s in stages
-        }
-        train = splits["train"]
+        splits = {stage: self.split(stage) for stage in STAGES if (self.folder() / f"{stage}_points.npy").is_file()}
+        train, shares = splits["train"], self.held_out_shares(splits)
+        rows = split_by_class(torch.from_numpy(train.targets), shares, self.split_seed, self.title)
         held_out = {s: replace(train, rows=part.numpy(), training=s == "train") for s, part in rows.items()}
         return {**splits, **held_out}
+
+    def split(self, stage: Stage) -> PointSplit:
+        """The clouds that the set comes with for a stage, in the order of its files."""
+        kept = {
+            name: np.load(file, mmap_mode="r" if name == "points" else None)
+            for name in ("points", "targets", "context")
+            if (file := self.folder() / f"{stage}_{name}.npy").is_file()
+        }
+        kept["points"] = self._features(kept["points"])
+        places, rows = Strings.open(self.folder(), f"{IDENTITY}{stage}"), np.arange(len(kept["targets"]))
+        return PointSplit(**kept, options=self.options, places=places, rows=rows)
 
     def _features(self, points: np.ndarray) -> np.ndarray:
         """The columns of the stored points that the model uses. Raises DataError if normals are missing."""
@@ -237,6 +249,19 @@ class PointData(CachedData):
         if few:
             found["note"] += f"; {few:,} clouds repeat points"
         return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PublishedPoints(PointData):
+    """A set that is downloaded into `root`. It counts as the published one if its sizes agree."""
+
+    published_sizes: ClassVar[dict[str, int]]
+
+    download: bool = True
+
+    def is_official(self) -> tuple[bool, str]:
+        found = {s: len(np.load(self.folder() / f"{s}_targets.npy", mmap_mode="r")) for s in self.published_sizes}
+        return found == self.published_sizes, f"clouds counted ({json.dumps(found)}); no checksums are published"
 
 
 def prepare_cloud(item: tuple[int, Path | np.ndarray], num_points: int) -> tuple[np.ndarray, bool]:

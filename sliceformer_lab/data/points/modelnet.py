@@ -1,6 +1,5 @@
 """ModelNet40 in its two published forms: text files of points with normals, and HDF5."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
-from sliceformer_lab.data.points.base import Clouds, PointData
+from sliceformer_lab.data.points.base import Clouds, PublishedPoints
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
@@ -19,7 +18,7 @@ NUM_CLASSES = 40
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ModelNet40(PointData):
+class ModelNet40(PublishedPoints):
     """Shapes of 40 classes: 9,843 clouds to train on and 2,468 to test on.
 
     `form=text` reads root/modelnet40_normal_resampled, clouds of 10,000 points with normals; `form=hdf5` reads
@@ -38,7 +37,6 @@ class ModelNet40(PointData):
     published_sizes: ClassVar[dict[str, int]] = {"train": 9_843, "test": 2_468}
 
     form: Literal["text", "hdf5"] = "text"
-    download: bool = True
 
     @property
     def spec(self) -> DataSpec:
@@ -104,8 +102,3 @@ class ModelNet40(PointData):
         if not file.is_file():
             raise DataError(f"{file} is missing; unpack the archive again")
         return file.read_text(encoding="utf-8").split()
-
-    def is_official(self) -> tuple[bool, str]:
-        stages = tuple(self.published_sizes)
-        found = {stage: len(np.load(self.folder() / f"{stage}_targets.npy", mmap_mode="r")) for stage in stages}
-        return found == self.published_sizes, f"clouds counted ({json.dumps(found)}); no checksums are published"
