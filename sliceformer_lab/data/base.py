@@ -17,8 +17,7 @@ from pytorch_lightning import LightningDataModule
 from pytorch_lightning.trainer.states import TrainerFn
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.config.option_types import Count, Fraction, Seed, Share, Workers
-from sliceformer_lab.data.cache import content_digest
+from sliceformer_lab.config.option_types import Count, Fraction, Seed, Workers
 from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.loader import (
     LoaderPosition,
@@ -332,39 +331,3 @@ class FolderData(DataModule):
     def path(self) -> Path:
         """The folder that `root` names."""
         return Path(self.root).expanduser()
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class CachedData(FolderData):
-    """A data set that is read once and then kept in a cache folder, in files that all processes map into memory."""
-
-    @abstractmethod
-    def prepare(self) -> Path:
-        """The cache folder, filled unless an earlier run has filled it. Raises DataError."""
-
-    @cached_property
-    def _folder(self) -> Path:
-        return self.prepare()
-
-    def folder(self) -> Path:
-        """The cache folder, filled at the first call. Raises DataError."""
-        return self._folder
-
-    def prepare_data(self) -> None:
-        """Fill the cache folder. Raises DataError."""
-        self.folder()
-
-    def content_sha256(self) -> str:
-        return content_digest(self.folder())
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class BucketedData(CachedData):
-    """Cached examples of different lengths; with `bucket`, those of a batch have similar ones."""
-
-    bucket: bool
-    bucket_share: Share = 0.15
-
-    @property
-    def pool_share(self) -> float | None:  # type: ignore[override]
-        return self.bucket_share if self.bucket else None

@@ -1,6 +1,7 @@
 """New inputs for a trained model: from a table, a file with one input a line, or files of pictures or clouds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind, NewInput
-from sliceformer_lab.data.table_files import READERS, ending_of, rows_and_errors
+from sliceformer_lab.data.table_files import TABLES, ending_of, rows_and_errors
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
@@ -25,15 +26,15 @@ def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[N
     if not path.exists():
         raise DataError(f"input={path} is missing; name a file{' or folder' if kind in ('picture', 'cloud') else ''}")
     if kind in ("picture", "cloud"):
-        found = _files(path, PICTURES if kind == "picture" else CLOUDS, kind)
+        found = read_files(path, PICTURES if kind == "picture" else CLOUDS, kind, partial(_read_file, kind=kind))
     elif path.is_file() and ending_of(path) in LINES[kind]:
         found = _lines(path, names=kind == "smiles")
-    elif path.is_file() and ending_of(path) in READERS:
+    elif path.is_file() and ending_of(path) in TABLES:
         found = _fields(path, column or kind)
     else:
         raise DataError(
             f"input={path} holds no {'texts' if kind == 'text' else 'SMILES'} that can be read; give a file that ends "
-            f"in {', '.join((*LINES[kind], *READERS))}"
+            f"in {', '.join((*LINES[kind], *TABLES))}"
         )
     empty = True
     for one in found:
@@ -58,7 +59,7 @@ def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterat
         elif isinstance(content, np.ndarray):
             yield NewInput(f"input {number}", content)
         elif isinstance(content, str | Path) and kind != "series":
-            yield _read(Path(content), str(content), kind)
+            yield _read(Path(content), str(content), partial(_read_file, kind=kind))
         else:
             expected = "an array" if kind == "series" else f"an array or the path of a {kind}"
             raise TypeError(f"input {number} is {type(content).__name__}, expected {expected}")
@@ -70,22 +71,30 @@ def read_picture(path: Path) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-def _files(path: Path, endings: set[str], kind: ContentKind) -> Iterator[NewInput]:
+def read_files(
+    path: Path, endings: Collection[str], kind: str, read: Callable[[Path], np.ndarray]
+) -> Iterator[NewInput]:
+    """A file, or all files in a folder and the folders in it. Raises DataError if there are none."""
     if path.is_file():
         files = [path]
     else:
         files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
         if not files:
-            raise DataError(f"input={path} holds no {kind}s ({', '.join(sorted(endings))})")
+            plural = kind if kind.endswith("s") else f"{kind}s"
+            raise DataError(f"input={path} holds no {plural} ({', '.join(sorted(endings))})")
     for file in files:
-        yield _read(file, file.name if path.is_file() else file.relative_to(path).as_posix(), kind)
+        yield _read(file, file.name if path.is_file() else file.relative_to(path).as_posix(), read)
 
 
-def _read(file: Path, place: str, kind: ContentKind) -> NewInput:
+def _read(file: Path, place: str, read: Callable[[Path], np.ndarray]) -> NewInput:
     try:
-        return NewInput(place, read_picture(file) if kind == "picture" else read_cloud(file))
+        return NewInput(place, read(file))
     except DataError as error:
         return NewInput(place, error)
+
+
+def _read_file(file: Path, kind: ContentKind) -> np.ndarray:
+    return read_picture(file) if kind == "picture" else read_cloud(file)
 
 
 def _lines(path: Path, names: bool) -> Iterator[NewInput]:

@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
 RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLES = (*DELIMITERS, ".jsonl", ".parquet")  # endings
+NAMED_BY_HEADER = (*DELIMITERS, ".txt")  # endings of tables whose first line names the columns, or not
 LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
 MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
 MAX_TARGET = 1e18  # of a number to learn; its square is a float32
@@ -38,11 +40,11 @@ STAGE_NAMES: dict[str, Stage] = {
 }
 
 
-def check_table(path: Path, content: str) -> None:
-    """Raises DataError unless `table_rows` can read the file; `content` describes the table for the message."""
+def check_table(path: Path, content: str, *, option: str = "data.file", endings: Sequence[str] = TABLES) -> None:
+    """Raises DataError unless the file is a table that can be read; `content` describes it for the message."""
     if not path.is_file():
-        raise DataError(f"{path} is missing; set data.file to a table of {content}")
-    _check_ending(path)
+        raise DataError(f"{path} is missing; set {option} to a table of {content}")
+    _check_ending(path, endings)
 
 
 def table_rows(path: Path, *, header: bool = True, quotes: bool = True) -> Rows:
@@ -57,15 +59,21 @@ def table_rows(path: Path, *, header: bool = True, quotes: bool = True) -> Rows:
         yield place, row
 
 
-def rows_and_errors(path: Path, *, header: bool = True, quotes: bool = True) -> RowsAndErrors:
-    """As `table_rows`, but with an error in place of a row that cannot be read. Raises DataError where none can."""
-    _check_ending(path)
+def rows_and_errors(
+    path: Path, *, header: bool = True, quotes: bool = True, endings: Sequence[str] = TABLES
+) -> RowsAndErrors:
+    """As `table_rows`, but with an error in place of a row that cannot be read. Raises DataError where none can.
+
+    Of the `endings` that are allowed, .txt is a table whose fields are between commas, spaces or tabs.
+    """
+    _check_ending(path, endings)
     ending = ending_of(path)
-    if ending in DELIMITERS:
-        return _read_separated(path, DELIMITERS[ending], header, quotes)
+    if ending in NAMED_BY_HEADER:
+        rows = _plain_rows(path) if ending == ".txt" else _separated_rows(path, DELIMITERS[ending], quotes)
+        return _with_names(rows, header)
     if not (header and quotes):
         raise DataError(f"{path}: data.header and data.quotes are for CSV and TSV tables; leave them at true")
-    return READERS[ending](path)
+    return _read_json_lines(path) if ending == ".jsonl" else _read_parquet(path)
 
 
 def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advice: str = "") -> Any:
@@ -146,9 +154,9 @@ def decode_text(content: bytes, path: Path) -> str:
         ) from error
 
 
-def _check_ending(path: Path) -> None:
-    if ending_of(path) not in READERS:
-        raise DataError(f"{path} ends in none of {', '.join(READERS)}; convert the table to one of these formats")
+def _check_ending(path: Path, endings: Sequence[str]) -> None:
+    if ending_of(path) not in endings:
+        raise DataError(f"{path} ends in none of {', '.join(endings)}; convert the table to one of these formats")
 
 
 def ending_of(path: Path) -> str:
@@ -170,25 +178,15 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: bool = True) -> RowsAndErrors:
+def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[str, list[str]]]:
+    """Place and fields of each row of a CSV or TSV table."""
     csv.field_size_limit(LONGEST_FIELD)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     content = io.StringIO(decode_text(_content(path), path), newline="")
     rows = csv.reader(content, delimiter=delimiter, quoting=quoting, strict=True)
-    names: list[str] = []
     try:
         for fields in filter(None, rows):  # a blank line is no row
-            place = f"{path}, line {rows.line_num}"
-            if not names:
-                names = fields if header else [str(number) for number in range(1, len(fields) + 1)]
-                if header:
-                    _check_names(place, names)
-                    continue
-            if len(fields) == len(names):
-                yield place, dict(zip(names, fields, strict=True))
-            else:
-                verb = "names" if header else "has"
-                yield place, DataError(f"{place} has {len(fields)} fields, but line 1 {verb} {len(names)} columns")
+            yield f"{path}, line {rows.line_num}", fields
     except csv.Error as error:
         if "field larger" in str(error):
             raise DataError(
@@ -196,6 +194,29 @@ def _read_separated(path: Path, delimiter: str, header: bool = True, quotes: boo
                 "that is not closed, or shorten it"
             ) from error
         raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
+
+
+def _plain_rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Place and fields of each line, which commas separate if it has any, and else spaces or tabs."""
+    for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
+        if text := line.strip():
+            yield f"{path}, line {number}", [part.strip() for part in text.split(",")] if "," in text else text.split()
+
+
+def _with_names(rows: Iterator[tuple[str, list[str]]], header: bool) -> RowsAndErrors:
+    """Rows by the names in the first one, or by numbers from 1."""
+    names: list[str] = []
+    for place, fields in rows:
+        if not names:
+            names = fields if header else [str(number) for number in range(1, len(fields) + 1)]
+            if header:
+                _check_names(place, names)
+                continue
+        if len(fields) == len(names):
+            yield place, dict(zip(names, fields, strict=True))
+        else:
+            verb = "names" if header else "has"
+            yield place, DataError(f"{place} has {len(fields)} fields, but line 1 {verb} {len(names)} columns")
 
 
 def _check_names(place: str, names: Sequence[str]) -> None:
@@ -243,10 +264,3 @@ def _read_parquet(path: Path) -> RowsAndErrors:
     _check_names(str(path), list(map(str, table.columns)))
     for number, row in enumerate(table.to_dict("records"), start=1):
         yield f"{path}, row {number}", {str(column): value for column, value in row.items()}
-
-
-READERS: dict[str, Callable[[Path], RowsAndErrors]] = {
-    **{ending: partial(_read_separated, delimiter=delimiter) for ending, delimiter in DELIMITERS.items()},
-    ".jsonl": _read_json_lines,
-    ".parquet": _read_parquet,
-}

@@ -14,8 +14,9 @@ from support import official_files, task_modules
 from support.image_modules import ready as ready_images
 from torch.testing import assert_close
 
-from sliceformer_lab.data.base import CachedData, DataModule
+from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, content_digest, manifest
+from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.sequences.expressions import ids_of
 from sliceformer_lab.data.sequences.listops import ListOps
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer

@@ -268,7 +268,7 @@ FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
     "infinity": (write(ROWS + "1,0.5,inf\n"), r"bad.csv, line 3: 3 is inf, beyond the largest number"),
     "no values": (write(ROWS + "1,,nan\n"), r"bad.csv, line 3 has no values; delete the row"),
     "no label": (write(ROWS + ",0.5,0.1\n"), r"bad.csv, line 3: 1 is '', expected a class or a number"),
-    "one class": (write("1,0.5,0.25\n1,0.5,0.75\n"), r"all training series have the class '1'; two are needed"),
+    "one class": (write("1,0.5,0.25\n1,0.5,0.75\n"), r"line 1 and all other training series have the class '1'; at least two classes are needed"),
     "no rows": (write("label,a,b\n"), r"bad.csv holds no series"),
     "no column": (write("kind,a,b\n1,2,3\n"), r"no column 'label'; data.label_column can be one of kind, a, b"),
     "other channels": (

@@ -1,6 +1,5 @@
 """The bases of graph data: sets of graphs, and sets of molecules that come as SMILES."""
 
-import json
 import logging
 import os
 from abc import abstractmethod
@@ -15,8 +14,8 @@ import numpy as np
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.base import BucketedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.cached_data import BucketedData
 from sliceformer_lab.data.graphs.smiles import (
     ATOM_FEATURES,
     BOND_FEATURES,
@@ -38,7 +37,6 @@ log = logging.getLogger(__name__)
 
 RDKIT_TIMEOUT_S = 10.0  # seconds that RDKit may work on one molecule
 MOLECULES_PER_CHUNK = 500  # molecules that a process converts at a time
-FACTS = "graphs.json"  # in the cache folder: counts of graphs that were left out, and bytes per graph
 PLACES, SMILES = f"{IDENTITY}places", f"{IDENTITY}smiles"
 TOO_LARGE = "has more nodes than data.max_nodes"
 
@@ -63,6 +61,8 @@ class GraphData(BucketedData):
     Graphs with more than `max_nodes` nodes are left out and counted. So are graphs that cannot be read, unless
     `invalid=error`, which raises an error at the first of these.
     """
+
+    facts_file = "graphs.json"
 
     max_nodes: Count = 128
     invalid: Literal["skip", "error"] = "skip"
@@ -114,7 +114,7 @@ class GraphData(BucketedData):
             "left_out": dict(left_out),
             "bytes_per_graph": round(size / len(kept), 1),
         }
-        write_json(folder / FACTS, facts)
+        write_json(folder / self.facts_file, facts)
         log.info(f"{self.title}: {len(kept):,} graphs of {facts['bytes_per_graph']} bytes each")
         if left_out:
             log.info(f"{self.title}: {left_out.total():,} graphs are left out ({_list_counts(left_out)})")
@@ -132,15 +132,11 @@ class GraphData(BucketedData):
 
     def num_read(self) -> int:
         """Number of graphs in the files, including those that are left out."""
-        return int(self._facts()["read"])
-
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
-        return facts
+        return int(self.facts()["read"])
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
-        if left_out := self._facts()["left_out"]:
+        if left_out := self.facts()["left_out"]:
             found["note"] += f"; left out: {_list_counts(left_out)}"
         return found
 

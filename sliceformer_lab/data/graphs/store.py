@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Graphs, Padding
+from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.graphs.shortest_paths import UNREACHABLE, path_nodes
-from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 
 

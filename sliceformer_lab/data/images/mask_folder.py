@@ -1,7 +1,7 @@
 """Your own images with masks: the class of every pixel."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural, Processes
-from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import LARGEST_SIDE
@@ -37,7 +37,6 @@ from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
-from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import Places, Strings
 from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import TokenOrder
@@ -45,7 +44,7 @@ from sliceformer_lab.order import TokenOrder
 SIDE_STEP = 8  # pixels: sides that are chosen are multiples of it
 SAMPLED_IMAGES = 100  # training images, spread over the set, whose sizes decide the chosen ones
 NAMES = "classes.txt"
-FACTS, PIXELS, PARTS = "masks.json", "pixels.npy", "stages.npy"  # in the cache folder
+PIXELS, PARTS = "pixels.npy", "stages.npy"  # in the cache folder
 
 
 @dataclass
@@ -96,6 +95,7 @@ class MaskFolder(CachedData, OwnData):
     note = "your own images and masks; sha256 is of their resized pixels and classes"
     content_kind = "picture"
     takes_new = True
+    facts_file = "masks.json"
     batch_sizes = (8, 32)
 
     cache: str
@@ -136,7 +136,7 @@ class MaskFolder(CachedData, OwnData):
 
     def class_names(self) -> tuple[str, ...]:
         """The lines of classes.txt, or numbers up to the largest in the masks."""
-        return self._names or tuple(map(str, range(self._facts["classes"])))
+        return self._names or tuple(map(str, range(self.facts()["classes"])))
 
     def choices(self) -> list[Choice]:
         height, width = self._sizes
@@ -233,14 +233,9 @@ class MaskFolder(CachedData, OwnData):
         np.save(folder / PARTS, np.array([STAGES.index(stage) for stage, _ in pairs]))
         places = (pair.image.relative_to(self.path).as_posix() for _, pair in pairs)
         Strings.write(folder, f"{IDENTITY}places", places)
-        (folder / FACTS).write_text(
+        (folder / self.facts_file).write_text(
             json.dumps({"classes": int(present.max()) + 1, "names": self._names}), encoding="utf-8"
         )
-
-    @property
-    def _facts(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
-        return found
 
     def make_splits(self) -> dict[Stage, Split]:
         stages = np.load(self.folder() / PARTS)

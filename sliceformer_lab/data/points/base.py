@@ -16,14 +16,13 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.base import CachedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.points.clouds import Order, curve_order, read_cloud, subsample
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
-from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
 from sliceformer_lab.errors import DataError
 
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 
 Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
-FACTS = "clouds.json"  # in the cache folder: classes, and the number of clouds with too few points
 MOST_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
 SAMPLED_CLOUDS = 100  # training clouds, spread over the set, that num_points=null reads
 Clouds = Sequence[Path] | Sequence[np.ndarray]
@@ -104,6 +102,7 @@ class PointData(CachedData):
 
     content_kind = "cloud"
     takes_new = True
+    facts_file = "clouds.json"
 
     num_points: Count | None = 1024
     normals: bool = False
@@ -194,7 +193,9 @@ class PointData(CachedData):
             for name, array in self.arrays(clouds, points, targets).items():
                 np.save(folder / f"{stage}_{name}.npy", array)
             Strings.write(folder, f"{IDENTITY}{stage}", self._places(stage, clouds))
-        (folder / FACTS).write_text(json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8")
+        (folder / self.facts_file).write_text(
+            json.dumps({"classes": self.classes(), "with_too_few_points": few}), "utf-8"
+        )
         if few:
             log.info(f"{self.title}: {few:,} clouds have fewer than {self.cloud_size} points and repeat some")
 
@@ -245,8 +246,7 @@ class PointData(CachedData):
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
-        few = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))["with_too_few_points"]
-        if few:
+        if few := self.facts()["with_too_few_points"]:
             found["note"] += f"; {few:,} clouds repeat points"
         return found
 

@@ -4,13 +4,14 @@ Numbers and ideas: our specification of the probes, which names zoology (associa
 copying), 2407.11542 (histogram) and 2404.08819 (words of a group) as sources.
 """
 
+from functools import lru_cache
+from itertools import permutations
 from typing import ClassVar
 
 import numpy as np
 
 from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank_sequences
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
-from sliceformer_lab.data.probes.permutation_groups import GROUPS, products
 
 
 class Count(Probe):
@@ -230,6 +231,29 @@ class Hist(Probe):
 
     def groups(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray(np.minimum(self._occurrences(inputs), self.classes))
+
+
+GROUPS = {6: (3, False), 24: (4, False), 60: (5, True), 120: (5, False)}  # size: letters, even permutations only
+
+
+@lru_cache
+def elements(size: int) -> list[tuple[int, ...]]:
+    """The permutations in a group of this size, in lexicographic order."""
+    letters, even = GROUPS[size]
+    found = list(permutations(range(letters)))
+    return [p for p in found if not even or _inversions(p) % 2 == 0]
+
+
+def _inversions(permutation: tuple[int, ...]) -> int:
+    return sum(a > b for i, a in enumerate(permutation) for b in permutation[i + 1 :])
+
+
+@lru_cache
+def products(size: int) -> np.ndarray:
+    """Multiplication table (size, size): the first permutation, then the second."""
+    found = elements(size)
+    number = {element: index for index, element in enumerate(found)}
+    return np.array([[number[tuple(second[i] for i in first)] for second in found] for first in found])
 
 
 class Words(Probe):

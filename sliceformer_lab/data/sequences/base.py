@@ -11,12 +11,11 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.config.option_types import Count, Natural, Processes
-from sliceformer_lab.data.base import BucketedData
+from sliceformer_lab.data.cached_data import BucketedData, StoredSplit
 from sliceformer_lab.data.images.base import NAMES
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, hold_out
-from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.strings import UNKNOWN, Numbered, Places
 from sliceformer_lab.order import TokenOrder, token_order
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count
+from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.data.stored_split import StoredSplit
 from sliceformer_lab.data.table_files import decode_text
 from sliceformer_lab.errors import DataError
 

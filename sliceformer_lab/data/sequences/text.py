@@ -14,7 +14,7 @@ import torch
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
-from sliceformer_lab.data.class_names import class_names_of
+from sliceformer_lab.data.classes import class_names_of
 from sliceformer_lab.data.own_targets import Target
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
@@ -26,8 +26,6 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_text
 
 log = logging.getLogger(__name__)
-
-TEXTS_FILE = "texts.json"  # in the cache folder: classes, and sha256 of all texts
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class TextData(SequenceData):
 
     content_kind = "text"
     takes_new = True
+    facts_file = "texts.json"  # classes or labels by their numbers, and sha256 of texts and targets
 
     max_len: Count = 512
 
@@ -124,11 +123,6 @@ class TextData(SequenceData):
             if len(names) > 1
         ]
 
-    def facts(self) -> dict[str, Any]:
-        """`classes` or `labels`, their names in the order of their numbers, and `sha256` of texts and targets."""
-        facts: dict[str, Any] = json.loads((self.folder() / TEXTS_FILE).read_text(encoding="utf-8"))
-        return facts
-
     def tokenizer_digest(self) -> str:
         """sha256 of a trained tokenizer, or the name of one that needs no training."""
         learned = manifest(self.folder())["files"].get(TOKENIZER_FILE)
@@ -173,7 +167,7 @@ class TextData(SequenceData):
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
         facts = {**names, "sha256": digest(every)}
-        (folder / TEXTS_FILE).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
         """The names of classes or labels, for `facts`, and the targets of each split. Raises DataError."""

@@ -5,7 +5,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ import torch
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Share
-from sliceformer_lab.data.base import BucketedData
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
+from sliceformer_lab.data.cached_data import BucketedData
+from sliceformer_lab.data.classes import class_names_of
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
@@ -41,7 +42,6 @@ NUM_PATCHES = 64  # of a series of median length, that patch_len=null aims at
 TIMES_MEDIAN = 4  # of the median length, that max_len=null cuts longer series to
 STORE, STAGE_FILE, LABELS, PLACES = "series", "stages.npy", "labels", f"{IDENTITY}places"
 PLAIN = (0.0, 1.0)  # the scale of numbers that the coding has scaled
-FACTS = "facts.json"  # in the cache folder: channels, and whether a value is missing
 
 
 @dataclass
@@ -123,7 +123,7 @@ class SeriesData(BucketedData, OwnData):
             Choice(
                 "data.gaps",
                 "mark" if coding.marks_gaps else "interpolate",
-                "values are missing" if self._facts["gaps"] else "no value is missing",
+                "values are missing" if self.facts()["gaps"] else "no value is missing",
             ),
             self._chosen_kind,
         ]
@@ -149,17 +149,12 @@ class SeriesData(BucketedData, OwnData):
         Strings.write(folder, LABELS, (series.label for series in found))
         Strings.write(folder, PLACES, (self.short_place(series.place) for series in found))
         gaps = any(np.isnan(series.values).any() for series in found)
-        write_json(folder / FACTS, {"channels": channels, "gaps": gaps})
+        write_json(folder / self.facts_file, {"channels": channels, "gaps": gaps})
         log.info(f"{self.own_name}: {len(found):,} series of {channels} channels, kept for all runs")
 
     def short_place(self, place: str) -> str:
         """The place of a series without the folder of the data: "texts.csv, line 7"."""
         return Path(place).name
-
-    @property
-    def _facts(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder() / FACTS).read_text(encoding="utf-8"))
-        return found
 
     @cached_property
     def _store(self) -> SequenceStore:
@@ -196,8 +191,8 @@ class SeriesData(BucketedData, OwnData):
         max_len = self.max_len or min(longest, TIMES_MEDIAN * median)
         chosen = math.ceil(min(median, max_len) / NUM_PATCHES)
         patch_len = self.patch_len or (chosen if chosen <= EVEN_PATCH else chosen + -chosen % EVEN_PATCH)
-        marks = self._facts["gaps"] if self.gaps is None else self.gaps == "mark"
-        channels = self._facts["channels"]
+        marks = self.facts()["gaps"] if self.gaps is None else self.gaps == "mark"
+        channels = self.facts()["channels"]
         return SeriesCoding((0.0,) * channels, (1.0,) * channels, patch_len, max_len, marks, self.own_scale)
 
     def class_names(self) -> tuple[str, ...]:
@@ -205,18 +200,11 @@ class SeriesData(BucketedData, OwnData):
 
     @cached_property
     def _class_names(self) -> tuple[str, ...]:
-        """The classes of the training series. Raises DataError for one class, or for one that does not train."""
-        stages = np.load(self.folder() / STAGE_FILE)
-        training = {label for label, stage in zip(self._labels, stages, strict=True) if stage <= 0}
-        if len(training) < 2:
-            raise DataError(f"{self.origin}: all training series have the class {min(training)!r}; two are needed")
-        for row, label in enumerate(self._labels):
-            if label not in training:
-                raise DataError(
-                    f"{self._store.places[row]} has the class {label!r}, which no training series has; add some or "
-                    "delete it"
-                )
-        return tuple(sorted(training, key=_number_first))
+        """The classes. Raises DataError for one class, or for one that does not train."""
+        stages = np.load(self.folder() / STAGE_FILE).clip(min=0)  # a series without a split may train
+        rows = zip(stages.tolist(), self._labels, strict=True)
+        examples = [(STAGES[stage], self._store.places[row], label) for row, (stage, label) in enumerate(rows)]
+        return tuple(sorted(class_names_of(examples, "series"), key=_number_first))
 
     def target_names(self) -> tuple[str, ...]:
         return () if self._kind == "classification" else (self.number_name,)

@@ -8,10 +8,10 @@ from typing import Any
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.series.base import SeriesData
-from sliceformer_lab.data.series.series_tables import Series, TableForm, read_series, series_and_errors
+from sliceformer_lab.data.series.series_tables import ENDINGS, Series, TableForm, read_series, series_and_errors
 from sliceformer_lab.data.spec import NewInput
 from sliceformer_lab.data.splits import Stage
-from sliceformer_lab.data.table_files import READERS, ending_of
+from sliceformer_lab.data.table_files import check_table
 from sliceformer_lab.errors import DataError
 
 Column = str | Count  # its name, or its number from 1 in a table without a header
@@ -86,7 +86,7 @@ class SeriesTable(SeriesData):
 
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
-            _check_table(path)
+            check_table(path, "series", endings=ENDINGS)
         columns = {name: value for name, value in vars(self.form).items() if value is not None}
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
@@ -101,17 +101,10 @@ class SeriesTable(SeriesData):
         """The series of a new table of the same form, with or without labels."""
         if column is not None:
             raise DataError(f"column={column}: a table of series has many columns; name them as in training")
-        _check_table(path, "input")
+        check_table(path, "series", option="input", endings=ENDINGS)
         for found in series_and_errors(path, self.form, labelled=False):
             if isinstance(found, Series):
                 yield NewInput(Path(found.place).name, found.values)
             else:
                 place, error = found
                 yield NewInput(Path(place).name, DataError(f"it {str(error).removeprefix(place).strip(': ')}"))
-
-
-def _check_table(path: Path, option: str = "data.file") -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing; set {option} to a table of series")
-    if ending_of(path) not in (*READERS, ".txt"):
-        raise DataError(f"{path} ends in none of {', '.join((*READERS, '.txt'))}; convert the table to one of these")

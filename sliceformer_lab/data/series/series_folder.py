@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.class_folders import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import Series
@@ -128,16 +129,7 @@ class SeriesFolder(SeriesData):
         """A file, or all files in a folder and the folders in it."""
         del column
         form = None if self.rate is None else SoundForm(self.rate, self.features, self.bands)
-        endings = {".npy"} if form is None else ENDINGS
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.suffix.lower() in endings)
-        if not files:
-            raise DataError(f"input={path} holds no series ({', '.join(sorted(endings))})")
-        for file in files:
-            place = file.name if path.is_file() else file.relative_to(path).as_posix()
-            try:
-                yield NewInput(place, read_file(file, form))
-            except DataError as error:
-                yield NewInput(place, error)
+        yield from read_files(path, {".npy"} if form is None else ENDINGS, "series", partial(read_file, form=form))
 
 
 def read_file(path: Path, form: SoundForm | None) -> np.ndarray:

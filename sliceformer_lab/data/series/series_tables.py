@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,10 +14,10 @@ import numpy as np
 
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import (
-    DELIMITERS,
     MAX_TARGET,
+    NAMED_BY_HEADER,
+    TABLES,
     RowsAndErrors,
-    decode_text,
     ending_of,
     field_of,
     number_of,
@@ -27,6 +26,7 @@ from sliceformer_lab.data.table_files import (
 )
 from sliceformer_lab.errors import DataError
 
+ENDINGS = (*TABLES, ".txt")
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}  # in lower case: words for a missing value
 MAX_TIMES_LONGER = 10  # that missing times may make a series; beyond, its times count as an order only
 TIME_TOLERANCE = 0.05  # of a time step, by which a time may miss the grid
@@ -222,37 +222,12 @@ def _in_time(one: _Long, step: float) -> np.ndarray:
 
 
 def _rows(path: Path, header: bool) -> RowsAndErrors:
-    if ending_of(path) == ".txt":
-        return _read_text(path, header)
-    return rows_and_errors(path, header=header or ending_of(path) not in DELIMITERS)
-
-
-def _read_text(path: Path, header: bool) -> RowsAndErrors:
-    """Rows of numbers between spaces, tabs or commas."""
-    names: list[str] = []
-    for number, line in enumerate(decode_text(path.read_bytes(), path).split("\n"), start=1):
-        if not (fields := _split_line(line)):
-            continue
-        place = f"{path}, line {number}"
-        if not names:
-            names = fields if header else [str(column) for column in range(1, len(fields) + 1)]
-            if header:
-                continue
-        if len(fields) == len(names):
-            yield place, dict(zip(names, fields, strict=True))
-        else:
-            yield place, DataError(f"{place} has {len(fields)} fields, but the first line has {len(names)}")
-
-
-def _split_line(line: str) -> list[str]:
-    """The fields of a line, which commas separate if it has any, and else spaces or tabs."""
-    text = line.strip()
-    return [] if not text else [part.strip() for part in text.split(",")] if "," in text else re.split(r"\s+", text)
+    return rows_and_errors(path, header=header or ending_of(path) not in NAMED_BY_HEADER, endings=ENDINGS)
 
 
 def _has_header(path: Path) -> bool:
     """Whether the first line of a text table holds names: at most half of its fields are numbers or missing."""
-    if ending_of(path) not in (*DELIMITERS, ".txt"):
+    if ending_of(path) not in NAMED_BY_HEADER:
         return True
     first = next(_rows(path, header=False), None)
     if first is None or isinstance(first[1], DataError):
