@@ -66,12 +66,9 @@ def test_training_windows_move_within_their_part_and_are_replayed(tmp_path: Path
     assert all(text_of(data, row) in TEXT[:800] for row in first)
 
 
-def test_a_text_that_is_too_short_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_text_that_is_too_short_or_not_utf8_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the val part has 5 characters, but one example needs data.max_len \+ 1 = 11"):
         characters(tmp_path, "x" * 50).setup()
-
-
-def test_a_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
     data = characters(tmp_path)
     data.origin.write_bytes(b"one\ntwo \xff")
     with pytest.raises(DataError, match="is not UTF-8 in line 2"):

@@ -13,7 +13,6 @@ from PIL import Image, ImageOps
 from support import official_files
 from support.image_modules import module, node, ready
 
-from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.schema import build_object, schema
 from sliceformer_lab.data.images.base import ArrayImages, ImageData, ImageSplit
 from sliceformer_lab.data.images.cifar import CIFAR10
@@ -22,7 +21,6 @@ from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
 from sliceformer_lab.data.spec import LoadPlan
-from sliceformer_lab.data.splits import hold_out
 from sliceformer_lab.errors import DataError
 
 SETS = ["digits", *official_files.IMAGE_SETS]
@@ -32,17 +30,6 @@ def members(data: ImageData, stage: Any) -> tuple[int, set[int]]:
     """The source of a split and which of its pictures it holds."""
     split = cast(ImageSplit, data.splits[stage])
     return id(split.images), set(split.positions.tolist())
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_official_format_reaches_the_first_batch(name: str, tmp_path: Path) -> None:
-    data = ready(name, tmp_path)
-    for loader in (data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
-        batch: Batch = next(iter(loader))
-        assert batch.inputs.shape[1:] == (data.spec.channels, *(data.spec.image_size or ()))
-        assert batch.inputs.dtype == torch.float32 and torch.isfinite(batch.inputs).all()
-        assert batch.target.dtype == torch.int64 and int(batch.target.min()) >= 0
-        assert int(batch.target.max()) < data.spec.num_classes
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -59,13 +46,6 @@ def test_construction_touches_no_disk_and_keeps_its_options(name: str, tmp_path:
         assert data.spec.num_classes > 1
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_splits_share_no_picture(name: str, tmp_path: Path) -> None:
-    data = ready(name, tmp_path)
-    seen = [(source, p) for source, positions in (members(data, s) for s in data.splits) for p in positions]
-    assert len(seen) == len(set(seen)) == sum(len(s.targets) for s in data.sources.values())
-
-
 def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
     data, same, other = (ready("cifar10", tmp_path, split_seed=s) for s in (3, 3, 4))
     assert members(data, "val")[1] == members(same, "val")[1] != members(other, "val")[1]
@@ -73,27 +53,22 @@ def test_splits_follow_split_seed_and_not_the_run_seed(tmp_path: Path) -> None:
     assert members(reseeded, "val")[1] == members(data, "val")[1]
 
 
-def test_held_out_part_has_the_same_share_of_every_class() -> None:
-    targets = torch.tensor([0] * 40 + [1] * 20 + [2] * 10)[torch.randperm(70)]
-    kept, held = hold_out(targets, 0.2, 1, "set", "val")
-    assert targets[held].bincount().tolist() == [8, 4, 2]
-    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(70))
-    assert kept.tolist() != sorted(kept.tolist())
-
-
-@pytest.mark.parametrize("protocol", [None, 4, 5])
-def test_pickles_of_python_2_and_3_hold_the_same_pictures(protocol: int | None, tmp_path: Path) -> None:
-    official_files.cifar10(tmp_path / "a", protocol=4)
-    official_files.cifar10(tmp_path / "b", protocol)
-    a, b = (ready("cifar10", tmp_path / part) for part in "ab")
-    assert a.fingerprint()["sha256"] == b.fingerprint()["sha256"]
-
-
-def test_packed_and_unpacked_mnist_are_the_same(tmp_path: Path) -> None:
-    official_files.mnist(tmp_path / "a", packed=True)
-    official_files.mnist(tmp_path / "b", packed=False)
-    a, b = (ready("mnist", tmp_path / part) for part in "ab")
-    assert a.fingerprint()["sha256"] == b.fingerprint()["sha256"]
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("cifar10", {"protocol": None}),
+        ("cifar10", {"protocol": 5}),
+        ("mnist", {"packed": False}),
+    ],
+)
+def test_pickles_of_python_2_and_3_and_packed_files_hold_the_same_pictures(
+    name: str, form: dict[str, Any], tmp_path: Path
+) -> None:
+    usual: dict[str, Any] = {"protocol": 4} if name == "cifar10" else {"packed": True}
+    for part, options in (("a", usual), ("b", form)):
+        official_files.IMAGE_SETS[name](tmp_path / part, **options)
+    a, b = (ready(name, tmp_path / part).fingerprint() for part in "ab")
+    assert a["sha256"] == b["sha256"]
 
 
 def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:

@@ -54,14 +54,17 @@ def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:
             np.testing.assert_array_equal(first.stored(row), second.stored(row)[..., 0])
 
 
-def test_what_torchvision_cannot_give_is_one_sentence(tmp_path: Path) -> None:
-    for options, message in (
-        ({"dataset": "FashionMINST"}, "no class of torchvision.datasets; near it are FashionMNIST"),
-        ({"dataset": "SVHN", "download": False}, "torchvision cannot download or read SVHN"),
-        ({"dataset": "FashionMNIST", "options": {"colour": True}}, "data.options gives the keywords of the class"),
+def test_what_a_library_cannot_give_is_one_sentence(tmp_path: Path) -> None:
+    for task, options, message in (
+        ("torchvision", {"dataset": "FashionMINST"}, "no class of torchvision.datasets; near it are FashionMNIST"),
+        ("torchvision", {"dataset": "SVHN", "download": False}, "torchvision cannot download or read SVHN"),
+        ("torchvision", {"dataset": "FashionMNIST", "options": {"colour": True}}, "data.options gives the keywords"),
+        ("pyg", {"dataset": "TUDatasets"}, "no class of torch_geometric.datasets; near it are TUDataset"),
+        ("pyg", {"dataset": "TUDataset", "name": None}, "data.name is its argument name"),
+        ("pyg", {"dataset": "KarateClub", "name": None}, "only sets of many graphs"),
     ):
         with pytest.raises(DataError, match=message) as caught:
-            library("torchvision", tmp_path, **options)
+            library(task, tmp_path, **options)
         assert "\n" not in str(caught.value)
 
 
@@ -77,6 +80,9 @@ def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
     assert (spec.name, spec.targets, spec.num_classes, spec.num_targets) == ("TUDataset-MUTAG", "class", 2, 0)
     assert spec.node_values == (7,) and spec.edge_values == (4,)  # one-hot blocks are one feature
     assert "TU Dortmund" in (data.about() or "")
+    assert library("pyg", tmp_path, dataset="TUDataset", name="MUTAG", targets=[0]).spec.num_classes == 2
+    with pytest.raises(DataError, match=r"data.targets=\[3\], but a graph has the targets 0 to 0"):
+        library("pyg", tmp_path, dataset="TUDataset", name="MUTAG", targets=[3])
     split = data.splits["train"]
     assert isinstance(split, GraphSplit)
     batch = split.batch([0, 1, 2])
@@ -104,24 +110,3 @@ def test_graphs_with_their_own_splits_and_numbers_equal_those_of_the_task_zinc(t
         assert sorted(first.targets_at(list(range(8))).flatten().tolist()) == sorted(
             second.targets_at(list(range(8))).flatten().tolist()
         )
-
-
-def test_what_torch_geometric_cannot_give_is_one_sentence(tmp_path: Path) -> None:
-    for options, message in (
-        ({"dataset": "TUDatasets"}, "no class of torch_geometric.datasets; near it are TUDataset"),
-        ({"dataset": "TUDataset", "name": None}, "data.name is its argument name"),
-        ({"dataset": "KarateClub", "name": None}, "only sets of many graphs"),
-    ):
-        with pytest.raises(DataError, match=message) as caught:
-            library("pyg", tmp_path, **options)
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("choice", [[3], [0]])
-def test_some_targets_can_be_chosen(choice: list[int], tmp_path: Path) -> None:
-    root = folder_with(official_graphs.mutag, tmp_path)
-    if choice == [3]:
-        with pytest.raises(DataError, match=r"data.targets=\[3\], but a graph has the targets 0 to 0"):
-            library("pyg", root, dataset="TUDataset", name="MUTAG", targets=choice)
-    else:
-        assert library("pyg", root, dataset="TUDataset", name="MUTAG", targets=choice).spec.num_classes == 2

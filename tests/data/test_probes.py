@@ -23,10 +23,6 @@ from sliceformer_lab.errors import ConfigError
 LEVELS = [(name, level) for name in PROBES for level in ("easy", "standard", "hard")]
 
 
-def count(row: list[int]) -> list[float]:
-    return [NOT_ASKED] * (len(row) - 1) + [row.count(1)]
-
-
 def recall(row: list[Any], symbols: int) -> list[float]:
     known: dict[int, int] = {}
     answers: list[float] = []
@@ -42,21 +38,9 @@ def recall(row: list[Any], symbols: int) -> list[float]:
     return answers
 
 
-def back(row: list[int], distance: int) -> list[float]:
-    return [row[i - distance] if i >= distance else NOT_ASKED for i in range(len(row))]
-
-
-def rank(row: list[list[float]]) -> list[float]:
-    return sorted(number for (number,) in row)
-
-
 def select(row: list[int], symbols: int) -> list[float]:
     found = iter([symbol for symbol in row if symbol < symbols])
     return [next(found) if token == symbols + 1 else NOT_ASKED for token in row]
-
-
-def hist(row: list[int]) -> list[float]:
-    return [min(row.count(symbol), 8) - 1 for symbol in row]
 
 
 def words(row: list[int], size: int) -> list[float]:
@@ -73,12 +57,12 @@ def words(row: list[int], size: int) -> list[float]:
 def solver(probe: Probe) -> Callable[[Any], list[float]]:
     sizes = probe.sizes
     return {
-        "Count": count,
+        "Count": lambda row: [NOT_ASKED] * (len(row) - 1) + [row.count(1)],
         "Recall": lambda row: recall(row, sizes.vocabulary),
-        "Back": lambda row: back(row, sizes.distance),
-        "Rank": rank,
+        "Back": lambda row: [NOT_ASKED] * sizes.distance + row[: -sizes.distance],
+        "Rank": lambda row: sorted(number for (number,) in row),
         "Select": lambda row: select(row, sizes.vocabulary),
-        "Hist": hist,
+        "Hist": lambda row: [min(row.count(symbol), 8) - 1 for symbol in row],
         "Words": lambda row: words(row, sizes.vocabulary),
     }[type(probe).__name__]
 
@@ -170,27 +154,17 @@ def data_of(name: str, *, seed: int = 0, batch_size: int = 4, **options: Any) ->
     return data
 
 
-def inputs_from(data: ProbeData, place: LoaderPosition) -> list[torch.Tensor]:
-    data._place = lambda: place  # type: ignore[method-assign]
-    return [batch.inputs for batch in data.train_dataloader()]
+def test_training_sequences_depend_on_step_and_seeds_and_go_on_where_an_epoch_was_interrupted() -> None:
+    def drawn(step: int, batches: int = 0, **options: Any) -> list[torch.Tensor]:
+        data = data_of("back", **options)
+        data._place = lambda: LoaderPosition(step, batches)  # type: ignore[method-assign]
+        return [batch.inputs for batch in data.train_dataloader()]
 
-
-def test_training_sequences_depend_on_the_step_and_go_on_where_an_epoch_was_interrupted() -> None:
-    first, second = (
-        inputs_from(data_of("back"), LoaderPosition(0, 0)),
-        inputs_from(data_of("back"), LoaderPosition(5, 0)),
-    )
-    assert len(first) == len(second) == 5 and not any(torch.equal(a, b) for a in first for b in second)
-    torch.testing.assert_close(inputs_from(data_of("back"), LoaderPosition(0, 3)), first[3:])
-    torch.testing.assert_close(
-        inputs_from(data_of("back"), LoaderPosition(3, 0))[:2], first[3:]
-    )  # other epochs, same steps
-
-
-def test_training_sequences_depend_on_both_seeds() -> None:
-    drawn = [inputs_from(data, LoaderPosition(0, 0))[0] for data in (data_of("back"), data_of("back", seed=1))]
-    drawn.append(inputs_from(data_of("back", generator_seed=1), LoaderPosition(0, 0))[0])
-    assert not any(torch.equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+    first, *others = drawn(0), drawn(5), drawn(0, seed=1), drawn(0, generator_seed=1)
+    for other in others:
+        assert len(first) == len(other) == 5 and not any(torch.equal(a, b) for a in first for b in other)
+    torch.testing.assert_close(drawn(0, 3), first[3:])
+    torch.testing.assert_close(drawn(3)[:2], first[3:])  # other epochs, same steps
 
 
 def test_level_fills_the_sizes_and_each_may_be_set_alone() -> None:

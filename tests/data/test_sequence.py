@@ -113,15 +113,9 @@ def test_padding_is_the_shortest_suffix_of_zeros(store: SequenceStore) -> None:
     assert batch.inputs.dtype == torch.int64 and batch.target.tolist() == [3, 0, 1] == batch.ids.tolist()
     assert batch.padding is not None and batch.padding.lengths.tolist() == [3, 5, 1]
     assert torch.equal(batch.padding.mask, batch.inputs > 0)
-
-
-def test_equal_lengths_need_no_padding(store: SequenceStore) -> None:
     assert split(store, max_len=9).batch([2, 4]).padding is None
-
-
-def test_every_batch_can_be_padded_to_the_largest_length(store: SequenceStore) -> None:
-    batch = split(store, pad_to_max_len=True).batch([1, 5])
-    assert batch.inputs.shape == (2, 6) and batch.padding is not None
+    wide = split(store, pad_to_max_len=True).batch([1, 5])
+    assert wide.inputs.shape == (2, 6) and wide.padding is not None
 
 
 def test_longer_sequences_are_cut_and_counted(store: SequenceStore) -> None:
@@ -243,8 +237,6 @@ def test_validation_is_held_out_from_training_by_split_seed(reviews: Path) -> No
     }
     targets = cast(SequenceSplit, data.splits["val"]).store.targets[sorted(parts[0]["val"])]
     assert np.bincount(targets).tolist() == [6, 6]
-    with pytest.raises(DataError, match=r"holding out 0.01 of 48 examples for val takes none"):
-        lra_text(reviews, val_fraction=0.01)
 
 
 # the task
@@ -346,29 +338,16 @@ def test_a_prefix_counts_as_real_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("head", "layers"),
-    [
-        ("linear", ["Linear(in_features=32, out_features=3, bias=True)"]),
-        (
-            "mlp",
-            [
-                "Linear(in_features=32, out_features=50, bias=True)",
-                "ReLU()",
-                "Linear(in_features=50, out_features=3, bias=True)",
-            ],
-        ),
-        (
-            "mega",
-            [
-                "Linear(in_features=32, out_features=50, bias=True)",
-                "GELU(approximate='none')",
-                "Linear(in_features=50, out_features=3, bias=False)",
-            ],
-        ),
-    ],
+    [("linear", "32-3+"), ("mlp", "32-50+ ReLU 50-3+"), ("mega", "32-50+ GELU 50-3")],  # +: with bias
 )
-def test_heads_equal_those_of_the_papers(head: str, layers: list[str]) -> None:
+def test_heads_equal_those_of_the_papers(head: str, layers: str) -> None:
+    def spelled(layer: torch.nn.Module) -> str:
+        if not isinstance(layer, torch.nn.Linear):
+            return type(layer).__name__
+        return f"{layer.in_features}-{layer.out_features}{'+' * (layer.bias is not None)}"
+
     built = task(head=head, head_dim=50).head
-    assert [str(layer) for layer in built.modules() if not list(layer.children())] == layers
+    assert " ".join(spelled(layer) for layer in built.modules() if not list(layer.children())) == layers
 
 
 def test_the_token_table_starts_with_the_requested_width() -> None:

@@ -55,6 +55,7 @@ def test_a_table_of_ucr_is_read_as_it_is(tmp_path: Path) -> None:
     assert split.place(3) == "test.txt, line 4"
     np.testing.assert_allclose(split.stored(3)[:, 0], series_files.wave(3, 1), atol=1e-6)
     assert split.targets_at([0, 3]).tolist() == [0, 1]
+    assert "of 10 test" in data.remarks()[0], "the same series are in both files"
     chosen = {choice.option: choice.value for choice in data.choices()}
     assert chosen["data.patch_len"] == 1 and chosen["data.max_len"] == 40 and chosen["data.gaps"] == "interpolate"
     assert data.spec.max_len == 40 and not data.spec.ragged
@@ -95,6 +96,10 @@ def test_statistics_are_those_of_the_training_series(tmp_path: Path) -> None:
     np.testing.assert_allclose(data.coding.std, np.nanstd(values, axis=0), rtol=1e-4)
     mean, std = channel_statistics([np.array([[1.0, np.nan], [3.0, np.nan]])], 2)
     assert mean.tolist() == [2, 0] and std.tolist() == [1, 1]
+    coding = SeriesCoding((1.0,), (2.0,), patch_len=4, max_len=10)
+    patches = coding.patches(np.arange(12.0)[:, None])
+    assert patches.shape == (3, 4) and patches[2].tolist() == [3.5, 4.0, 0, 0]
+    assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
 
 
 def folder_of_arrays(root: Path, **options: Any) -> SeriesData:
@@ -128,16 +133,12 @@ def test_numbers_keep_the_test_series_of_a_file_and_hold_out_others_without_one(
     assert table(tmp_path / "train.csv").sizes() == {"num_train": 29, "num_val": 7, "num_test": 4}
 
 
-def test_irregular_times_are_an_order_only(tmp_path: Path) -> None:
+def test_irregular_times_are_an_order_only_and_channels_of_a_row_follow_each_other(tmp_path: Path) -> None:
     lines = [f"{i},{time},{value},{i % 2}" for i in range(20) for time, value in ((3.7, 2), (1, 0), (1.9, 1), (90, 3))]
     (tmp_path / "long.csv").write_text("\n".join(["id,time,value,label", *lines]))
     data = table(tmp_path / "long.csv", id_column="id", time_column="time")
     assert split_of(data).stored(0)[:, 0].tolist() == [0, 1, 2, 3]
-
-
-def test_channels_of_one_row_follow_each_other(tmp_path: Path) -> None:
-    rows = [f"{i % 2},1,2,3,10,20,30" for i in range(20)]
-    (tmp_path / "wide.csv").write_text("\n".join(rows))
+    (tmp_path / "wide.csv").write_text("\n".join(f"{i % 2},1,2,3,10,20,30" for i in range(20)))
     stored = split_of(table(tmp_path / "wide.csv", num_channels=2)).stored(0)
     assert stored.tolist() == [[1, 10], [2, 20], [3, 30]]
 
@@ -160,12 +161,6 @@ def test_split_seeds_are_the_folds_and_the_same_split_has_the_same_digest(tmp_pa
     assert table(file).digests() == table(file).digests() != table(file, split_seed=1).digests()
 
 
-def test_the_same_series_in_two_splits_is_counted(tmp_path: Path) -> None:
-    file, again = series_files.ucr(tmp_path), series_files.ucr(tmp_path, 5, "test.txt")
-    (remark,) = table(file, test_file=str(again)).remarks()
-    assert "5 of 5 test" in remark or "of 5 test" in remark
-
-
 def test_sounds_are_mixed_resampled_and_framed(tmp_path: Path) -> None:
     series_files.sounds(tmp_path / "tones")
     data = folder(tmp_path / "tones", bands=8)
@@ -178,18 +173,14 @@ def test_sounds_are_mixed_resampled_and_framed(tmp_path: Path) -> None:
     assert 200 <= len(split_of(raw).stored(0)) <= 300
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.float32])
-def test_samples_of_every_type_have_one_scale(kind: type, tmp_path: Path) -> None:
+def test_samples_of_every_type_have_one_scale(tmp_path: Path) -> None:
     wave = 0.5 * np.sin(np.arange(400) / 9)
-    scale, shift = {np.uint8: (128, 128), np.int16: (2**15, 0), np.int32: (2**31, 0)}.get(kind, (1, 0))
-    wavfile.write(tmp_path / "a.wav", 8000, (wave * scale + shift).astype(kind))
-    samples, rate = read_sound(tmp_path / "a.wav")
-    assert rate == 8000 and samples.dtype == np.float32
-    np.testing.assert_allclose(samples, wave, atol=0.01)
-
-
-def test_samples_of_24_bits_are_read(tmp_path: Path) -> None:
-    levels = np.array([0, 2**22, -(2**22), 2**23 - 1])
+    for kind, scale, shift in ((np.uint8, 128, 128), (np.int16, 2**15, 0), (np.int32, 2**31, 0), (np.float32, 1, 0)):
+        wavfile.write(tmp_path / "a.wav", 8000, (wave * scale + shift).astype(kind))
+        samples, rate = read_sound(tmp_path / "a.wav")
+        assert rate == 8000 and samples.dtype == np.float32
+        np.testing.assert_allclose(samples, wave, atol=0.01)
+    levels = np.array([0, 2**22, -(2**22), 2**23 - 1])  # of 24 bits
     body = b"".join(int(level).to_bytes(3, "little", signed=True) for level in levels)
     head = b"RIFF" + (36 + len(body)).to_bytes(4, "little") + b"WAVEfmt " + (16).to_bytes(4, "little")
     head += b"".join(n.to_bytes(size, "little") for n, size in ((1, 2), (1, 2), (8000, 4), (24000, 4), (3, 2), (24, 2)))
@@ -205,13 +196,6 @@ def test_a_tone_is_in_the_band_of_its_pitch() -> None:
         assert abs(int(levels.mean(axis=0).argmax()) - int(np.abs(corners[1:-1] - 1000).argmin())) <= 1
     assert (mel_filters(8000, 256, 40).sum(axis=1) > 0).all()
     assert abs(len(resampled(np.ones(1000, np.float32), 8000, 3000)) - 375) <= 1
-
-
-def test_patches_do_not_depend_on_the_batch() -> None:
-    coding = SeriesCoding((1.0,), (2.0,), patch_len=4, max_len=10)
-    patches = coding.patches(np.arange(12.0)[:, None])
-    assert patches.shape == (3, 4) and patches[2].tolist() == [3.5, 4.0, 0, 0]
-    assert coding.count(np.array([1, 4, 5, 99])).tolist() == [1, 1, 2, 3]
 
 
 def test_a_warp_keeps_the_length_and_the_ends_within_the_series() -> None:
@@ -268,7 +252,10 @@ FAULTS: dict[str, tuple[Callable[[Path], SeriesData], str]] = {
     "infinity": (write(ROWS + "1,0.5,inf\n"), r"bad.csv, line 3: 3 is inf, beyond the largest number"),
     "no values": (write(ROWS + "1,,nan\n"), r"bad.csv, line 3 has no values; delete the row"),
     "no label": (write(ROWS + ",0.5,0.1\n"), r"bad.csv, line 3: 1 is '', expected a class or a number"),
-    "one class": (write("1,0.5,0.25\n1,0.5,0.75\n"), r"line 1 and all other training series have the class '1'; at least two classes are needed"),
+    "one class": (
+        write("1,0.5,0.25\n1,0.5,0.75\n"),
+        r"all other training series have the class '1'; at least two",
+    ),
     "no rows": (write("label,a,b\n"), r"bad.csv holds no series"),
     "no column": (write("kind,a,b\n1,2,3\n"), r"no column 'label'; data.label_column can be one of kind, a, b"),
     "other channels": (

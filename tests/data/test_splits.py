@@ -18,22 +18,15 @@ BY_CLASS = {
 ROWS = {"train": [14, 10, 7, 3, 5, 9, 2, 1, 0, 6], "val": [13, 15, 11, 12], "test": [17, 16, 8, 4]}
 
 
-def test_a_seed_always_holds_out_these_examples() -> None:
+def test_a_seed_always_splits_like_this() -> None:
     kept, held = hold_out(THREE_CLASSES, 0.2, 0, "set", "val")
     assert held.tolist() == [14, 13, 23, 27, 9, 25]
     assert kept.tolist() == [
         *(29, 4, 6, 21, 11, 12, 18, 22, 20, 26, 0, 10, 16, 7, 15, 2, 19, 8, 17, 24, 3, 1, 5, 28),
     ]
-
-
-def test_a_seed_always_splits_by_class_like_this() -> None:
-    rows = split_by_class(THREE_CLASSES, {"test": 0.2, "val": 0.25}, 0, "set")
-    assert {stage: part.tolist() for stage, part in rows.items()} == BY_CLASS
-
-
-def test_a_seed_always_splits_rows_like_this() -> None:
-    stages = np.array([-1] * 10 + [0] * 6 + [2] * 2)
-    rows = split_rows(stages, {"test": 0.2, "val": 0.25}, 0, "set")
+    by_class = split_by_class(THREE_CLASSES, {"test": 0.2, "val": 0.25}, 0, "set")
+    assert {stage: part.tolist() for stage, part in by_class.items()} == BY_CLASS
+    rows = split_rows(np.array([-1] * 10 + [0] * 6 + [2] * 2), {"test": 0.2, "val": 0.25}, 0, "set")
     assert {stage: part.tolist() for stage, part in rows.items()} == ROWS
 
 
