@@ -104,18 +104,13 @@ def test_unparsable_smiles_are_left_out_and_counted(tmp_path: Path, caplog: pyte
         assert reason in caplog.text and reason in data.fingerprint()["note"]
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [("C1CC,2", "line 3: 'C1CC' does not parse"), (",4", "line 3: '' has no atoms"), ("CCCCCC,5", None)],
-)
-def test_unparsable_smiles_raise_an_error_by_option(tmp_path: Path, row: str, message: str | None) -> None:
-    data = table(tmp_path, ["CCO,1", row], max_nodes=5, invalid="error")
-    if message is None:  # a molecule that is too large is no fault of the file
-        data.setup()
-        assert len(data.splits["train"]) == 1
-        return
-    with pytest.raises(DataError, match=message):
-        data.setup()
+def test_unparsable_smiles_raise_an_error_by_option(tmp_path: Path) -> None:
+    large = table(tmp_path, ["CCO,1", "CCCCCC,5"], max_nodes=5, invalid="error")
+    large.setup()  # a molecule that is too large is no fault of the file
+    assert len(large.splits["train"]) == 1
+    for row, message in (("C1CC,2", "line 3: 'C1CC' does not parse"), (",4", "line 3: '' has no atoms")):
+        with pytest.raises(DataError, match=message):
+            table(tmp_path, ["CCO,1", row], invalid="error").setup()
 
 
 @pytest.mark.parametrize(
@@ -225,14 +220,12 @@ def test_descriptors_of_a_molecule_are_stored_batched_and_those_of_a_new_one(
     assert_close(data.encode([str(split.stored(row)) for row in batch.ids]).context, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("many", "kind"), [(4, "rdkit"), (3, "both")])
-def test_descriptors_follow_from_the_size_of_the_table(
-    many: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sliceformer_lab.data.graphs.molecule.MANY_MOLECULES", many)
-    data = table(tmp_path, ["CCO,1.5", "C,2", "CC,3"], descriptors=None)
-    assert f"data.descriptors={kind} (3 molecules in the table)" in map(str, data.choices())
-    assert data.spec.context_channels == NUM_DESCRIPTORS[kind]
+def test_descriptors_follow_from_the_size_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for many, kind in ((4, "rdkit"), (3, "both")):
+        monkeypatch.setattr("sliceformer_lab.data.graphs.molecule.MANY_MOLECULES", many)
+        data = table(tmp_path, ["CCO,1.5", "C,2", "CC,3"], descriptors=None)
+        assert f"data.descriptors={kind} (3 molecules in the table)" in map(str, data.choices())
+        assert data.spec.context_channels == NUM_DESCRIPTORS[kind]
 
 
 def test_descriptors_are_mass_logp_and_counts_of_parts() -> None:
@@ -291,15 +284,13 @@ def test_bias_false_hides_the_paths_between_atoms(tmp_path: Path) -> None:
         assert torch.equal(task(batch), task(other)) == same
 
 
-@pytest.mark.parametrize("bias", ["true", "false"])
-def test_batches_hold_pairs_of_atoms_only_for_a_bias(bias: str, tmp_path: Path) -> None:
-    file = official_graphs.molecules(tmp_path)
-    config = compose_root(["task=molecule_csv", f"task.bias={bias}", f"data.file={file}", f"data.root={tmp_path}"])
-    data = build_data(config)
-    data.setup()
-    structure = next(iter(data.train_dataloader())).structure
-    found = [part is not None for part in (structure.distances, structure.path_edges)]
-    assert found == [bias == "true"] * 2
+def test_batches_hold_pairs_of_atoms_only_for_a_bias(tmp_path: Path) -> None:
+    words = ["task=molecule_csv", f"data.file={official_graphs.molecules(tmp_path)}", f"data.root={tmp_path}"]
+    for bias in (True, False):
+        data = build_data(compose_root([*words, f"task.bias={str(bias).lower()}"]))
+        data.setup()
+        structure = next(iter(data.train_dataloader())).structure
+        assert [part is not None for part in (structure.distances, structure.path_edges)] == [bias] * 2
 
 
 @pytest.mark.parametrize(
@@ -312,14 +303,14 @@ def test_graphormer_has_the_parameters_of_the_paper(attention: str, count: int) 
     assert sum(p.numel() for p in task.parameters() if p.requires_grad) == count
 
 
-@pytest.mark.parametrize(("standardise", "mean", "std"), [("true", 2.0, 3.0), ("false", 0.0, 1.0)])
-def test_numbers_are_standardised_unless_the_task_says_no(standardise: str, mean: float, std: float) -> None:
-    config = compose_root(["task=qm9_gap", "encoder=tiny", "attention=mha", f"task.standardise={standardise}"])
-    task: Any = build_task(config, build_data(config).spec)
+def test_numbers_are_standardised_unless_the_task_says_no() -> None:
     statistics = torch.tensor([2.0]), torch.tensor([3.0])
-    task._trainer = SimpleNamespace(datamodule=SimpleNamespace(target_statistics=lambda: statistics))
-    task.setup("fit")
-    assert (task.target_mean.item(), task.target_std.item()) == (mean, std)
+    for standardise, found in (("true", (2.0, 3.0)), ("false", (0.0, 1.0))):
+        config = compose_root(["task=qm9_gap", "encoder=tiny", "attention=mha", f"task.standardise={standardise}"])
+        task: Any = build_task(config, build_data(config).spec)
+        task._trainer = SimpleNamespace(datamodule=SimpleNamespace(target_statistics=lambda: statistics))
+        task.setup("fit")
+        assert (task.target_mean.item(), task.target_std.item()) == found
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -38,12 +38,8 @@ def test_own_data_have_the_name_of_their_file_or_folder_and_are_no_copy_of_a_pub
     found = data.fingerprint()
     assert data.spec.name == found["name"] == name and found["official"] is None
     assert len(found["sha256"]) == 64 and found["note"].startswith("your own ")
-
-
-@pytest.mark.parametrize("task", OWN)
-def test_a_name_of_ones_own_replaces_it(task: str, tmp_path: Path) -> None:
-    data = own_data(task, tmp_path, name="trial 3")
-    assert data.spec.name == data.fingerprint()["name"] == "trial 3"
+    renamed = own_data(task, tmp_path, name="trial 3")
+    assert renamed.spec.name == renamed.fingerprint()["name"] == "trial 3"
 
 
 def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ def test_columns_of_numbers_are_targets_of_texts(tmp_path: Path) -> None:
     training = data.training_targets().numpy()
     np.testing.assert_allclose(mean, training.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(deviation, training.std(axis=0), rtol=1e-6)
+    text_table(tmp_path, [("a text", "", 1, ""), *ROWS])
+    found = targets_by_place(texts(tmp_path, targets=["stars"]))
+    assert np.isnan(found["texts.csv, line 2"]).all() and np.isfinite(list(found.values())).sum() == len(ROWS)
 
 
 def test_columns_of_zeros_and_ones_are_labels_unless_kind_says_otherwise(tmp_path: Path) -> None:
@@ -72,6 +75,9 @@ def test_columns_of_zeros_and_ones_are_labels_unless_kind_says_otherwise(tmp_pat
     assert texts(tmp_path, targets=["seen"], kind="regression").spec.targets == "numbers"
     with pytest.raises(DataError, match=r"stars has the value 0.5, but labels are 0, 1 or empty"):
         texts(tmp_path, targets=["stars"], kind="classification")
+    for options in ({"targets": ["stars"], "labels_separator": ";"}, {"targets": []}):
+        with pytest.raises(ConfigError, match="set the columns of numbers or labels"):
+            texts(tmp_path, **options)
 
 
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
@@ -93,12 +99,6 @@ def test_json_lists_are_labels(tmp_path: Path) -> None:
         texts(tmp_path, file=file)
 
 
-def test_missing_numbers_stay_missing(tmp_path: Path) -> None:
-    text_table(tmp_path, [("a text", "", 1, ""), *ROWS])
-    found = targets_by_place(texts(tmp_path, targets=["stars"]))
-    assert np.isnan(found["texts.csv, line 2"]).all() and np.isfinite(list(found.values())).sum() == len(ROWS)
-
-
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
@@ -111,12 +111,6 @@ def test_a_wrong_row_is_named(row: tuple[Any, ...], options: dict[str, Any], mes
     with pytest.raises(DataError) as caught:
         texts(tmp_path, **options)
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_two_ways_to_name_targets_are_refused(tmp_path: Path) -> None:
-    for options in ({"targets": ["stars"], "labels_separator": ";"}, {"targets": []}):
-        with pytest.raises(ConfigError, match="set the columns of numbers or labels"):
-            texts(tmp_path, **options)
 
 
 def test_images_of_a_table_have_its_classes_labels_or_numbers(tmp_path: Path) -> None:
@@ -145,16 +139,7 @@ def test_images_with_numbers_are_not_augmented_unless_that_is_asked_for(tmp_path
     assert training is not evaluation
 
 
-def test_a_missing_image_is_named_with_its_row(tmp_path: Path) -> None:
-    official_files.image_table(tmp_path)
-    (tmp_path / "7.png").unlink()
-    with pytest.raises(DataError, match=r"images.csv, line 9: image is '7.png', but .* has no such file"):
-        images(tmp_path)
-    with pytest.raises(DataError, match=r"line 2: image is '0.png', but .*elsewhere has no such file"):
-        images(tmp_path, root="elsewhere")
-
-
-def test_a_split_column_says_which_images_test(tmp_path: Path) -> None:
+def test_a_split_column_says_which_images_test_and_wrong_rows_are_named(tmp_path: Path) -> None:
     table = official_files.image_table(tmp_path)
     head, *rows = table.read_text().splitlines()
     parts = [f"{row},{'test' if number > 29 else 'train'}" for number, row in enumerate(rows)]
@@ -164,6 +149,11 @@ def test_a_split_column_says_which_images_test(tmp_path: Path) -> None:
     table.write_text(table.read_text().replace("39.png,b", "39.png,c"))
     with pytest.raises(DataError, match="line 41 has the class 'c', which only the test split has"):
         images(tmp_path, split_column="part")
+    (tmp_path / "7.png").unlink()
+    with pytest.raises(DataError, match=r"images.csv, line 9: image is '7.png', but .* has no such file"):
+        images(tmp_path)
+    with pytest.raises(DataError, match=r"line 2: image is '0.png', but .*elsewhere has no such file"):
+        images(tmp_path, root="elsewhere")
 
 
 def test_every_class_weighs_the_same_when_weights_are_balanced(tmp_path: Path) -> None:

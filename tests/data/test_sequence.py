@@ -116,6 +116,8 @@ def test_padding_is_the_shortest_suffix_of_zeros(store: SequenceStore) -> None:
     assert split(store, max_len=9).batch([2, 4]).padding is None
     wide = split(store, pad_to_max_len=True).batch([1, 5])
     assert wide.inputs.shape == (2, 6) and wide.padding is not None
+    longer = batch.padding.after_prefix(2)  # which counts as real tokens
+    assert longer.lengths.tolist() == [5, 7, 3] and longer.mask[2].tolist() == [True] * 3 + [False] * 4
 
 
 def test_longer_sequences_are_cut_and_counted(store: SequenceStore) -> None:
@@ -326,14 +328,6 @@ def test_double_softmax_gives_probabilities_to_the_loss() -> None:
     batch = padded(random_rows(IDS), MAX_LEN)
     with torch.no_grad():
         assert_close(published(batch), clean(batch).softmax(dim=1))
-
-
-def test_a_prefix_counts_as_real_tokens() -> None:
-    padding = Padding.from_lengths(torch.tensor([3, 1]), 3)
-    assert padding is not None
-    longer = padding.after_prefix(2)
-    assert longer.lengths.tolist() == [5, 3]
-    assert longer.mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,9 @@ def test_splits_in_separate_files(tmp_path: Path) -> None:
     assert data.sizes() == {"num_train": 60, "num_val": 60, "num_test": 60}
     with pytest.raises(ConfigError, match="split_column and val_file or test_file"):
         text_csv(train, val_file=str(val), split_column="part")
+    other = table(tmp_path / "other", HEADER + "x,1\ny,7\n")
+    message = complaint(table(tmp_path, GOOD), test_file=str(other))
+    assert f"{other}, line 3 has the class '7', which only the test split has" in message
 
 
 HEADER = "text,label\n"
@@ -337,18 +340,13 @@ def test_columns_have_numbers_in_a_table_without_a_header(tmp_path: Path) -> Non
     split = table(tmp_path, "".join(f"{part}\t{i % 2}\ttext {i}\n" for i, part in enumerate(PARTS)), "split.tsv")
     data = text_csv(split, header=False, text_column=3, label_column=2, split_column=1)
     assert data.sizes() == {"num_train": 4, "num_val": 2, "num_test": 2}
-
-
-def test_quotes_can_be_ordinary_characters(tmp_path: Path) -> None:
-    texts = [f'"win {i} "now"' for i in range(10)]
-    path = table(
-        tmp_path, "".join(f"{'ham' if i % 2 else 'spam'}\t{text}\n" for i, text in enumerate(texts)), "sms.tsv"
-    )
+    texts = [f'"win {i} "now"' for i in range(10)]  # quotes can be ordinary characters
+    sms = "".join(f"{'ham' if i % 2 else 'spam'}\t{text}\n" for i, text in enumerate(texts))
     columns = {"header": False, "label_column": 1, "text_column": 2, "test_fraction": 0.4, "val_fraction": 0.4}
-    data = text_csv(path, quotes=False, **columns)
-    read = [text for stage in ("train", "val", "test") for text, _ in members(data, stage)]
-    assert sorted(read) == sorted(texts) and data.facts()["classes"] == ["ham", "spam"]
-    assert "a quote is not closed" in complaint(path, **columns)
+    quoted = text_csv(table(tmp_path, sms, "sms.tsv"), quotes=False, **columns)
+    read = [text for stage in ("train", "val", "test") for text, _ in members(quoted, stage)]
+    assert sorted(read) == sorted(texts) and quoted.facts()["classes"] == ["ham", "spam"]
+    assert "a quote is not closed" in complaint(tmp_path / "sms.tsv", **columns)
 
 
 def test_vocabulary_follows_from_the_length_of_the_training_texts(tmp_path: Path) -> None:
@@ -408,35 +406,28 @@ def test_a_wrong_line_of_json_is_refused(line: str, expected: str, tmp_path: Pat
     assert expected in complaint(table(tmp_path, json.dumps({"text": "b", "label": 1}) + "\n" + line + "\n", "a.jsonl"))
 
 
-def test_a_class_without_training_texts_is_named(tmp_path: Path) -> None:
-    test = table(tmp_path / "test", HEADER + "x,1\ny,7\n")
-    message = complaint(table(tmp_path, GOOD), test_file=str(test))
-    assert f"{test}, line 3 has the class '7', which only the test split has" in message
-
-
 def test_a_missing_table_and_an_unknown_ending_are_reported_with_advice(tmp_path: Path) -> None:
     assert "set data.file to a table" in complaint(tmp_path / "nothing.csv")
     assert "ends in none of .csv, .tsv, .jsonl, .parquet" in complaint(table(tmp_path, GOOD, "texts.xlsx"))
     assert "are for CSV and TSV tables" in complaint(table(tmp_path, "{}", "a.jsonl"), header=False)
 
 
-def test_one_command_trains_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_trains_on_a_table_and_says_which_texts_are_in_two_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = official_files.texts(tmp_path)
     monkeypatch.chdir(tmp_path)
-    arguments = [
-        f"data.file={path}",
-        "attention=csp",
-        "encoder=tiny",
-        "optim.epochs=2",
-        "callbacks=minimal",
-        "pictures=false",
-    ]
-    assert main(["task=text_csv", *arguments]) == 0
+    options = ["attention=csp", "encoder=tiny", "optim.epochs=2", "callbacks=minimal", "pictures=false"]
+    assert main(["task=text_csv", f"data.file={path}", *options]) == 0
     folder = next((tmp_path / "outputs" / "text_csv-texts" / "csp").iterdir())
     summary = read_summary(folder)
     assert summary["status"] == "ok" and summary["name"] == f"text_csv-texts/csp/{folder.name}"
     assert (summary["protocol"]["data"], summary["protocol"]["official"]) == ("texts", None)
     assert set(load_run(folder).predictions["test_targets"]) <= {0, 1, 2}
+    assert summary["mean_length"] < 60  # while data.max_len is 512
+    assert summary["cost_of_longest"]["multiply_adds"] > 5 * summary["cost_per_sample"]["multiply_adds"]
+    (remark,) = summary["data_remarks"]
+    assert "are also training texts" in remark and remark in capfd.readouterr().out
 
 
 def test_a_column_that_is_named_twice_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -460,20 +451,6 @@ def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
     assert remark.startswith("4 of 8 validation and test texts are also training texts (1 of 2 val, 3 of 6 test)")
     clean = text_csv(table(tmp_path / "clean", "text,label,split\n" + rows.replace("film", "show", 20)))
     assert clean.remarks() == []
-
-
-def test_a_run_says_which_texts_are_in_two_splits_and_records_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    rows = "".join(f"film {i % 30},{'neg' if i % 2 else 'pos'}\n" for i in range(60))
-    path, options = table(tmp_path, "text,label\n" + rows), ["encoder=tiny", "trainer.fast_dev_run=true", "logger=csv"]
-    words = ["task=text_csv", f"data.file={path}", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}"]
-    assert main([*words, *options]) == 0
-    summary = read_summary(tmp_path / "run")
-    assert summary["mean_length"] < 9  # while data.max_len is 512
-    assert summary["cost_of_longest"]["multiply_adds"] > 50 * summary["cost_per_sample"]["multiply_adds"]
-    (remark,) = summary["data_remarks"]
-    assert "are also training texts" in remark and remark in capfd.readouterr().out
 
 
 def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
