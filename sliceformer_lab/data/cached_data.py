@@ -36,6 +36,11 @@ class CachedData(FolderData):
 
     facts_file: ClassVar[str] = "facts.json"  # in the cache folder
 
+    @property
+    def cache_root(self) -> Path:
+        """Where cache folders are made."""
+        return self.path
+
     @abstractmethod
     def prepare(self) -> Path:
         """The cache folder, filled unless an earlier run has filled it. Raises DataError."""

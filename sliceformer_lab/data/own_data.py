@@ -12,6 +12,7 @@ from pydantic import Field
 
 from sliceformer_lab.config.option_types import Fraction
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import name_of
@@ -68,6 +69,21 @@ class OwnData(DataModule):
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """The content of each example of a split, which equal examples have alike."""
         return self.splits[stage].contents()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnFolder(CachedData, OwnData):
+    """A user's own files in the folder `root`, which are prepared in the folder `cache`."""
+
+    cache: str
+
+    @property
+    def origin(self) -> Path:
+        return self.path
+
+    @property
+    def cache_root(self) -> Path:
+        return Path(self.cache).expanduser()
 
 
 def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
-from sliceformer_lab.data.cached_data import CachedData, StoredSplit
+from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import LARGEST_SIDE
@@ -33,7 +33,7 @@ from sliceformer_lab.data.images.image_pairs import (
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.images.pixel_classes import IGNORED
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_rows
@@ -82,7 +82,7 @@ def _targets(masks: Tensor) -> Tensor:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskFolder(CachedData, OwnData):
+class MaskFolder(OwnFolder):
     """Your own images with masks: root/train/images and root/train/masks, also val and test; or root/images and masks.
 
     The mask of images/NAME.jpg is masks/NAME.png: 8-bit grey or with a palette, its values are class numbers.
@@ -98,7 +98,6 @@ class MaskFolder(CachedData, OwnData):
     facts_file = "masks.json"
     batch_sizes = (8, 32)
 
-    cache: str
     height: Count | None = None
     width: Count | None = None
     values: tuple[Natural, ...] | None = None
@@ -129,10 +128,6 @@ class MaskFolder(CachedData, OwnData):
             targets="pixels",
             token_order=self.token_order,
         )
-
-    @property
-    def origin(self) -> Path:
-        return self.path
 
     def class_names(self) -> tuple[str, ...]:
         """The lines of classes.txt, or numbers up to the largest in the masks."""
@@ -205,7 +200,7 @@ class MaskFolder(CachedData, OwnData):
             "names": self._names,
             "files": {str(path.relative_to(self.path)): path for path in files},
         }
-        return cached_folder(Path(self.cache).expanduser(), self.title, key, self._build)
+        return cached_folder(self.cache_root, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]

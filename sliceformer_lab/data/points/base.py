@@ -158,16 +158,12 @@ class PointData(CachedData):
             reason += f"; more than {MOST_POINTS} take long on a CPU"
         return [Choice("data.num_points", self.cloud_size, reason), *super().choices()]
 
-    def cache_folder(self) -> Path:
-        """Where cache folders are made."""
-        return self.path
-
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, "num_points": self.cloud_size, **self.source()}
-        return cached_folder(self.cache_folder(), self.title, key, self._build)
+        return cached_folder(self.cache_root, self.title, key, self._build)
 
     @property
-    def reader(self) -> Callable[[tuple[int, Path | np.ndarray]], tuple[np.ndarray, bool]]:
+    def reader(self) -> Callable[[Any], tuple[np.ndarray, bool]]:
         """Reads a cloud from (place in the set, file or points), and says whether it repeats points."""
         return partial(prepare_cloud, num_points=self.cloud_size)
 
@@ -229,14 +225,16 @@ class PointData(CachedData):
 
     def split(self, stage: Stage) -> PointSplit:
         """The clouds that the set comes with for a stage, in the order of its files."""
-        kept = {
-            name: np.load(file, mmap_mode="r" if name == "points" else None)
-            for name in ("points", "targets", "context")
-            if (file := self.folder() / f"{stage}_{name}.npy").is_file()
-        }
-        kept["points"] = self._features(kept["points"])
-        places, rows = Strings.open(self.folder(), f"{IDENTITY}{stage}"), np.arange(len(kept["targets"]))
-        return PointSplit(**kept, options=self.options, places=places, rows=rows)
+        folder, context = self.folder(), self.folder() / f"{stage}_context.npy"
+        targets = np.load(folder / f"{stage}_targets.npy")
+        return PointSplit(
+            self._features(np.load(folder / f"{stage}_points.npy", mmap_mode="r")),
+            targets,
+            self.options,
+            context=np.load(context) if context.is_file() else None,
+            places=Strings.open(folder, f"{IDENTITY}{stage}"),
+            rows=np.arange(len(targets)),
+        )
 
     def _features(self, points: np.ndarray) -> np.ndarray:
         """The columns of the stored points that the model uses. Raises DataError if normals are missing."""

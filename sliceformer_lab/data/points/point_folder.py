@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
 from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
 from sliceformer_lab.data.spec import DataSpec
@@ -19,7 +18,7 @@ from sliceformer_lab.runs.files import digest_of
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PointFolder(PointData, OwnData):
+class PointFolder(PointData, OwnFolder):
     """Your own clouds: root/train/CLASS, also root/val/CLASS and root/test/CLASS if you have them, or only root/CLASS.
 
     Files are .txt, .pts, .xyz, .csv, .npy, .off or .ply; points are sampled from the surface of meshes. For a missing
@@ -29,7 +28,6 @@ class PointFolder(PointData, OwnData):
     title = "point_folder"
     note = "your own clouds; sha256 is of their points and classes"
 
-    cache: str
     batch_size: Count | None = None
     num_points: Count | None = None
     frequencies: Natural = 4
@@ -42,15 +40,8 @@ class PointFolder(PointData, OwnData):
         return replace(self._spec(num_classes=len(self.classes())), name=self.own_name)
 
     @property
-    def origin(self) -> Path:
-        return self.path
-
-    @property
     def options(self) -> CloudOptions:
         return CloudOptions(self.scale, self.augment, self.order, self.frequencies)
-
-    def cache_folder(self) -> Path:
-        return Path(self.cache).expanduser()
 
     def classes(self) -> list[str]:
         return training_classes(self.path)

@@ -92,10 +92,6 @@ class SeriesData(BucketedData, OwnData):
     def read(self) -> Iterable[Series]:
         """The series in the order of the files. Raises DataError."""
 
-    @abstractmethod
-    def cache_folder(self) -> Path:
-        """Where cache folders are made."""
-
     @property
     def spec(self) -> DataSpec:
         """Reads the data. Raises DataError."""
@@ -131,7 +127,7 @@ class SeriesData(BucketedData, OwnData):
 
     def prepare(self) -> Path:
         key = {"title": self.title, "identity": 1, **self.source()}
-        return cached_folder(self.cache_folder(), self.title, key, self._build)
+        return cached_folder(self.cache_root, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
         found = list(self.read())

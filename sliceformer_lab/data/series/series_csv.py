@@ -81,9 +81,6 @@ class SeriesTable(SeriesData):
     def number_name(self) -> str:
         return str(self.label_column)
 
-    def cache_folder(self) -> Path:
-        return self.path
-
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
             check_table(path, "series", endings=ENDINGS)

@@ -12,6 +12,7 @@ import numpy as np
 from sliceformer_lab.config.option_types import Count, Processes
 from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.input_files import read_files
+from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import Series
@@ -42,7 +43,7 @@ class SoundForm:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SeriesFolder(SeriesData):
+class SeriesFolder(SeriesData, OwnFolder):
     """Your own series: root/CLASS/*.npy or *.wav, or root/train/CLASS, also root/val/CLASS and root/test/CLASS.
 
     An .npy file has an array (steps,) or (steps, channels), NaN where a value is missing. A .wav file is mixed to one
@@ -53,18 +54,10 @@ class SeriesFolder(SeriesData):
     title = "series_folder"
     note = "your own series; sha256 is of their values and classes"
 
-    cache: str
     rate: Count | None = None
     features: Features = "log_mel"
     bands: Count = 40
     processes: Processes | None = None
-
-    @property
-    def origin(self) -> Path:
-        return self.path
-
-    def cache_folder(self) -> Path:
-        return Path(self.cache).expanduser()
 
     def short_place(self, place: str) -> str:
         return place
