@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
-from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory

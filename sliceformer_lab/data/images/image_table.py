@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sliceformer_lab.data.classes import class_names_of
+from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.images.augment import ImageAugment
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.own_targets import Column, TableTargets, label_matrix, sorted_labels

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from sliceformer_lab.config.option_types import Fraction
-from sliceformer_lab.data.classes import class_names, labelled_files
+from sliceformer_lab.data.class_names import class_names, labelled_files
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.images.base import Images
 from sliceformer_lab.data.images.folders import CropPercent, FileImages, ImageNetLike, list_images

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order

@@ -14,7 +14,7 @@ import torch
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
-from sliceformer_lab.data.classes import class_names_of
+from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.own_targets import Target
 from sliceformer_lab.data.parallel import Pace
 from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore

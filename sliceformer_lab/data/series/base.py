@@ -18,7 +18,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Fraction, Share
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import BucketedData
-from sliceformer_lab.data.classes import class_names_of
+from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore

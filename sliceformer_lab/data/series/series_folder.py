@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.classes import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
 from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
