@@ -40,6 +40,8 @@ def test_parts_follow_each_other_and_share_no_character(tmp_path: Path) -> None:
     parts = [data.pieces[stage] for stage in STAGES]
     assert [start for start, _ in parts] == [0, 800, 900]
     assert "".join(map(chr, np.concatenate([points for _, points in parts]))) == TEXT
+    assert data.spec.vocab_size == len(set(TEXT[:800])) + 1
+    assert (windows(data, "test").batch([0]).target == 0).all(), "training does not have these characters"
 
 
 def test_targets_are_the_next_characters(tmp_path: Path) -> None:
@@ -47,12 +49,6 @@ def test_targets_are_the_next_characters(tmp_path: Path) -> None:
     batch = windows(data, "val").batch([1, 2])
     assert text_of(data, batch.inputs[0]) == "klmnopqrst" and text_of(data, batch.target[0]) == "lmnopqrsta"
     assert windows(data, "val").place(1) == "character 491"
-
-
-def test_characters_that_training_does_not_have_are_unknown(tmp_path: Path) -> None:
-    data = characters(tmp_path)
-    assert data.spec.vocab_size == len(set(TEXT[:800])) + 1
-    assert (windows(data, "test").batch([0]).target == 0).all()
 
 
 def test_training_windows_move_within_their_part_and_are_replayed(tmp_path: Path) -> None:

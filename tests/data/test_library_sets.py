@@ -38,6 +38,9 @@ def test_a_set_of_torchvision_has_its_own_splits_classes_and_source(tmp_path: Pa
     assert "https://github.com/zalandoresearch/fashion-mnist" in (data.about() or "")
     assert data.places("test", [0]) == ["test picture 0"] and data.fingerprint()["official"] is None
     assert {choice.option for choice in data.choices()} == {"data.image_size", "data.mirror", "data.batch_size"}
+    options = {"size": 40, "num_classes": 2}
+    fake = library("torchvision", tmp_path, dataset="FakeData", options=options, image_size=16)
+    assert {len(split) for split in fake.splits.values()} == {4, 32}, "a set without splits is split by fractions"
 
 
 def test_torchvision_reads_mnist_as_our_reader_does(tmp_path: Path) -> None:
@@ -66,12 +69,6 @@ def test_what_a_library_cannot_give_is_one_sentence(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message) as caught:
             library(task, tmp_path, **options)
         assert "\n" not in str(caught.value)
-
-
-def test_a_set_of_torchvision_without_splits_is_split_by_fractions(tmp_path: Path) -> None:
-    options = {"size": 40, "num_classes": 2}
-    data = library("torchvision", tmp_path, dataset="FakeData", options=options, image_size=16)
-    assert {len(split) for split in data.splits.values()} == {4, 32}
 
 
 def test_graphs_of_torch_geometric_have_a_class(tmp_path: Path) -> None:
