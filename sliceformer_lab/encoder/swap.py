@@ -42,7 +42,9 @@ def swap(
     model's weights, and so do queries and keys if the new attention has them. Otherwise they are removed, unless
     `keep_qk`: then they stay, unused. Parameters that the model lacks start from new values. `max_len` is the longest
     input, from which shifts are computed: by default the model's own, never a batch's. `overrides` are options of the
-    attention. Without a name, the swap that a saved model of Transformers has noted in its configuration is made again.
+    attention. A layer with a sliding window, as of ModernBERT, loses it: the new attention has a reach of its own, and
+    rotary positions reach only an attention with queries and keys.
+    Without a name, the swap that a saved model of Transformers has noted in its configuration is made again.
     Raises ValueError for a model or layer that cannot be swapped, ConfigError for options that do not fit.
     """
     if "transformers" in sys.modules:

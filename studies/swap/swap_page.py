@@ -1,4 +1,4 @@
-"""The verdict of the study of swaps: tables and sentences in README.md, and a figure, from results.jsonl.
+"""The verdicts of the studies of swaps: tables and sentences in README.md, and a figure, from the committed lines.
 
 usage: python studies/swap/swap_page.py    (`make docs`)
 """
@@ -21,6 +21,7 @@ from sliceformer_lab.runs.plain_text import markdown_table
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 from marked_sections import with_section  # noqa: E402
+from run_experiment import unpacked  # noqa: E402
 
 ROWS = ("csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity", "mha")
 RIVALS = ROWS[1:-1]  # of csp, in the family of Holm's correction
@@ -28,6 +29,21 @@ SETS = (*[f"top {k}" for k in range(1, 6)], *[f"bottom {k}" for k in range(1, 6)
 TASKS = ("agnews", "SST-2")
 ALLOWED = 0.01  # that the score may fall, one point
 
+ARMS = ("scratch", "swapped", "healed", "healed, fine-tuned", "fine-tuned")  # of the ViT
+BEST = "healed, fine-tuned"
+VIT_FAMILY = tuple(
+    (("csp", BEST), other)
+    for other in (
+        ("csp", "scratch"),
+        ("csp", "fine-tuned"),
+        ("random_permutation", BEST),
+        ("identity", BEST),
+        ("mha", "scratch"),
+    )
+)
+SEEDS, NUM_TEST = (0, 1, 2), 10_000
+
+Arm = tuple[str, str]  # attention, arm
 Place = tuple[str, str, str]  # attention, layers, stage
 Lines = Mapping[Place, Mapping[str, Mapping[str, Any]]]  # -> task -> line
 ORIGINAL: Place = ("original", "none", "none")
@@ -181,22 +197,78 @@ def results(lines: Lines) -> str:
     )
 
 
-def time_table() -> str:
-    """Times by length from times.json, which swap_times.py writes; nothing before it has run."""
-    file = FOLDER / "times.json"
-    if not file.exists():
-        return ""
-    facts = json.loads(file.read_text("utf-8"))
+def cost_tables() -> str:
+    """Times and memory by length, from what swap_times.py has measured."""
+    found = ""
+    if facts := _read("times.json"):
+        rows = [
+            [f"{one['length']:,}", f"{one['ms']['mha']:.0f}", *[f"{one['times_faster'][row]:.2f}" for row in ROWS[:-1]]]
+            for one in facts["lengths"]
+        ]
+        how = f"medians of {facts['rounds']} rounds, processor time, load {facts['load']:.0f} on two cores"
+        found += (
+            "\n\nTime of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, "
+            f"and how many times faster each row is ({how}, `swap_times.py`):\n\n"
+        ) + markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *rows)
+    if facts := _read("memory.json"):
+        order = ("mha", *ROWS[:-1])
+        rows = [[f"{one['length']:,}", *[f"{one['mb'][row]:.0f}" for row in order]] for one in facts["lengths"]]
+        longest = facts["lengths"][-1]
+        apart = max(longest["mb"].values()) / min(longest["mb"].values()) - 1
+        found += (
+            "\n\nMegabytes that such a pass takes at its peak, beside the weights. The kernel of softmax attention "
+            f"keeps no map of all pairs: at {longest['length']:,} tokens the rows differ by {apart:.0%}.\n\n"
+        )
+        found += markdown_table(["tokens", *[f"`{row}`" for row in order]], *rows)
+    return found
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = FOLDER / name
+    found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return found
+
+
+def vit_results() -> str:
+    """The section of the study of a ViT: its comparisons, and the accuracy of every arm."""
+    file = FOLDER / "vit.jsonl"
+    lines = [json.loads(text) for text in file.read_text("utf-8").splitlines()] if file.exists() else []
+    found: dict[Arm, dict[int, np.ndarray]] = {}
+    for line in lines:
+        found.setdefault((line["attention"], line["arm"]), {})[line["seed"]] = unpacked(line, NUM_TEST)
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    if len(seeds) < len(SEEDS):
+        return f"**No verdict yet: {len(SEEDS) - len(seeds)} of {len(SEEDS)} seeds are missing.**"
+    tables = {arm: np.stack([scores[seed] for seed in sorted(seeds)]) for arm, scores in found.items()}
+    less = {pair: estimate_crossed(tables[pair[0]] - tables[pair[1]]) for pair in VIT_FAMILY}
+    p_values = dict(zip(less, holm([one.p() for one in less.values()]), strict=True))
     rows = [
-        [f"{one['length']:,}", f"{one['ms']['mha']:.0f}", *[f"{one['times_faster'][row]:.2f}" for row in ROWS[:-1]]]
-        for one in facts["lengths"]
+        [_arm_name(ours), _arm_name(theirs), points(one), f"{p_values[ours, theirs]:.3f}"]
+        for (ours, theirs), one in less.items()
     ]
-    table = markdown_table(["tokens", "`mha`, ms", *[f"`{row}`" for row in ROWS[:-1]]], *rows)
-    how = f"medians of {facts['rounds']} rounds, processor time, load {facts['load']:.0f} on two cores, `swap_times.py`"
-    return (
-        "\n\nTime of one pass of an encoder of this size, batch 1, one thread: milliseconds of softmax attention, and "
-        f"how many times faster each row is ({how}):\n\n{table}"
+    accuracies = [
+        [f"`{attention}`", *(_with_half(tables.get((attention, arm))) for arm in ARMS)]
+        for attention in dict.fromkeys(attention for attention, _ in tables)
+    ]
+    return "\n\n".join(
+        [
+            markdown_table(["", "less", "points", "p (Holm)"], *rows),
+            "Test accuracy, %:",
+            markdown_table(["", *ARMS], *accuracies),
+        ]
     )
+
+
+def _arm_name(arm: Arm) -> str:
+    return f"`{arm[0]}` {arm[1]}"
+
+
+def _with_half(table: np.ndarray | None) -> str:
+    """The mean of scores (S, E) in percent and the half of its interval."""
+    if table is None:
+        return "–"
+    one = estimate_crossed(table)
+    return f"{100 * one.mean:.1f} ± {100 * (one.interval().high - one.mean):.1f}"
 
 
 def draw(lines: Lines) -> None:
@@ -218,7 +290,8 @@ def draw(lines: Lines) -> None:
 
 def main() -> None:
     lines, page = read_lines(), FOLDER / "README.md"
-    write_text(page, with_section(page.read_text("utf-8"), "results", results(lines) + time_table()))
+    text = with_section(page.read_text("utf-8"), "results", results(lines) + cost_tables())
+    write_text(page, with_section(text, "vit", vit_results()))
     if ORIGINAL in lines:
         draw(lines)
 

@@ -1,7 +1,7 @@
 """A ViT of ours: swap and heal, or train from the start? studies/swap/vit.py FASHION RESULTS.jsonl
 
-FASHION: a folder with FashionMNIST/raw/ and the four official files in it, unpacked. README.md declares the arms. A line
-of the results is one arm of one attention and seed; it goes on where the file ends.
+FASHION: a folder with FashionMNIST/raw/ and the four official files in it, unpacked. README.md declares the arms. A
+line of the results is one arm of one attention and seed; it goes on where the file ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sliceformer_lab import swap
 from sliceformer_lab.training.heal import heal_layers, heal_together
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from run_experiment import packed  # noqa: E402
+from run_experiment import packed
 
 TEACHER, SWAPPED = "mha", ("csp", "random_permutation", "identity")
 SEEDS = (0, 1, 2)
@@ -130,7 +130,9 @@ def main(root: Path, results: Path) -> None:
     torch.set_num_threads(1)
     learning = read_pictures(root, is_train=True, count=NUM_TRAIN)
     scored = read_pictures(root, is_train=False, count=NUM_TEST)
-    lines: list[dict[str, Any]] = [json.loads(x) for x in results.read_text("utf-8").splitlines()] if results.exists() else []
+    lines: list[dict[str, Any]] = (
+        [json.loads(x) for x in results.read_text("utf-8").splitlines()] if results.exists() else []
+    )
     finished = {seed for seed in SEEDS if sum(line["seed"] == seed for line in lines) == 1 + 5 * len(SWAPPED)}
     for seed in (seed for seed in SEEDS if seed not in finished):
         started, found = time.process_time(), []
@@ -138,7 +140,9 @@ def main(root: Path, results: Path) -> None:
             right = is_right(model, scored)
             line = {"attention": attention, "arm": arm, "seed": seed, "accuracy": float(right.mean())}
             found.append(line | packed(right))
-            print(f"seed {seed}, {attention}, {arm}: {line['accuracy']:.4f}, {time.process_time() - started:.0f} s", flush=True)
+            sys.stderr.write(
+                f"seed {seed}, {attention}, {arm}: {line['accuracy']:.4f}, {time.process_time() - started:.0f} s\n"
+            )
         with results.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in found)
 

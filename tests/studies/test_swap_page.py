@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies" / "swap"))
 import swap_page
+from run_experiment import packed
 
 SIZE = 1500
 
@@ -53,3 +55,21 @@ def test_missing_rows_give_no_verdict_and_a_count_that_is_open() -> None:
     assert "No verdict yet" in swap_page.results({swap_page.ORIGINAL: lines({})[swap_page.ORIGINAL]})
     part = {place: tasks for place, tasks in lines({}).items() if place[1] not in ("top 4", "top 5", "all")}
     assert swap_page._count(part, "csp").startswith("at least ")
+
+
+def test_the_page_of_the_vit_compares_pairs_of_the_same_seeds_and_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap_page, "FOLDER", tmp_path)
+    generator, written = np.random.default_rng(0), []
+    for seed in swap_page.SEEDS:
+        for arm in {arm for pair in swap_page.VIT_FAMILY for arm in pair}:
+            right = generator.random(swap_page.NUM_TEST) < (0.9 if arm == ("csp", swap_page.BEST) else 0.8)
+            written.append(json.dumps({"attention": arm[0], "arm": arm[1], "seed": seed} | packed(right)))
+    (tmp_path / "vit.jsonl").write_text("\n".join(written[:-1]))
+    assert "1 of 3 seeds are missing" in swap_page.vit_results()
+    (tmp_path / "vit.jsonl").write_text("\n".join(written))
+    rows = [line for line in swap_page.vit_results().splitlines() if line.startswith("| `csp` healed, fine-tuned")]
+    assert len(rows) == len(swap_page.VIT_FAMILY)
+    assert all(float(row.split("|")[3].split("±")[0]) == pytest.approx(10, abs=1) for row in rows)
+    assert all(float(row.split("|")[4]) < 0.05 for row in rows)
