@@ -22,7 +22,7 @@ from torch import Tensor
 from torchvision.datasets import FashionMNIST
 
 from sliceformer_lab import swap
-from sliceformer_lab.training.heal import heal_layers, heal_together
+from sliceformer_lab.training.heal import FinalHealing, LayerHealing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from run_experiment import packed
@@ -34,7 +34,7 @@ PASSES = {"scratch": 5, "fine-tuned": 3, "healed, fine-tuned": 1}  # over the la
 RATES = {"scratch": 1e-3, "fine-tuned": 5e-4, "healed, fine-tuned": 5e-4}
 HEALING_RATES = {"layers": 1e-3, "together": 3e-4}  # one pass each, without labels
 MEAN, STD = 0.2860, 0.3530  # of the training pixels
-SIZES = {"img_size": 28, "patch_size": 4, "in_chans": 1, "num_classes": 10, "embed_dim": 64, "depth": 4, "num_heads": 4}
+DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,20 @@ def read_pictures(root: Path, *, is_train: bool, count: int) -> Pictures:
 
 
 def build_vit(seed: int, attention: str) -> VisionTransformer:
-    """A new ViT of 4 layers of 64 channels and 50 tokens, with this attention in all layers."""
+    """A new ViT of 4 layers of 64 channels and 49 tokens, with this attention in all layers."""
     torch.manual_seed(seed)
-    model = VisionTransformer(**SIZES, mlp_ratio=2)
+    model = VisionTransformer(
+        img_size=28,
+        patch_size=4,
+        in_chans=1,
+        num_classes=10,
+        embed_dim=64,
+        depth=DEPTH,
+        num_heads=4,
+        mlp_ratio=2,
+        global_pool="avg",  # a CLS token would read nothing where no token is mixed
+        class_token=False,
+    )
     return model if attention == TEACHER else swap(model, attention)
 
 
@@ -92,8 +103,12 @@ def heal(teacher: VisionTransformer, attention: str, pictures: Pictures, seed: i
     torch.manual_seed(seed)
     student = swap(copy.deepcopy(teacher), attention)
     inputs = [images for images, _ in pictures.batches(1000 * seed + 900)]
-    heal_layers(student, teacher, inputs, range(SIZES["depth"]), lr=HEALING_RATES["layers"])
-    heal_together(student, teacher, inputs, lr=HEALING_RATES["together"])
+    layers = LayerHealing(student, teacher, range(DEPTH), lr=HEALING_RATES["layers"], num_steps=len(inputs))
+    for images in inputs:
+        layers.step(images)
+    together = FinalHealing(student, teacher, lr=HEALING_RATES["together"], num_steps=len(inputs))
+    for images in inputs:
+        together.step(images)
     return student
 
 
