@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
+from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
@@ -243,15 +244,22 @@ def vit_results() -> str:
     less = {pair: estimate_crossed(tables[pair[0]] - tables[pair[1]]) for pair in VIT_FAMILY}
     p_values = dict(zip(less, holm([one.p() for one in less.values()]), strict=True))
     rows = [
-        [_arm_name(ours), _arm_name(theirs), points(one), f"{p_values[ours, theirs]:.3f}"]
+        [_arm_name(ours), _arm_name(theirs), points(one), p_value(p_values[ours, theirs])]
         for (ours, theirs), one in less.items()
     ]
     accuracies = [
         [f"`{attention}`", *(_with_half(tables.get((attention, arm))) for arm in ARMS)]
         for attention in dict.fromkeys(attention for attention, _ in tables)
     ]
+    ours = _arm_name(("csp", BEST))
+    decided = [(theirs, one.mean) for (_, theirs), one in less.items() if p_values[("csp", BEST), theirs] < LEVEL]
+    sentences = [f"{'above' if mean > 0 else 'below'} {_arm_name(theirs)}" for theirs, mean in decided]
+    undecided = [_arm_name(theirs) for _, theirs in less if theirs not in dict(decided)]
+    finding = f"**{ours} is {', '.join(sentences) or 'decided against no other arm'}**"
+    finding += f", and not distinguishable from {', '.join(undecided)}." if undecided else "."
     return "\n\n".join(
         [
+            finding,
             markdown_table(["", "less", "points", "p (Holm)"], *rows),
             "Test accuracy, %:",
             markdown_table(["", *ARMS], *accuracies),
