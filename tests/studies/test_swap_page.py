@@ -72,4 +72,4 @@ def test_the_page_of_the_vit_compares_pairs_of_the_same_seeds_and_pictures(
     rows = [line for line in swap_page.vit_results().splitlines() if line.startswith("| `csp` healed, fine-tuned")]
     assert len(rows) == len(swap_page.VIT_FAMILY)
     assert all(float(row.split("|")[3].split("±")[0]) == pytest.approx(10, abs=1) for row in rows)
-    assert all(row.split("|")[4].strip() == "< .001" for row in rows)
+    assert all(float(row.split("|")[4].replace("<", "")) < 0.05 for row in rows)
