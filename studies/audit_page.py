@@ -1,4 +1,4 @@
-"""An audit on a user's table: the table of README.md and studies/audit.md, from the results that `audit` wrote.
+"""An audit on a user's table: the table of studies/audit.md, from the results that `audit` wrote.
 
 usage: python studies/audit_page.py    write the table (`make docs`)
 """
@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import Any
 
 from marked_sections import with_section
-from results import README, RESULTS
+from results import RESULTS
 
 from sliceformer_lab.measures.statistics import Estimate, estimate_over_seeds, holm
 from sliceformer_lab.runs.files import write_text
 
 FILE = RESULTS / "audit_agnews_csp.json"
-PAGES = (README, README.parent / "studies" / "audit.md")
+PAGE = RESULTS.parent / "audit.md"
 ROWS = {
     "csp": "shifts every channel, sorts pairs",
     "mha": "softmax attention",
@@ -97,5 +97,4 @@ def _cells(axis: Found, name: str, bold: bool) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        write_text(page, with_section(page.read_text(encoding="utf-8"), "audit", table(read())))
+    write_text(PAGE, with_section(PAGE.read_text(encoding="utf-8"), "audit", table(read())))

@@ -36,6 +36,7 @@ from sliceformer_lab.runs.plain_text import markdown_table
 
 STUDIES = Path(__file__).resolve().parent
 FOLDERS = ("sets", "qm9_gap", "ability", "imdb", "fashion_mnist", "no_skip")
+VERDICT, README = "sets", STUDIES.parent / "README.md"
 AXIS = "test"  # rows are compared as they stand, on one axis
 
 
@@ -229,6 +230,12 @@ def page(folder: Path) -> str:
     return text
 
 
+def verdict() -> str:
+    """The table of the experiment that the README of the project shows."""
+    return table(read_results(STUDIES / VERDICT)[0])
+
+
 if __name__ == "__main__":
     for name in FOLDERS:
         write_text(STUDIES / name / "README.md", page(STUDIES / name))
+    write_text(README, with_section(README.read_text(encoding="utf-8"), VERDICT, verdict()))

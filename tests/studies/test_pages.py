@@ -11,6 +11,7 @@ from pathlib import Path
 import audit_page
 import dense_page
 import evidence
+import experiment_page
 import gpu_kernels
 import leaderboard
 import pytest
@@ -32,7 +33,8 @@ SCRIPTS = (
     "training_page",
 )
 SECTIONS: list[tuple[Path, str, Callable[[], str]]] = [
-    *((page, "audit", lambda: audit_page.table(audit_page.read())) for page in audit_page.PAGES),
+    (audit_page.PAGE, "audit", lambda: audit_page.table(audit_page.read())),
+    (experiment_page.README, experiment_page.VERDICT, experiment_page.verdict),
     (evidence.PAGE, "evidence", lambda: evidence.page_text(evidence.read(evidence.STUDY))),
     (gpu_kernels.PAGE, "kernels", gpu_kernels.table),
     (own_data_table.PAGE, "sets", lambda: own_data_table.table(own_data_table.declared(), own_data_table.read_lines())),
