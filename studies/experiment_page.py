@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from marked_sections import with_section
+from matplotlib.figure import Figure
 from run_experiment import Experiment, read_experiments, unpacked
 
 from sliceformer_lab.commands.compare.sentences import (
@@ -30,6 +31,7 @@ from sliceformer_lab.commands.compare.sentences import (
     p_value,
 )
 from sliceformer_lab.commands.compare.verdicts import Finding, Outcome, Pairs, outcomes
+from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
@@ -230,6 +232,26 @@ def page(folder: Path) -> str:
     return text
 
 
+def draw(results: Results, file: Path) -> None:
+    """The subject less each compared row, with its interval; dotted lines are the margin."""
+    one = results.experiment
+    figure = Figure(figsize=(6.4, 0.8 + 0.36 * len(results.outcomes)), layout="constrained")
+    axes = figure.subplots()
+    scale = 1.0 if one.metric.endswith("mae") else 100.0
+    for place, (row, outcome) in enumerate(reversed(results.outcomes.items())):
+        mean, ends = outcome.findings[AXIS].estimate.mean, outcome.findings[AXIS].interval
+        axes.plot([scale * ends.low, scale * ends.high], [place, place], color=COLOURS[0], linewidth=2)
+        axes.plot(scale * mean, place, "o", color=COLOURS[0])
+        axes.annotate(row, (-0.02, place), xycoords=("axes fraction", "data"), ha="right", va="center")
+    axes.set_yticks([])
+    axes.axvline(0, color="black", linewidth=0.8)
+    for edge in (-one.margin, one.margin):
+        axes.axvline(scale * edge, color="0.6", linewidth=0.8, linestyle=":")
+    points = "" if scale == 1.0 else " in points"
+    axes.set_xlabel(f"{one.subject} less this row{points}: {one.metric.replace('val/', 'test ')}")
+    save_figure(figure, file)
+
+
 def verdict() -> str:
     """The table of the experiment that the README of the project shows."""
     return table(read_results(STUDIES / VERDICT)[0])
@@ -238,4 +260,5 @@ def verdict() -> str:
 if __name__ == "__main__":
     for name in FOLDERS:
         write_text(STUDIES / name / "README.md", page(STUDIES / name))
+    draw(read_results(STUDIES / VERDICT)[0], STUDIES / "figures" / f"{VERDICT}.png")
     write_text(README, with_section(README.read_text(encoding="utf-8"), VERDICT, verdict()))
