@@ -47,9 +47,8 @@ class MatrixToeplitzData(Attention):
         if q is None or k is None:
             raise ValueError("matrix_toeplitz_data mixes with weights from the layer's input: mix(v, forward, reverse)")
         self.refuse_longer(v.shape[1])
-        real, forward, reverse = (
-            given.zero_padding(x) for x in (v, q, k)
-        )  # the FFT would spread errors of padded taps
+        # padded taps are zero too: the FFT would spread their rounding errors
+        real, forward, reverse = (given.zero_padding(x) for x in (v, q, k))
         back, ahead = forward.mT, reverse.mT[..., 1:]
         if not self.aligned:
             farthest = ahead[..., -1:] * (v.shape[1] == self.max_len)

@@ -231,13 +231,14 @@ def _prepare(queue: Queue, job: PlannedJob) -> bool:
     """
     from sliceformer_lab.training.build import build_data
 
-    with suppress(Exception):  # of a configuration that cannot work: the job itself reports it
-        try:
-            build_data(check_config(compose_job([*job.words, "hydra.run.dir=unused"]))).prepare_data()
-        except DataError as error:
-            refuse(queue.sweep.place(job), error)
-            queue.note_end(job)
-            return False
+    try:
+        build_data(check_config(compose_job([*job.words, "hydra.run.dir=unused"]))).prepare_data()
+    except DataError as error:
+        refuse(queue.sweep.place(job), error)
+        queue.note_end(job)
+        return False
+    except Exception:  # of a configuration that cannot work: the job itself reports it
+        return True
     return True
 
 

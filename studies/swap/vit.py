@@ -77,7 +77,7 @@ def build_vit(seed: int, attention: str) -> VisionTransformer:
 
 
 def train(model: VisionTransformer, pictures: Pictures, seed: int, passes: int, lr: float) -> None:
-    """AdamW on the labels, with a warm-up of a twentieth of the steps and a cosine to 0."""
+    """AdamW on the labels, with a warm-up of a twentieth of the steps and a cosine that ends near 0."""
     steps = passes * (len(pictures.labels) // BATCH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.SequentialLR(

@@ -235,7 +235,7 @@ def test_any_task_can_be_analysed(task: str, tmp_path: Path) -> None:
     group, study = Group(task, task, [source], 0), Study([], ("init",))
     study.groups.append(group)
     for analysis in (Spectrum(samples=3), Residual(samples=3)):
-        (opened,) = study.opened(group)
+        (opened,) = study.open_models(group)
         assert not study.left_out
         lengths = {int(n) for batch in group.batches(source, opened.model, 3) for n in real_tokens(opened.model, batch)}
         if isinstance(analysis, Spectrum):

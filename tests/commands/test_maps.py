@@ -204,7 +204,7 @@ def test_maps_include_controls_and_name_attentions_without_maps(study: Callable[
 
 def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> None:
     small_study = study()
-    opened: Opened = next(iter(small_study.opened(small_study.groups[0])))
+    opened: Opened = next(iter(small_study.open_models(small_study.groups[0])))
     list(Maps(samples=2).measured(small_study.groups[0], opened, {}))
     assert not [block for block in blocks_of(opened.model) if "mix" in vars(block.attention)]
 

@@ -113,7 +113,7 @@ def test_a_draw_beyond_the_largest_length_is_given_up() -> None:
 
 
 def test_a_larger_training_set_by_more_processes_keeps_the_others(tmp_path: Path) -> None:
-    short = {"min_len": 3, "max_len": 12}  # of which many are drawn twice
+    short = {"min_len": 3, "max_len": 12}  # many are drawn twice
     small, large = listops(tmp_path, **short), listops(tmp_path, num_train=500, processes=2, **short)
     assert small.folder() != large.folder()
     every = [ids for stage in small.stages() for ids, _ in examples(small, stage)]

@@ -155,16 +155,16 @@ def data_of(name: str, *, seed: int = 0, batch_size: int = 4, **options: Any) ->
 
 
 def test_training_sequences_depend_on_step_and_seeds_and_go_on_where_an_epoch_was_interrupted() -> None:
-    def drawn(step: int, batches: int = 0, **options: Any) -> list[torch.Tensor]:
+    def draw_batches(step: int, batches: int = 0, **options: Any) -> list[torch.Tensor]:
         data = data_of("back", **options)
         data._place = lambda: LoaderPosition(step, batches)  # type: ignore[method-assign]
         return [batch.inputs for batch in data.train_dataloader()]
 
-    first, *others = drawn(0), drawn(5), drawn(0, seed=1), drawn(0, generator_seed=1)
+    first, *others = draw_batches(0), draw_batches(5), draw_batches(0, seed=1), draw_batches(0, generator_seed=1)
     for other in others:
         assert len(first) == len(other) == 5 and not any(torch.equal(a, b) for a in first for b in other)
-    torch.testing.assert_close(drawn(0, 3), first[3:])
-    torch.testing.assert_close(drawn(3)[:2], first[3:])  # other epochs, same steps
+    torch.testing.assert_close(draw_batches(0, 3), first[3:])
+    torch.testing.assert_close(draw_batches(3)[:2], first[3:])  # other epochs, same steps
 
 
 def test_level_fills_the_sizes_and_each_may_be_set_alone() -> None:

@@ -54,7 +54,7 @@ class Analysis(ABC):
         """A row for every measured value of every model, with the facts of the model; one without any is left out."""
         found = []
         for group in study.groups:
-            for opened in study.opened(group):
+            for opened in study.open_models(group):
                 rows = [{"group": group.title, **opened.facts, **row} for row in self.rows(group, opened)]
                 if not rows:
                     name = f"{opened.source.name} ({opened.checkpoint})"

@@ -155,7 +155,7 @@ class Study:
     checkpoints: tuple[Checkpoint, ...]
     left_out: dict[str, str] = field(default_factory=dict)  # run -> reason
 
-    def opened(self, group: Group) -> Iterator[Opened]:
+    def open_models(self, group: Group) -> Iterator[Opened]:
         """The models of a group at every checkpoint, in turn, with a progress bar.
 
         A source that cannot be opened is recorded in `left_out`. Untrained controls have only `init`.

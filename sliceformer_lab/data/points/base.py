@@ -168,13 +168,17 @@ class PointData(CachedData):
         return partial(prepare_cloud, num_points=self.cloud_size)
 
     def arrays(self, clouds: Clouds, points: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
-        """What is kept of the clouds of a split, of which `reader` made `points` (n, N, F). Raises DataError."""
+        """The arrays of a split that are stored. `points` (n, N, F) are what `reader` made of the clouds.
+
+        Raises DataError.
+        """
         del clouds
         return {"points": points, "targets": targets}
 
     def _build(self, folder: Path) -> None:
-        few, points = 0, np.empty(0, np.float32)
+        few = 0
         for stage, (clouds, targets) in self.parts().items():
+            points = np.empty((0, 0, 0), np.float32)  # of the size of the first cloud
             pace = Pace(f"{stage} clouds", len(clouds))
             for number, (cloud, repeated) in enumerate(in_order(self.reader, enumerate(clouds), self.processes)):
                 if not number:
