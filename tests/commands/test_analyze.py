@@ -206,6 +206,8 @@ def test_residual_is_that_of_the_real_tokens_and_stays_below_the_bound(study: St
     last = alone[alone["layer"] == alone["layer"].max()].groupby("attention")["mean"].max()
     assert last["mha"] < 0.05 < 0.5 < last["csp"] and last["mean"] < 1e-5
     assert set(found.figures) == {"digits-residual-init", "digits-residual-best", "digits-bound"}
+    trained = found.figures["digits-residual-best"].legends[0].get_texts()
+    assert {text.get_text() for text in trained} == {"csp", "mha"}, "the untrained controls have no line there"
 
 
 def test_bound_is_the_theorems_for_known_weights(study: Study) -> None:

@@ -110,7 +110,8 @@ def draw_grid(
         axes.set_xlabel(axes_names[0])
     for axes, label in zip(grid[:, 0], axes_names[1], strict=True):
         axes.set_ylabel(label)
-    legend_below(figure, looks.values())
+    drawn = {attention for _, rows in shown for attention in rows["attention"].unique()}
+    legend_below(figure, [look for attention, look in looks.items() if attention in drawn])
     figure.suptitle(title, fontsize=11)
     return figure
 

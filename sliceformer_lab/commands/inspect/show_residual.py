@@ -170,10 +170,10 @@ def _along_depth(group: Group, table: pd.DataFrame, checkpoint: str) -> Figure:
 
 
 def _bound(group: Group, table: pd.DataFrame) -> Figure:
-    """Growth of the residual through attentions alone, with dotted bounds: a panel for each checkpoint."""
+    """Growth of the residual through attentions alone, with dash-dotted bounds: a panel for each checkpoint."""
     looks, checkpoints = styles(table), table["checkpoint"].unique()
     growth, bound = (table[table["measure"] == measure] for measure in ("growth", "bound"))
-    title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dotted: CSP's Theorem 1"
+    title = f"{group.task}, attention alone: growth of the residual (from {SHOWN_FROM:g}); dash-dotted: CSP's Theorem 1"
     figure = draw_grid(
         [(CHECKPOINT_TITLES[one], _from_rounding(growth[growth["checkpoint"] == one])) for one in checkpoints],
         looks,
@@ -186,7 +186,7 @@ def _bound(group: Group, table: pd.DataFrame) -> Figure:
     )
     for axes, checkpoint in zip(figure.axes, checkpoints, strict=True):
         for attention, line in over_runs(bound[bound["checkpoint"] == checkpoint], "layer"):
-            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle=(0, (1, 2)))
+            axes.plot(line["layer"], line["mean"], color=looks[attention]["color"], linestyle="-.")
     return figure
 
 

@@ -124,7 +124,7 @@ def _cat(values: Sequence[Tensor]) -> Tensor:
 def _spectra(group: Group, table: pd.DataFrame, form: str) -> Figure:
     """Spectra of the operator output: a row for each checkpoint, a column for each layer."""
     chosen = table[(table["measure"] == "spectrum") & (table["place"] == "output") & (table["form"] == form)]
-    lines = chosen[chosen["mean"] > MIN_SINGULAR_VALUE]
+    lines = chosen.assign(mean=chosen["mean"].where(chosen["mean"] > MIN_SINGULAR_VALUE))
     checkpoints, layers = chosen["checkpoint"].unique(), sorted(chosen["layer"].unique())
     shown = [
         (f"layer {layer}, {CHECKPOINT_TITLES[one]}", lines[(lines["checkpoint"] == one) & (lines["layer"] == layer)])
