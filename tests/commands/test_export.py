@@ -18,7 +18,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.permute import shift_sort
-from sliceformer_lab.permute.exported import decomposed
+from sliceformer_lab.permute.exported import decomposed, slice_shifts
 
 SMALL = ("encoder=tiny", "optim.epochs=1", "callbacks=minimal", "pictures=false", "reference=null")
 
@@ -263,4 +263,24 @@ def test_small_groups_and_networks_are_exported_without_a_sort_and_all_tokens_wi
     found = [str(node.target) for node in plain.graph.nodes if "sort" in str(node.target)]
     assert found == ["aten.sort.default"] * sorts
     v = torch.randn(3, 13, 6)
+    torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 4])
+@pytest.mark.parametrize("steps", [[0, 1, 12, 13, 14, 40], None])
+def test_shifts_by_fixed_steps_are_exported_as_slices(group_size: int, steps: list[int] | None) -> None:
+    class Mixer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", None if steps is None else torch.tensor(steps, dtype=torch.int32))
+
+        def forward(self, v: torch.Tensor) -> torch.Tensor:
+            return shift_sort(v, self.steps, group_size=group_size)
+
+    v = torch.randn(1, 13, 6, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(Mixer(), (v,))
+    slice_shifts(program)
+    operator = partial(decomposed, longest_network=13)
+    plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: operator})
+    assert not [node for node in plain.graph.nodes if "gather" in str(node.target)]
     torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)

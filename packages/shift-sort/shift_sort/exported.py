@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 NETWORK_SIZES = (2, 4, 8, 16)  # of windows that are exported as a sorting network; 16 take ten steps
@@ -57,6 +58,37 @@ def decomposed(
             moved = moved if down is None else torch.where(down, -moved, moved)
     moved = moved if padding is None else moved.masked_fill(padding, 0.0)
     return moved.mT.contiguous(), v.new_empty(0, dtype=torch.uint8)
+
+
+def slice_shifts(program: torch.export.ExportedProgram) -> None:
+    """Writes each shift by steps of the model's own as slices and concatenations, in place. N must be fixed.
+
+    Shifts of padded samples, and those that channel 0 then orders, stay in the operator and become a gather.
+    """
+    buffers, values = program.graph_signature.inputs_to_buffers, program.state_dict | program.constants
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.sliceformer_lab.shift_sort.default):
+        v, steps, lengths, *_, reference, _, _ = node.args
+        while steps is not None and steps.args:  # a cast of the buffer
+            steps = steps.args[0]
+        if steps is None or steps.name not in buffers or lengths is not None or reference:
+            continue
+        with program.graph.inserting_before(node):
+            node.update_arg(0, _slice_shift(program.graph, v, values[buffers[steps.name]].tolist()))
+            node.update_arg(1, None)
+    program.graph_module.recompile()
+
+
+def _slice_shift(graph: Graph, v: Node, steps: list[int]) -> Node:
+    """The values (B, N, C) with channel c rolled by steps[c]."""
+    aten, call = torch.ops.aten, graph.call_function
+    num_tokens = v.meta["val"].shape[1]
+    channels, rolled = call(aten.transpose.int, (v, 1, 2)), []
+    for c, step in enumerate(steps):
+        channel = call(aten.slice.Tensor, (channels, 1, c, c + 1))
+        start = num_tokens - step % num_tokens  # of the tokens that come first
+        parts = [call(aten.slice.Tensor, (channel, 2, *ends)) for ends in ((start, num_tokens), (0, start))]
+        rolled.append(call(aten.cat.default, (parts, 2)) if step % num_tokens else channel)
+    return call(aten.transpose.int, (call(aten.cat.default, (rolled, 1)), 1, 2))
 
 
 def _sort_pairs(x: Tensor, slots: Tensor, down: Tensor | None, count: Tensor | int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sliceformer_lab.batch import Batch, Padding
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.permute.exported import decomposed
+from sliceformer_lab.permute.exported import decomposed, slice_shifts
 from sliceformer_lab.training.interfaces import TaskModule
 
 Predict = Callable[..., Tensor]  # inputs, and the lengths of padded sequences -> output
@@ -98,7 +98,7 @@ def exported(
     """The task as a program of plain torch operators, for batches of any size, and of any of these lengths.
 
     `lengths` is None for inputs of the task's own sizes. With `one_input`, the batch has one input, every size is fixed
-    and sorts are networks. Raises LabError with torch's reason if the model cannot be exported.
+    shifts are slices and sorts are networks. Raises LabError with torch's reason if the model cannot be exported.
     """
     tokens = None if lengths is None or lengths.is_fixed else lengths.longest - 1  # an end would be taken as fixed
     arguments = sample_inputs(task, spec, batch=1 if one_input else 3, tokens=tokens)
@@ -110,6 +110,8 @@ def exported(
     try:
         with torch.no_grad():
             program = torch.export.export(Function(task), arguments, dynamic_shapes=tuple(sizes))
+            if one_input:
+                slice_shifts(program)
             plain: torch.export.ExportedProgram = program.run_decompositions(
                 {torch.ops.sliceformer_lab.shift_sort.default: operator}
             )
