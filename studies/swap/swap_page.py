@@ -1,5 +1,7 @@
 """The verdicts of the studies of swaps: tables and sentences in README.md, and a figure, from the committed lines.
 
+Here are the curves of MiniLM; `tuned_page` has its fine-tuning, `vit_page` the ViT.
+
 usage: python studies/swap/swap_page.py    (`make docs`)
 """
 
@@ -14,68 +16,51 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
+from intervals import correct, format_points, mean_estimate  # noqa: E402
 from marked_sections import with_section  # noqa: E402
-from run_experiment import unpacked  # noqa: E402
+from tuned_page import tuned_results  # noqa: E402
+from vit_page import vit_results  # noqa: E402
 
 ROWS = ("csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity", "mha")
 RIVALS = ROWS[1:-1]  # of csp, in the family of Holm's correction
 SETS = (*[f"top {k}" for k in range(1, 6)], *[f"bottom {k}" for k in range(1, 6)], "all")
-TASKS = ("agnews", "SST-2")
+TASKS, THIRD = ("agnews", "SST-2"), ("newsgroups",)
 ALLOWED = 0.01  # that the score may fall, one point
 
-ARMS = ("scratch", "swapped", "healed", "healed, fine-tuned", "fine-tuned")  # of the ViT
-BEST = "healed, fine-tuned"
-VIT_FAMILY = tuple(
-    (("csp", BEST), other)
-    for other in (
-        ("csp", "scratch"),
-        ("csp", "fine-tuned"),
-        ("random_permutation", BEST),
-        ("identity", BEST),
-        ("mha", "scratch"),
-    )
-)
-SEEDS, NUM_TEST = (0, 1, 2), 10_000
-
-Arm = tuple[str, str]  # attention, arm
 Place = tuple[str, str, str]  # attention, layers, stage
 Lines = Mapping[Place, Mapping[str, Mapping[str, Any]]]  # -> task -> line
 ORIGINAL: Place = ("original", "none", "none")
 
 
-def read_lines() -> Lines:
-    """The last line of every row and task; rows with both tasks only."""
+def read_lines(tasks: Sequence[str]) -> Lines:
+    """The last line of every row on each of these tasks, without fine-tuning; rows with all of them only."""
     found: dict[Place, dict[str, Mapping[str, Any]]] = {}
-    for text in (FOLDER / "results.jsonl").read_text("utf-8").splitlines():
-        line = json.loads(text)
-        found.setdefault((line["attention"], line["layers"], line["stage"]), {})[line["task"]] = line
-    return {place: tasks for place, tasks in found.items() if set(tasks) == set(TASKS)}
+    for line in read_all():
+        if line["task"] in tasks and line["stage"] != "tuned":
+            found.setdefault((line["attention"], line["layers"], line["stage"]), {})[line["task"]] = line
+    return {place: known for place, known in found.items() if set(known) == set(tasks)}
 
 
-def correct(line: Mapping[str, Any]) -> np.ndarray:
-    """Whether each test text was right: (E,)."""
-    bits = np.unpackbits(np.frombuffer(bytes.fromhex(line["correct"]), np.uint8), count=line["size"])
-    return bits.astype(np.float64)
+def read_all() -> list[dict[str, Any]]:
+    """All lines."""
+    return [json.loads(text) for text in (FOLDER / "results.jsonl").read_text("utf-8").splitlines()]
 
 
 def score(lines: Lines, place: Place) -> float:
     """The mean accuracy of the tasks."""
-    return float(np.mean([lines[place][task]["accuracy"] for task in TASKS]))
+    return float(np.mean([line["accuracy"] for line in lines[place].values()]))
 
 
 def difference(lines: Lines, ours: Place, theirs: Place) -> Estimate:
     """Our score less theirs, paired over the test texts of each task."""
-    parts = [estimate_crossed((correct(lines[ours][t]) - correct(lines[theirs][t]))[None]) for t in TASKS]
-    mean = sum(part.mean for part in parts) / len(TASKS)
-    variance = sum(part.variance for part in parts) / len(TASKS) ** 2
-    return Estimate(mean, variance, min(part.df for part in parts), "examples")
+    pairs = [(line, lines[theirs][task]) for task, line in lines[ours].items()]
+    return mean_estimate([estimate_crossed((correct(one) - correct(other))[None]) for one, other in pairs])
 
 
 def allowed_layers(lines: Lines, attention: str) -> int:
@@ -97,19 +82,14 @@ def family(lines: Lines) -> list[tuple[str, str, Estimate, float]]:
     return [(*pair, one, p) for pair, one, p in zip(known, found, holm(p_values), strict=False)]
 
 
-def points(one: Estimate) -> str:
-    """A difference with the half of its interval, in points."""
-    return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
-
-
-def score_table(lines: Lines) -> str:
+def score_table(lines: Lines, sets: Sequence[str] = SETS) -> str:
     def cell(place: Place) -> str:
         return f"{100 * score(lines, place):.1f}" if place in lines else "–"
 
-    rows = [
-        [f"`{row}`", *[cell((row, name, "layers")) for name in SETS], cell((row, "all", "together"))] for row in ROWS
-    ]
-    return markdown_table(["score", *SETS, "all, together"], *rows)
+    rows = [[f"`{row}`", *[cell((row, name, "layers")) for name in sets]] for row in ROWS]
+    if sets == SETS:
+        rows = [[*cells, cell((row, "all", "together"))] for row, cells in zip(ROWS, rows, strict=True)]
+    return markdown_table(["score", *sets, *(["all, together"] if sets == SETS else [])], *rows)
 
 
 def closeness_table(lines: Lines) -> str:
@@ -132,11 +112,11 @@ def closeness_table(lines: Lines) -> str:
 
 
 def _mean(lines: Lines, place: Place, key: str) -> str:
-    return f"{np.mean([lines[place][task][key] for task in TASKS]):.3f}" if place in lines else "–"
+    return f"{np.mean([line[key] for line in lines[place].values()]):.3f}" if place in lines else "–"
 
 
 def family_table(found: Sequence[tuple[str, str, Estimate, float]]) -> str:
-    rows = [[f"`{rival}`", name, points(one), f"{p:.3f}"] for rival, name, one, p in found]
+    rows = [[f"`{rival}`", name, format_points(one), f"{p:.3f}"] for rival, name, one, p in found]
     return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
 
 
@@ -156,7 +136,7 @@ def verdict(lines: Lines, found: Sequence[tuple[str, str, Estimate, float]]) -> 
         first += f" It is worse than {' and '.join(worse)}."
     rows = [row for row in ROWS[:-1] if (row, "all", "layers") in lines]
     counts = ", ".join(f"{_count(lines, row)} with `{row}`" for row in rows)
-    loss = points(difference(lines, ("csp", "all", "layers"), ORIGINAL))
+    loss = format_points(difference(lines, ("csp", "all", "layers"), ORIGINAL))
     return (
         f"{first} Layers that can go from the top before the score falls by a point: {counts}. The original has "
         f"{100 * score(lines, ORIGINAL):.1f}; with `csp` in all six layers the difference is {loss} points. The table "
@@ -198,6 +178,16 @@ def results(lines: Lines) -> str:
     )
 
 
+def third_results(lines: Lines) -> str:
+    """The section of 20 Newsgroups by logistic regression."""
+    sets = (*[f"top {k}" for k in range(1, 6)], "all")
+    wanted = [(row, name, "layers") for row in ROWS for name in sets if row != "mha" or name == "all"]
+    if missing := [place for place in (ORIGINAL, *wanted) if place not in lines]:
+        return f"**No verdict yet: {len(missing)} of {len(wanted) + 1} rows are missing.**"
+    found = family(lines)
+    return "\n\n".join([verdict(lines, found), family_table(found), "Accuracy, %:", score_table(lines, sets)])
+
+
 def cost_tables() -> str:
     """Times and memory by length, from what swap_times.py has measured."""
     found = ""
@@ -230,55 +220,6 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-def vit_results() -> str:
-    """The section of the study of a ViT: its comparisons, and the accuracy of every arm."""
-    file = FOLDER / "vit.jsonl"
-    lines = [json.loads(text) for text in file.read_text("utf-8").splitlines()] if file.exists() else []
-    found: dict[Arm, dict[int, np.ndarray]] = {}
-    for line in lines:
-        found.setdefault((line["attention"], line["arm"]), {})[line["seed"]] = unpacked(line, NUM_TEST)
-    seeds = set.intersection(*map(set, found.values())) if found else set()
-    if len(seeds) < len(SEEDS):
-        return f"**No verdict yet: {len(SEEDS) - len(seeds)} of {len(SEEDS)} seeds are missing.**"
-    tables = {arm: np.stack([scores[seed] for seed in sorted(seeds)]) for arm, scores in found.items()}
-    less = {pair: estimate_crossed(tables[pair[0]] - tables[pair[1]]) for pair in VIT_FAMILY}
-    p_values = dict(zip(less, holm([one.p() for one in less.values()]), strict=True))
-    rows = [
-        [_arm_name(ours), _arm_name(theirs), points(one), p_value(p_values[ours, theirs])]
-        for (ours, theirs), one in less.items()
-    ]
-    accuracies = [
-        [f"`{attention}`", *(_with_half(tables.get((attention, arm))) for arm in ARMS)]
-        for attention in dict.fromkeys(attention for attention, _ in tables)
-    ]
-    ours = _arm_name(("csp", BEST))
-    decided = [(theirs, one.mean) for (_, theirs), one in less.items() if p_values[("csp", BEST), theirs] < LEVEL]
-    sentences = [f"{'above' if mean > 0 else 'below'} {_arm_name(theirs)}" for theirs, mean in decided]
-    undecided = [_arm_name(theirs) for _, theirs in less if theirs not in dict(decided)]
-    finding = f"**{ours} is {', '.join(sentences) or 'decided against no other arm'}**"
-    finding += f", and not distinguishable from {', '.join(undecided)}." if undecided else "."
-    return "\n\n".join(
-        [
-            finding,
-            markdown_table(["", "less", "points", "p (Holm)"], *rows),
-            "Test accuracy, %:",
-            markdown_table(["", *ARMS], *accuracies),
-        ]
-    )
-
-
-def _arm_name(arm: Arm) -> str:
-    return f"`{arm[0]}` {arm[1]}"
-
-
-def _with_half(table: np.ndarray | None) -> str:
-    """The mean of scores (S, E) in percent and the half of its interval."""
-    if table is None:
-        return "–"
-    one = estimate_crossed(table)
-    return f"{100 * one.mean:.1f} ± {100 * (one.interval().high - one.mean):.1f}"
-
-
 def draw(lines: Lines) -> None:
     """Score against the number of layers replaced, from the top and from the bottom."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
@@ -297,8 +238,10 @@ def draw(lines: Lines) -> None:
 
 
 def main() -> None:
-    lines, page = read_lines(), FOLDER / "README.md"
+    lines, page = read_lines(TASKS), FOLDER / "README.md"
     text = with_section(page.read_text("utf-8"), "results", results(lines) + cost_tables())
+    text = with_section(text, "newsgroups", third_results(read_lines(THIRD)))
+    text = with_section(text, "tuned", tuned_results(read_all(), (*TASKS, *THIRD)))
     write_text(page, with_section(text, "vit", vit_results()))
     if ORIGINAL in lines:
         draw(lines)

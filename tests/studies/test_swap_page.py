@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies" / "swap"))
 import swap_page
+import vit_page
+from intervals import correct
 from run_experiment import packed
+from tuned_page import ROWS, tuned_results
 
 SIZE = 1500
 
@@ -45,7 +49,7 @@ def test_the_finding_follows_from_the_lines(skills: dict[str, float], sentence: 
 def test_a_difference_is_paired_within_each_task() -> None:
     known = lines({})
     ours, theirs = ("csp", "all", "layers"), ("mean", "all", "layers")
-    gaps = [swap_page.correct(known[ours][t]) - swap_page.correct(known[theirs][t]) for t in swap_page.TASKS]
+    gaps = [correct(known[ours][t]) - correct(known[theirs][t]) for t in swap_page.TASKS]
     found = swap_page.difference(known, ours, theirs)
     assert found.mean == pytest.approx(np.mean([gap.mean() for gap in gaps]))
     assert found.variance == pytest.approx(sum(gap.var(ddof=1) for gap in gaps) / SIZE / 4)
@@ -60,16 +64,30 @@ def test_missing_rows_give_no_verdict_and_a_count_that_is_open() -> None:
 def test_the_page_of_the_vit_compares_pairs_of_the_same_seeds_and_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swap_page, "FOLDER", tmp_path)
+    monkeypatch.setattr(vit_page, "FOLDER", tmp_path)
     generator, written = np.random.default_rng(0), []
-    for seed in swap_page.SEEDS:
-        for arm in {arm for pair in swap_page.VIT_FAMILY for arm in pair}:
-            right = generator.random(swap_page.NUM_TEST) < (0.9 if arm == ("csp", swap_page.BEST) else 0.8)
+    for seed in vit_page.SEEDS:
+        for arm in {arm for pair in vit_page.VIT_FAMILY for arm in pair}:
+            right = generator.random(vit_page.NUM_TEST) < (0.9 if arm == ("csp", vit_page.BEST) else 0.8)
             written.append(json.dumps({"attention": arm[0], "arm": arm[1], "seed": seed} | packed(right)))
     (tmp_path / "vit.jsonl").write_text("\n".join(written[:-1]))
-    assert "1 of 3 seeds are missing" in swap_page.vit_results()
+    assert "1 of 3 seeds are missing" in vit_page.vit_results()
     (tmp_path / "vit.jsonl").write_text("\n".join(written))
-    rows = [line for line in swap_page.vit_results().splitlines() if line.startswith("| `csp` healed, fine-tuned")]
-    assert len(rows) == len(swap_page.VIT_FAMILY)
+    rows = [line for line in vit_page.vit_results().splitlines() if line.startswith("| `csp` healed, fine-tuned")]
+    assert len(rows) == len(vit_page.VIT_FAMILY)
     assert all(float(row.split("|")[3].split("±")[0]) == pytest.approx(10, abs=1) for row in rows)
     assert all(float(row.split("|")[4].replace("<", "")) < 0.05 for row in rows)
+
+
+def test_fine_tuning_is_compared_over_seeds_and_texts_of_all_tasks() -> None:
+    generator, written = np.random.default_rng(0), []
+    for row, task, seed in product(ROWS, ("one", "two"), (0, 1, 2)):
+        right = generator.random(SIZE) < {"csp": 0.9, "original": 0.97}.get(row, 0.8)
+        facts = {"attention": row, "task": task, "size": SIZE, "accuracy": float(right.mean()), "layers": "all"}
+        line = facts | {"correct": np.packbits(right).tobytes().hex()}
+        written += [line | {"stage": "tuned", "seed": seed}, line | {"stage": "layers", "seed": 0}]
+    page = tuned_results(written, ("one", "two"))
+    assert "`csp` is above `csp_shift_only`" in page and "and below `original`." in page
+    points = next(line.split("|")[2].split("±") for line in page.splitlines() if line.startswith("| `mean`"))
+    assert float(points[0]) == pytest.approx(10, abs=1.5) and 1 < float(points[1]) < 3
+    assert "1 of 48 runs are missing" in tuned_results(written[:-2], ("one", "two"))

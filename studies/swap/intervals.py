@@ -1,0 +1,36 @@
+"""Differences and means of scores with their intervals, as the pages of the swaps write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sliceformer_lab.measures.statistics import Estimate, estimate_crossed
+
+
+def correct(line: Mapping[str, Any]) -> np.ndarray:
+    """Whether each test text was right: (E,)."""
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(line["correct"]), np.uint8), count=line["size"])
+    return bits.astype(np.float64)
+
+
+def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
+    """The mean of estimates of several tasks, whose variances add."""
+    mean = sum(part.mean for part in parts) / len(parts)
+    variance = sum(part.variance for part in parts) / len(parts) ** 2
+    return Estimate(mean, variance, min(part.df for part in parts), parts[0].over)
+
+
+def format_points(one: Estimate) -> str:
+    """A difference with the half of its interval, in points."""
+    return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
+
+
+def format_mean(table: np.ndarray | None) -> str:
+    """The mean of scores (S, E) in percent and the half of its interval."""
+    if table is None:
+        return "–"
+    one = estimate_crossed(table)
+    return f"{100 * one.mean:.1f} ± {100 * (one.interval().high - one.mean):.1f}"
