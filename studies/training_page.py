@@ -19,6 +19,7 @@ from results import RESULTS
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
+INPUTS = {"vit": "ViT", "text": "texts", "points": "clouds"}  # of a case of step_times.py
 STEPS, TIMES = RESULTS / "training_steps.json", RESULTS / "step_times.json"
 PAGE, DETAILS = RESULTS.parents[1] / "docs" / "speed.md", RESULTS.parent / "speed.md"
 LIGHTNING, BARE = "Lightning", "bare loop"
@@ -92,14 +93,14 @@ def _list(values: Sequence[object]) -> str:
 def lengths_section() -> str:
     """A line for each training of `step_times.py`, and the command and machine of each case."""
     lines, sources = [], []
-    for case in json.loads(TIMES.read_text(encoding="utf-8")).values():
+    for name, case in json.loads(TIMES.read_text(encoding="utf-8")).items():
         steps = case["steps"]
         softmax = {tuple(step["words"]): step for step in steps if step["attention"] == "mha"}
         for step in steps:
             seconds, other = min(step["seconds"]), softmax.get(tuple(step["words"]))
             ratio = "" if other in (None, step) else f"{seconds / min(other['seconds']):.3f}"
             words = ", ".join(WORDS[word] for word in step["words"]) or PLAIN[case["tokens"] > 64]
-            size = f"{case['tokens']:,} x {case['batch']}"
+            size = f"{INPUTS[name.partition('_')[0]]}, {case['tokens']:,} x {case['batch']}"
             peak = f"{step['peak_bytes'] / 1e6:,.0f}"
             lines.append((size, f"`{step['attention']}`", words, f"{seconds:.2f}", ratio, peak))
         facts = case["machine"]
@@ -107,7 +108,7 @@ def lengths_section() -> str:
             f"- `{case['command']}`: one thread of {facts['processor']}, torch {facts['versions']['torch']}, commit\n"
             f"  {facts['git_commit']}, load {facts['load_before']:.0f} before and {facts['load_after']:.0f} after"
         )
-    head = ("tokens x batch", "attention", "training", "s", "/ `mha`", "peak, MB")
+    head = ("input, tokens x batch", "attention", "training", "s", "/ `mha`", "peak, MB")
     return f"{markdown_table(head, *lines)}\n\n" + "\n".join(sources)
 
 
