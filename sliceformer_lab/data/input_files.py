@@ -11,7 +11,7 @@ from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
 from sliceformer_lab.data.points.clouds import read_cloud
 from sliceformer_lab.data.spec import Content, ContentKind, NewInput
-from sliceformer_lab.data.table_files import TABLES, ending_of, rows_and_errors
+from sliceformer_lab.data.table_files import TABLES, ending_of, rows_and_errors, table_rows
 from sliceformer_lab.errors import DataError
 
 Given = Content | Path
@@ -42,6 +42,23 @@ def read_inputs(path: Path, kind: ContentKind, column: str | None) -> Iterator[N
         empty = False
     if empty:
         raise DataError(f"input={path} is empty")
+
+
+def read_labelled(path: Path, kind: ContentKind, column: str, label: str) -> Iterator[tuple[Content, str]]:
+    """Inputs with their labels: two columns of a table, or pictures in a folder for each class. Raises DataError."""
+    if kind == "text":
+        for place, row in table_rows(path):
+            if missing := [name for name in (column, label) if name not in row]:
+                raise DataError(f"{place} has no column {missing[0]!r}; name two of {', '.join(row)}")
+            yield str(row[column]), str(row[label])
+        return
+    for one in read_inputs(path, kind, None):
+        folder, _, rest = one.place.partition("/")
+        if isinstance(one.content, DataError):
+            raise DataError(f"{one.place}: {one.content}")
+        if not rest:
+            raise DataError(f"{path / one.place} is in no folder of its class; give FOLDER/CLASS/PICTURE")
+        yield one.content, folder
 
 
 def given_inputs(contents: Given | Iterable[Given], kind: ContentKind) -> Iterator[NewInput]:

@@ -151,6 +151,14 @@ def _column(estimator: str, train: Array, target: Array, others: list[Array], *,
     return [np.diff(_logits(fitted, part), axis=1)[:, 0] for part in others]
 
 
+def classify_embeddings(train: Array, labels: Array, others: Array) -> Array:
+    """The classes (m,) of embeddings of length 1 (m, C), by a logistic regression on others (n, C) with labels (n,)."""
+    from sklearn.linear_model import LogisticRegression
+
+    classes: Array = LogisticRegression(C=10, max_iter=500).fit(train, labels).predict(others)
+    return classes
+
+
 def _logits(fitted: object, part: Array) -> Array:
     """Logits (m, classes) of a fitted classifier of scikit-learn."""
     if hasattr(fitted, "predict_proba"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -85,17 +86,30 @@ class FinalHealing(Healing):
         return [relative_error(last_states(self.student, inputs), target, inputs)]
 
 
-def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The blocks in the order of the layers: the members of the longest list of modules of one class.
+def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential:
+    """The blocks in the order of the layers: the longest list of modules of one class; Sequential in timm.
 
     Raises ValueError for a model without a list of blocks.
     """
-    kinds = (nn.ModuleList, nn.Sequential)  # Sequential in timm
-    lists = [list(module) for module in model.modules() if isinstance(module, kinds)]
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
     lists = [blocks for blocks in lists if len({type(block) for block in blocks}) == 1]
     if not lists:
         raise ValueError(f"{type(model).__name__} has no list of blocks, one for each layer, to heal")
     return max(lists, key=len)
+
+
+@contextmanager
+def with_original_blocks(student: nn.Module, teacher: nn.Module, layers: Collection[int]) -> Iterator[None]:
+    """Puts the teacher's blocks of these layers into the student for a while."""
+    blocks, originals = blocks_of(student), blocks_of(teacher)
+    own = list(blocks)
+    for index in layers:
+        blocks[index] = originals[index]
+    try:
+        yield
+    finally:
+        for index in layers:
+            blocks[index] = own[index]
 
 
 def last_states(model: Any, inputs: Inputs) -> Tensor:

@@ -23,11 +23,6 @@ def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
     return Estimate(mean, variance, min(part.df for part in parts), parts[0].over)
 
 
-def format_points(one: Estimate) -> str:
-    """A difference with the half of its interval, in points."""
-    return f"{100 * one.mean:+.2f} ± {50 * (one.interval().high - one.interval().low):.2f}"
-
-
 def format_mean(table: np.ndarray | None) -> str:
     """The mean of scores (S, E) in percent and the half of its interval."""
     if table is None:

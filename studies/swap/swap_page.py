@@ -16,13 +16,14 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
+from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-from intervals import correct, format_points, mean_estimate  # noqa: E402
+from intervals import correct, mean_estimate  # noqa: E402
 from marked_sections import with_section  # noqa: E402
 from tuned_page import tuned_results  # noqa: E402
 from vit_page import vit_results  # noqa: E402

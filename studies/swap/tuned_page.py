@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from intervals import correct, format_mean, format_points, mean_estimate
+from intervals import correct, format_mean, mean_estimate
 
 from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
 

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from intervals import format_mean, format_points
+from intervals import format_mean
 from run_experiment import unpacked
 
 from sliceformer_lab.commands.compare.sentences import p_value
+from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
 

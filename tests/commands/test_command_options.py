@@ -19,7 +19,7 @@ from sliceformer_lab.commands.wandb.wandb_options import WandbOptions
 from sliceformer_lab.config.compose import CONF_DIR, compose_root
 from sliceformer_lab.config.schema import schema
 
-OF_EVERY_COMMAND = ("hydra", "paths", "analysis", "launcher", "logger", "attention", "data", "allow_targets")
+NODES = ("hydra", "paths", "analysis", "launcher", "logger", "attention", "data", "labelled", "allow_targets")
 COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and the values that only this file gives them
     "benchmark": (BenchmarkOptions, {}),
     "inspect": (InspectOptions, {"runs": "${paths.outputs}"}),
@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[type, dict[str, Any]]] = {  # options, and the values 
 def test_yaml_and_help_list_every_option_with_its_default_and_explain_it(word: str) -> None:
     options_class, own = COMMANDS[word]
     defaults = {name: as_yaml(default) for name, (_, default) in schema(options_class).items()} | own
-    composed = {name: value for name, value in compose_root([], word).items() if name not in OF_EVERY_COMMAND}
+    composed = {name: value for name, value in compose_root([], word).items() if name not in NODES}
     if str(composed.get("folder")).startswith(f"${{{word}_folder:"):  # its name follows from the options
         defaults["folder"] = composed["folder"]
     assert composed == defaults

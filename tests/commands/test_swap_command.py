@@ -18,8 +18,9 @@ from torch.testing import assert_close
 
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.training.heal import Healing
+from sliceformer_lab.training.heal import Healing, blocks_of, with_original_blocks
 
 WORDS = ("red", "blue", "dog", "cat", "runs", "sleeps", "under", "tree", "old", "the")
 
@@ -157,6 +158,9 @@ def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures(tmp_path: Path) -> None
         (["model=vit_tiny_patch16_224"], "give weights=FILE"),
         (["data.file=missing.csv"], "data.file=missing.csv is missing"),
         (["data.column=body"], "has no column 'body'"),
+        (["labelled.file=missing.csv"], "labelled.file=missing.csv is missing"),
+        (["labelled.file=TEXTS"], "has no column 'label'"),
+        (["labelled.file=TEXTS", "controls=[idenity]"], "did you mean identity"),
         (["data.lines=3"], "data.lines"),
         (["max_len=0"], "max_len"),
         (["attention=cps"], "did you mean csp"),
@@ -167,10 +171,11 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     words: list[str],
     sentence: str,
     call: Callable[..., int],
+    texts: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert call(*words) != 0
+    assert call(*[word.replace("TEXTS", str(texts)) for word in words]) != 0
     printed = capsys.readouterr().err
     assert sentence in printed and "Traceback" not in printed
     assert not (tmp_path / "swapped").exists()
@@ -184,3 +189,102 @@ def test_an_output_with_other_files_is_left_alone(
     assert call() == 1
     assert "holds other files; name a new folder" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "swapped").iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts whose label says whether the first word is an animal."""
+    file = tmp_path_factory.mktemp("labelled") / "labelled.csv"
+    generator = np.random.default_rng(1)
+    texts = [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(160)]
+    file.write_text("\n".join(["text,label", *[f"{text},{text.split()[0] in ('dog', 'cat')}" for text in texts]]))
+    return file
+
+
+def test_a_verdict_compares_the_swap_with_controls_healed_alike_by_layers(
+    call: Callable[..., int], labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"labelled.file={labelled}", "controls=[identity]", "labelled.limit=150"]
+    assert call("attention=csp", *words) == 0
+    folder = tmp_path / "swapped"
+    report = json.loads((folder / "report.json").read_text())["verdict"]
+    sets = ["top 1", "top 2", "bottom 1", "bottom 2", "all", "all, together"]
+    assert {row: list(found) for row, found in report["accuracy"].items()} == {
+        "csp": sets, "identity": sets, "original": ["all"]
+    }  # fmt: skip
+    assert all(len(right) == 75 for found in report["correct"].values() for right in found.values())
+    assert report["sentence"].replace("**", "").replace("`", "") in capsys.readouterr().out
+    page = (folder / "report.md").read_text()
+    assert "| `csp` less | points | p (Holm) |" in page and "| `identity` |" in page and "| original |" in page
+    assert {file.name for file in folder.iterdir()} & {"controls", "healing.pt"} == set()
+    assert call(f"output={tmp_path / 'alone'}", "attention=identity") == 0
+    alone = json.loads((tmp_path / "alone" / "report.json").read_text())
+    assert "verdict" not in alone and "give labelled.file" in (tmp_path / "alone" / "report.md").read_text()
+
+
+def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
+    call: Callable[..., int], labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"labelled.file={labelled}", "attention=csp", "controls=[random_permutation]"]
+    assert call(*words, f"output={tmp_path / 'whole'}") == 0
+    done, step = 0, Healing.step
+
+    def failing(self: Healing, inputs: Any) -> list[float]:
+        nonlocal done
+        done += 1
+        if done == 2 * 14 + 5:  # 14 steps a stage
+            raise OSError("no more")
+        return step(self, inputs)
+
+    monkeypatch.setattr(Healing, "step", failing)
+    assert call(*words) == 1
+    monkeypatch.setattr(Healing, "step", step)
+    assert (tmp_path / "swapped" / "controls" / "random_permutation" / "healing.pt").exists()
+    assert call(*words) == 0
+    one, other = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("swapped", "whole"))
+    assert one["verdict"] == other["verdict"]
+    assert_close(*[load_file(tmp_path / name / "model.safetensors") for name in ("swapped", "whole")], rtol=0, atol=0)
+
+
+def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(bert: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    original, student = (
+        swap(transformers.BertModel.from_pretrained(bert).eval(), name) for name in ("identity", "mean")
+    )
+    own, theirs = list(blocks_of(student)), list(blocks_of(original))
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    with torch.no_grad(), with_original_blocks(student, original, {0, 1}):
+        mixed = student(**inputs).last_hidden_state
+        x = student.embeddings(inputs["input_ids"])
+        for block in (theirs[0], theirs[1], own[2]):
+            x = block(x)[0] if isinstance(block(x), tuple) else block(x)
+    assert_close(mixed, x)
+    assert list(blocks_of(student)) == own
+
+
+@pytest.mark.parametrize("side", ["csp", "identity", "neither"])
+def test_the_sentence_of_a_verdict_names_what_was_lost_and_against_what(side: str) -> None:
+    generator = np.random.default_rng(0)
+    right = {name: generator.random(2000) < (0.9 if name == side else 0.7) for name in ("csp", "identity")}
+    rows = {name: {"top 1": one, "bottom 1": one, "all": one, TOGETHER: one} for name, one in right.items()}
+    sentence = verdict_sentence(SwapVerdict(generator.random(2000) < 0.9, rows, 2000, 2))
+    verb = {"csp": "is better than", "identity": "is worse than", "neither": "is not shown to be better than"}[side]
+    assert f"it {verb} `identity`" in sentence
+    assert ("loses accuracy" in sentence) == (side != "csp")
+    assert f"{2 if side == 'csp' else 0} from the top" in sentence
+
+
+def test_a_vit_is_judged_by_a_folder_of_classes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "vit.safetensors")
+    generator = np.random.default_rng(0)
+    for number in range(60):
+        file = tmp_path / "pictures" / ("dark", "light")[number % 2] / f"{number:02}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 100, (32, 32, 3), np.uint8) + np.uint8(number % 2 * 150)).save(file)
+    pictures = tmp_path / "pictures"
+    words = ["model=test_vit", f"weights={tmp_path / 'vit.safetensors'}", f"data.file={pictures}", "layers=[5]"]
+    words += [f"labelled.file={pictures}", "controls=[]", f"output={tmp_path / 'swapped'}"]
+    assert main(["swap", *words, f"paths.outputs={tmp_path / 'logs'}"]) == 0
+    found = json.loads((tmp_path / "swapped" / "report.json").read_text())["verdict"]
+    assert found["accuracy"]["original"]["all"] > 0.9 and list(found["accuracy"]["csp"]) == ["all", TOGETHER]

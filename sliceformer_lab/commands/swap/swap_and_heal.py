@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from sliceformer_lab.commands.swap.labelled_task import LabelledTask, layer_sets
 from sliceformer_lab.commands.swap.pretrained_model import LibraryModel, open_model
-from sliceformer_lab.commands.swap.swap_options import HealingInputs, SwapOptions
+from sliceformer_lab.commands.swap.swap_options import HealingInputs, LabelledInputs, SwapOptions
 from sliceformer_lab.commands.swap.swap_report import Fidelity, SwapReport, measure, write_report
+from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_sentence
 from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.spec import Content
 from sliceformer_lab.encoder.swap import swap
@@ -22,9 +27,10 @@ from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.files import digest_of, whole_file
 from sliceformer_lab.runs.folder import LOCK, lock_folder
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, blocks_of
+from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, blocks_of, with_original_blocks
 
 STATE = "healing.pt"  # in the output, until the model is written
+CONTROLS = "controls"  # folder in the output with the states of controls, as long
 FIRST_LINE_S, LINE_S, SAVE_S = 10.0, 60.0, 60.0  # seconds to the first line, between lines, and between saved states
 STAGES = ("layers", "together")
 
@@ -32,21 +38,64 @@ STAGES = ("layers", "together")
 def run(
     options: SwapOptions,
     inputs: HealingInputs,
+    labelled: LabelledInputs,
     layers: Sequence[int] | None,
-    name: str,
-    overrides: Mapping[str, object],
+    rows: Mapping[str, Mapping[str, object]],
 ) -> None:
-    """Writes the folder `options.output`. Raises LabError; what has healed stays for the same command."""
-    output = Path(options.output).expanduser()
-    read = {"model": options.model if options.is_folder else str(options.weights), "data.file": inputs.file}
-    contents = {f"content of {key}": digest_of(Path(path).expanduser()) for key, path in read.items()}
-    known = {**asdict(options), **asdict(inputs), **contents, "attention": name, "overrides": dict(overrides)}
+    """Writes the folder `options.output`: the model with the first of `rows`, and a report; other rows are controls.
+
+    `rows` maps attentions to their options. Raises LabError; what has healed stays for the same command.
+    """
+    output, subject = Path(options.output).expanduser(), next(iter(rows))
+    read = {"model": options.model if options.is_folder else options.weights, "data.file": inputs.file}
+    read |= {"labelled.file": labelled.file}
+    contents = {f"content of {key}": digest_of(Path(path).expanduser()) for key, path in read.items() if path}
+    known = {**asdict(options), **asdict(inputs), "labelled": asdict(labelled), **contents}
+    known |= {"attention": subject, "overrides": dict(rows[subject])}
     saved = _read_state(output, known)
     opened = open_model(options)
     healing, held_out = _contents(inputs, opened)
+    task = None if labelled.file is None else LabelledTask(opened, labelled, options.batch_size, options.seed)
+    students = {name: _swap(opened, options, layers, name, overrides) for name, overrides in rows.items()}
+    depth = len(blocks_of(opened.trunk(opened.model)))
+    chosen = list(range(depth) if layers is None else layers)
+    console = PlainConsole(highlight=False, soft_wrap=True)
+    counts = f"{len(healing):,} inputs heal, {len(held_out)} measure"
+    console.print(f"{subject} in {len(chosen)} of {depth} layers; {counts}")
+    job = _Job(options, opened, chosen, healing, held_out, task, known, console)
+    works = {
+        name: _Work(job, student, output if name == subject else output / CONTROLS / name)
+        for name, student in students.items()
+    }
+    with lock_folder(output):  # raises RunFolderError while another process heals there
+        for name, work in works.items():
+            if name != subject:
+                console.print(f"control {name}")
+                saved = _read_state(work.folder, known)
+            work.heal(saved)
+        verdict = None if task is None else _judge(task, works, len(chosen))
+        note = {"name": subject, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(rows[subject])}
+        code = opened.save(students[subject], output, note)
+        write_report(output, works[subject].report(subject, depth, code), verdict)
+        shutil.rmtree(output / CONTROLS, ignore_errors=True)
+        (output / STATE).unlink()
+    console.print(f"agreement with the original and errors by layer: {output / 'report.md'}")
+    if verdict is not None:
+        console.print(verdict_sentence(verdict).replace("**", "").replace("`", ""))
+
+
+def _judge(task: LabelledTask, works: Mapping[str, _Work], num_layers: int) -> SwapVerdict:
+    rows = {name: work.correct for name, work in works.items()}
+    return SwapVerdict(task.correct(task.opened.model), rows, task.num_training, num_layers)
+
+
+def _swap(
+    opened: LibraryModel, options: SwapOptions, layers: Sequence[int] | None, name: str, overrides: Mapping[str, object]
+) -> Any:
+    """A copy of the model with this attention. Raises ConfigError if it does not fit."""
     torch.manual_seed(options.seed)
     try:
-        student = swap(
+        return swap(
             copy.deepcopy(opened.model),
             name,
             layers,
@@ -54,21 +103,8 @@ def run(
             max_len=options.max_len,
             overrides=overrides,
         )
-        depth = len(blocks_of(opened.trunk(student)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    chosen = list(range(depth) if layers is None else layers)
-    batches = [opened.encode(held_out[i : i + options.batch_size]) for i in range(0, len(held_out), options.batch_size)]
-    console = PlainConsole(highlight=False, soft_wrap=True)
-    console.print(f"{name} in {len(chosen)} of {depth} layers; {len(healing):,} inputs heal, {len(held_out)} measure")
-    work = _Work(options, opened, student, chosen, healing, batches, output, known, console)
-    with lock_folder(output):  # raises RunFolderError while another process heals there
-        work.heal(saved)
-        note = {"name": name, "layers": chosen, "keep_qk": options.keep_qk, "overrides": dict(overrides)}
-        code = opened.save(student, output, note)
-        write_report(output, work.report(name, depth, code))
-        (output / STATE).unlink()
-    console.print(f"agreement with the original and errors by layer: {output / 'report.md'}")
 
 
 def _contents(inputs: HealingInputs, opened: LibraryModel) -> tuple[list[Content], list[Content]]:
@@ -102,25 +138,39 @@ def _read_state(output: Path, known: Mapping[str, object]) -> dict[str, Any] | N
     return state
 
 
-@dataclass
-class _Work:
-    """The healing of one model."""
+@dataclass(frozen=True)
+class _Job:
+    """What all rows share."""
 
     options: SwapOptions
     opened: LibraryModel
-    student: Any
     layers: list[int]
-    contents: list[Content]
-    held_out: list[Inputs]
-    output: Path
-    known: Mapping[str, object]
+    contents: list[Content]  # that heal
+    held_out: list[Content]
+    task: LabelledTask | None  # of the verdict
+    known: Mapping[str, object]  # by which a state is recognised
     console: PlainConsole
-    fidelity: dict[str, Fidelity] = field(default_factory=dict)  # "swapped", and after each stage
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+
+    @cached_property
+    def held_out_batches(self) -> list[Inputs]:
+        size = self.options.batch_size
+        return [self.opened.encode(self.held_out[i : i + size]) for i in range(0, len(self.held_out), size)]
 
     @property
     def steps_per_pass(self) -> int:
         return -(-len(self.contents) // self.options.batch_size)
+
+
+@dataclass
+class _Work:
+    """The healing of one model."""
+
+    job: _Job
+    student: Any
+    folder: Path  # of its state
+    fidelity: dict[str, Fidelity] = field(default_factory=dict)  # "swapped", and after each stage
+    correct: dict[str, np.ndarray] = field(default_factory=dict)  # of the task's inputs, by set of layers
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
     def heal(self, saved: Mapping[str, Any] | None) -> None:
         """Both stages, from the saved state on."""
@@ -131,8 +181,9 @@ class _Work:
             stage, step = saved["stage"], saved["step"]
             self.fidelity = {name: Fidelity(**values) for name, values in saved["fidelity"].items()}
             self.seconds |= saved["seconds"]
+            self.correct |= {name: right.numpy() for name, right in saved["correct"].items()}
             self.student.load_state_dict(saved["model"])
-            self.console.print(f"goes on with stage {STAGES[stage]}, step {step}")
+            self.job.console.print(f"goes on with stage {(*STAGES, 'report')[stage]}, step {step}")
         for number in range(stage, len(STAGES)):
             healing = self.begin(STAGES[number])
             if number == stage and saved is not None and step:
@@ -144,14 +195,14 @@ class _Work:
         self.save(len(STAGES), 0, None)
 
     def begin(self, stage: str) -> Healing:
-        student, teacher = self.opened.trunk(self.student), self.opened.trunk(self.opened.model)
-        steps = self.steps_per_pass * self.options.passes
+        student, teacher = self.job.opened.trunk(self.student), self.job.opened.trunk(self.job.opened.model)
+        steps = self.job.steps_per_pass * self.job.options.passes
         if stage == "layers":
-            return LayerHealing(student, teacher, self.layers, lr=self.options.lr_layers, num_steps=steps)
-        return FinalHealing(student, teacher, lr=self.options.lr_together, num_steps=steps)
+            return LayerHealing(student, teacher, self.job.layers, lr=self.job.options.lr_layers, num_steps=steps)
+        return FinalHealing(student, teacher, lr=self.job.options.lr_together, num_steps=steps)
 
     def heal_stage(self, number: int, healing: Healing, first: int) -> None:
-        stage, steps = STAGES[number], self.steps_per_pass * self.options.passes
+        stage, steps = STAGES[number], self.job.steps_per_pass * self.job.options.passes
         before, started = self.seconds[stage], time.perf_counter()
         line, saving, done = started + FIRST_LINE_S, started + SAVE_S, first
         try:
@@ -163,7 +214,7 @@ class _Work:
                 if now >= line:
                     left = (now - started) / (done - first) * (steps - done)
                     error = sum(errors) / len(errors)
-                    self.console.print(f"{stage}: step {done:,}/{steps:,}, error {error:.3f}, {left / 60:.1f} min left")
+                    self.job.console.print(f"{stage}: {done:,}/{steps:,}, error {error:.3f}, {left / 60:.1f} min left")
                     line = now + LINE_S
                 if now >= saving and done < steps:
                     self.save(number, done, healing)
@@ -176,44 +227,50 @@ class _Work:
 
     def batches(self, first: int) -> Iterator[Inputs]:
         """The inputs of each step from `first` on; every pass has an order of its own."""
-        for done in range(first, self.steps_per_pass * self.options.passes):
-            turn, place = divmod(done, self.steps_per_pass)
-            order = torch.randperm(
-                len(self.contents), generator=torch.Generator().manual_seed(self.options.seed + turn)
-            )
-            chosen = order[place * self.options.batch_size :][: self.options.batch_size]
-            yield self.opened.encode([self.contents[index] for index in chosen.tolist()])
+        job, size = self.job, self.job.options.batch_size
+        for done in range(first, job.steps_per_pass * job.options.passes):
+            turn, place = divmod(done, job.steps_per_pass)
+            generator = torch.Generator().manual_seed(job.options.seed + turn)
+            chosen = torch.randperm(len(job.contents), generator=generator)[place * size :][:size]
+            yield job.opened.encode([job.contents[index] for index in chosen.tolist()])
 
     def measure(self, stage: str) -> None:
-        self.fidelity[stage] = measure(self.opened, self.student, self.layers, self.held_out)
+        job, task = self.job, self.job.task
+        self.fidelity[stage] = measure(job.opened, self.student, job.layers, job.held_out_batches)
+        if task is not None and stage == "layers":
+            ours, theirs = job.opened.trunk(self.student), job.opened.trunk(job.opened.model)
+            for name, layers in layer_sets(job.layers).items():
+                job.console.print(f"accuracy on {task.num_scored:,} inputs: {name} of {len(job.layers)} layers")
+                with with_original_blocks(ours, theirs, set(job.layers) - set(layers)):
+                    self.correct[name] = task.correct(self.student)
+        elif task is not None and stage == "together":
+            self.correct[TOGETHER] = task.correct(self.student)
 
     def save(self, stage: int, step: int, healing: Healing | None) -> None:
-        self.output.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         state = {
-            "options": dict(self.known),
+            "options": dict(self.job.known),
             "stage": stage,
             "step": step,
             "model": self.student.state_dict(),
             "healing": None if healing is None else healing.state(),
             "fidelity": {name: asdict(value) for name, value in self.fidelity.items()},
             "seconds": dict(self.seconds),
+            "correct": {name: torch.from_numpy(right) for name, right in self.correct.items()},
         }
-        with whole_file(self.output / STATE) as unfinished:
+        with whole_file(self.folder / STATE) as unfinished:
             torch.save(state, unfinished)
 
     def report(self, name: str, depth: int, code: str) -> SwapReport:
-        size = sum(
-            len(batch if isinstance(batch, torch.Tensor) else next(iter(batch.values()))) for batch in self.held_out
-        )
         return SwapReport(
-            model=self.options.model,
+            model=self.job.options.model,
             attention=name,
-            layers=self.layers,
+            layers=self.job.layers,
             depth=depth,
-            num_inputs=len(self.contents),
-            num_held_out=size,
+            num_inputs=len(self.job.contents),
+            num_held_out=len(self.job.held_out),
             fidelity=self.fidelity,
             seconds=self.seconds,
-            options=dict(self.known),
+            options=dict(self.job.known),
             code=code,
         )

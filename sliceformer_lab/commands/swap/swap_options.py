@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sliceformer_lab.config.option_types import Count, Positive, Seed
+from sliceformer_lab.config.option_types import Count, Name, Positive, Seed
 from sliceformer_lab.errors import ConfigError
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
@@ -23,14 +23,25 @@ class HealingInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelledInputs:
+    """The node `labelled` of conf/swap.yaml."""
+
+    file: str | None = None
+    column: str | None = None  # None: text
+    label: str | None = None  # None: label
+    limit: Count = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
 class SwapOptions:
-    """The options of conf/swap.yaml, `data` aside."""
+    """The options of conf/swap.yaml, `data` and `labelled` aside."""
 
     model: str
     weights: str | None = None
     layers: str | int | list[int] | None = None
     keep_qk: bool = False
     max_len: Count | None = None
+    controls: tuple[Name, ...] = ("random_permutation", "identity")
     batch_size: Count = 8
     passes: Count = 1
     lr_layers: Positive = 1e-3
@@ -58,7 +69,7 @@ def chosen_numbers(layers: str | int | list[int] | None) -> list[int] | None:
     return layers
 
 
-def check_places(options: SwapOptions, inputs: HealingInputs) -> None:
+def check_places(options: SwapOptions, inputs: HealingInputs, labelled: LabelledInputs) -> None:
     """Raises ConfigError for a model, weights or inputs that are not there, and for a finished output."""
     folder, file = Path(options.model).expanduser(), Path(inputs.file).expanduser()
     if options.is_folder:
@@ -78,5 +89,7 @@ def check_places(options: SwapOptions, inputs: HealingInputs) -> None:
         )
     if not file.exists():
         raise ConfigError(f"data.file={inputs.file} is missing; name a file with texts or a folder of pictures")
+    if labelled.file is not None and not Path(labelled.file).expanduser().exists():
+        raise ConfigError(f"labelled.file={labelled.file} is missing; name a table of texts with labels, or a folder")
     if (Path(options.output).expanduser() / "report.json").exists():
         raise ConfigError(f"output={options.output} holds a finished swap; name a new folder")

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
+from sliceformer_lab.commands.swap.labelled_task import mean_of_tokens
 from sliceformer_lab.commands.swap.pretrained_model import LibraryModel
+from sliceformer_lab.commands.swap.swap_verdict import SwapVerdict, verdict_section
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.heal import Inputs, LayerHealing, last_states, relative_error
@@ -61,7 +62,7 @@ def measure(opened: LibraryModel, student: Any, layers: Sequence[int], batches: 
             states.append(last_states(model, inputs))
             times[place] += time.perf_counter() - started
         final.append(relative_error(states[1], states[0], inputs))
-        cosines.append(F.cosine_similarity(_mean_of_tokens(states[0], inputs), _mean_of_tokens(states[1], inputs)))
+        cosines.append(F.cosine_similarity(mean_of_tokens(states[0], inputs), mean_of_tokens(states[1], inputs)))
         classes = [opened.classes(model, inputs) for model in (opened.model, student)]
         if classes[0] is not None and classes[1] is not None:
             same.append((classes[0] == classes[1]).float())
@@ -74,13 +75,16 @@ def measure(opened: LibraryModel, student: Any, layers: Sequence[int], batches: 
     )
 
 
-def write_report(folder: Path, report: SwapReport) -> None:
+def write_report(folder: Path, report: SwapReport, verdict: SwapVerdict | None) -> None:
     """Writes report.md, and report.json after it."""
-    write_text(folder / "report.md", _page(report))
-    write_json(folder / "report.json", asdict(report))
+    write_text(folder / "report.md", _page(report, verdict))
+    facts = asdict(report) | ({} if verdict is None else {"verdict": verdict.facts()})
+    write_json(folder / "report.json", facts)
 
 
-def _page(report: SwapReport) -> str:
+def _page(report: SwapReport, verdict: SwapVerdict | None) -> str:
+    judged = "" if verdict is None else f"\n{verdict_section(verdict)}"
+    unknown = "" if verdict else " Whether a task keeps its score is not measured: give labelled.file."
     places = ", ".join(map(str, report.layers))
     first, last = report.fidelity["swapped"], report.fidelity["together"]
     layers = markdown_table(
@@ -108,7 +112,9 @@ def _page(report: SwapReport) -> str:
 
 {report.num_inputs:,} unlabelled inputs healed {len(report.layers)} of {report.depth} layers. On {report.num_held_out}
 other inputs the cosine of the healed model's embeddings with the original's is {last.cosine:.3f} ({first.cosine:.3f}
-before healing). Whether a task keeps its score is not measured here.
+before healing).{unknown}
+{judged}
+## How close is it to the original?
 
 {stages}
 
@@ -131,11 +137,3 @@ def _share(value: float | None) -> str:
 
 def _whole(seconds: Mapping[str, float], stage: str) -> str:
     return f"{seconds[stage]:.0f}" if stage in seconds else "–"
-
-
-def _mean_of_tokens(states: Tensor, inputs: Inputs) -> Tensor:
-    """The mean of the real tokens: (B, C)."""
-    if isinstance(inputs, Tensor) or "attention_mask" not in inputs:
-        return states.mean(1)
-    weights = inputs["attention_mask"][..., None].to(states)
-    return (states * weights).sum(1) / weights.sum(1)
