@@ -37,7 +37,6 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
             last[key] = _seconds(calls[key], 1, device)
     repeats = {key: min(MOST_REPEATS, max(1, round(LEAST_SECONDS / last[key]))) for key in order}
     found: dict[Key, list[float]] = {key: [] for key in order}
-    gc.collect()
     gc.disable()  # a collection would slow one of them
     try:
         for _ in range(rounds):
