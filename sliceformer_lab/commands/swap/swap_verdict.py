@@ -39,24 +39,18 @@ class SwapVerdict:
             for name, theirs in others.items()
             if name != self.subject
         }
-        return dict(
-            zip(found, zip(found.values(), holm([one.p() for one in found.values()]), strict=True), strict=True)
-        )
+        p_values = holm([one.p() for one in found.values()])
+        return {name: (one, p) for (name, one), p in zip(found.items(), p_values, strict=True)}
 
     def facts(self) -> dict[str, Any]:
-        """What report.json keeps: accuracies, and for each scored input one digit a row, 1 if it was right."""
-        rows = {name: dict(sets) for name, sets in self.rows.items()} | {"original": {"all": self.original}}
-        by_row = {name: {one: right.tolist() for one, right in sets.items()} for name, sets in rows.items()}
-        return {
-            "accuracy": {
-                name: {one: float(np.mean(right)) for one, right in sets.items()} for name, sets in by_row.items()
-            },
-            "correct": {
-                name: {one: "".join(map(str, map(int, right))) for one, right in sets.items()}
-                for name, sets in by_row.items()
-            },
-            "sentence": verdict_sentence(self),
+        """What report.json keeps: accuracies, and a digit for each scored input, 1 if it was right."""
+        rows = {**self.rows, "original": {"all": self.original}}
+        accuracy = {name: {one: float(right.mean()) for one, right in sets.items()} for name, sets in rows.items()}
+        digits = {
+            name: {one: "".join(right.astype(int).astype(str)) for one, right in sets.items()}
+            for name, sets in rows.items()
         }
+        return {"accuracy": accuracy, "correct": digits, "sentence": verdict_sentence(self)}
 
     def allowed_layers(self, row: str, side: str) -> int:
         """The most layers from this side, each healed alone, with which at most a point is lost; 0 if none."""
