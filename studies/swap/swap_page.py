@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
+from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.files import write_text
@@ -117,7 +118,7 @@ def _mean(lines: Lines, place: Place, key: str) -> str:
 
 
 def family_table(found: Sequence[tuple[str, str, Estimate, float]]) -> str:
-    rows = [[f"`{rival}`", name, format_points(one), f"{p:.3f}"] for rival, name, one, p in found]
+    rows = [[f"`{rival}`", name, format_points(one), p_value(p)] for rival, name, one, p in found]
     return markdown_table(["csp less", "layers", "points", "p (Holm)"], *rows)
 
 
