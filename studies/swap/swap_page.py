@@ -222,31 +222,32 @@ def _read(name: str) -> dict[str, Any]:
     return found
 
 
-def draw(lines: Lines) -> None:
-    """Score against the number of layers replaced, from the top and from the bottom."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
-    original = 100 * score(lines, ORIGINAL)
-    for axis, side in zip(axes, ("top", "bottom"), strict=True):
+def draw(lines: Lines, third: Lines) -> None:
+    """Score against the number of layers replaced: two tasks from both sides, the third from the top."""
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    axes[1].sharey(axes[0])
+    panels = ((lines, "top", "AG News, SST-2"), (lines, "bottom", "AG News, SST-2"), (third, "top", "20 Newsgroups"))
+    for axis, (scored, side, title) in zip(axes, panels, strict=True):
+        original = 100 * score(scored, ORIGINAL)
         for row in ROWS[:-1]:
             places = {k: (row, f"{side} {k}" if k < 6 else "all", "layers") for k in range(1, 7)}
-            known = {k: 100 * score(lines, place) for k, place in places.items() if place in lines}
-            if known:
-                axis.plot([0, *known], [original, *known.values()], marker="o", markersize=3, linewidth=1, label=row)
+            known = {k: 100 * score(scored, place) for k, place in places.items() if place in scored}
+            axis.plot([0, *known], [original, *known.values()], marker="o", markersize=3, linewidth=1, label=row)
         axis.axhline(original - 1, color="grey", linewidth=0.8, linestyle="--")
-        axis.set(xlabel=f"layers replaced, from the {side}", xticks=range(7))
+        axis.set(title=title, xlabel=f"layers replaced, from the {side}", xticks=range(7))
     axes[0].set_ylabel("mean accuracy, %")
-    axes[0].legend(fontsize=7)
+    axes[2].legend(fontsize=7)
     figure.savefig(FOLDER.parent / "figures" / "swap.png", dpi=110, metadata={"Software": None})
 
 
 def main() -> None:
     lines, page = read_lines(TASKS), FOLDER / "README.md"
     text = with_section(page.read_text("utf-8"), "results", results(lines) + cost_tables())
-    text = with_section(text, "newsgroups", third_results(read_lines(THIRD)))
+    third = read_lines(THIRD)
+    text = with_section(text, "newsgroups", third_results(third))
     text = with_section(text, "tuned", tuned_results(read_all(), (*TASKS, *THIRD)))
     write_text(page, with_section(text, "vit", vit_results()))
-    if ORIGINAL in lines:
-        draw(lines)
+    draw(lines, third)
 
 
 if __name__ == "__main__":
