@@ -50,7 +50,10 @@ def read_labelled(path: Path, kind: ContentKind, column: str, label: str) -> Ite
         for place, row in table_rows(path):
             if missing := [name for name in (column, label) if name not in row]:
                 raise DataError(f"{place} has no column {missing[0]!r}; name two of {', '.join(row)}")
-            yield str(row[column]), str(row[label])
+            text, name = row[column], row[label]
+            if not isinstance(text, str) or name is None or not str(name).strip():
+                raise DataError(f"{place}: {column} is {text!r} and {label} is {name!r}; give a text and its label")
+            yield text, str(name)
         return
     for one in read_inputs(path, kind, None):
         folder, _, rest = one.place.partition("/")

@@ -246,6 +246,19 @@ def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
     assert_close(*[load_file(tmp_path / name / "model.safetensors") for name in ("swapped", "whole")], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "row", ['{"text": "red dog", "label": null}', '{"text": null, "label": "a"}', '{"text": "red", "label": " "}']
+)
+def test_a_row_without_text_or_label_is_named_and_never_a_class_of_its_own(
+    row: str, call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"text": f"{word} dog", "label": word[0]}) for word in WORDS * 5]
+    (tmp_path / "labelled.jsonl").write_text("\n".join([*rows, row]))
+    assert call(f"labelled.file={tmp_path / 'labelled.jsonl'}") == 1
+    assert "line 51" in (error := capsys.readouterr().err) and "give a text and its label" in error
+    assert not (tmp_path / "swapped").exists()
+
+
 def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(bert: Path) -> None:
     transformers = pytest.importorskip("transformers")
     original, student = (
