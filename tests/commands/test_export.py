@@ -267,20 +267,22 @@ def test_small_groups_and_networks_are_exported_without_a_sort_and_all_tokens_wi
 
 
 @pytest.mark.parametrize("group_size", [1, 2, 4])
-@pytest.mark.parametrize("steps", [[0, 1, 12, 13, 14, 40], None])
-def test_shifts_by_fixed_steps_are_exported_as_slices(group_size: int, steps: list[int] | None) -> None:
+@pytest.mark.parametrize("factor", [1, 2])
+def test_shifts_by_steps_of_a_buffer_are_exported_as_slices_and_by_computed_steps_as_a_gather(
+    group_size: int, factor: int
+) -> None:
     class Mixer(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("steps", None if steps is None else torch.tensor(steps, dtype=torch.int32))
+            self.register_buffer("steps", torch.tensor([0, 1, 12, 13, 14, 40], dtype=torch.int32))
 
         def forward(self, v: torch.Tensor) -> torch.Tensor:
-            return shift_sort(v, self.steps, group_size=group_size)
+            return shift_sort(v, self.steps if factor == 1 else self.steps * factor, group_size=group_size)
 
     v = torch.randn(1, 13, 6, generator=torch.Generator().manual_seed(0))
     program = torch.export.export(Mixer(), (v,))
     slice_shifts(program)
     operator = partial(decomposed, longest_network=13)
     plain = program.run_decompositions({torch.ops.sliceformer_lab.shift_sort.default: operator})
-    assert not [node for node in plain.graph.nodes if "gather" in str(node.target)]
+    assert any("gather" in str(node.target) for node in plain.graph.nodes) == (factor > 1)
     torch.testing.assert_close(plain.module()(v), Mixer()(v), rtol=0, atol=0)

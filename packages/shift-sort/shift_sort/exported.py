@@ -61,14 +61,14 @@ def decomposed(
 
 
 def slice_shifts(program: torch.export.ExportedProgram) -> None:
-    """Writes each shift by steps of the model's own as slices and concatenations, in place. N must be fixed.
+    """Writes shifts by steps that a model holds as a buffer as slices and concatenations, in place. N must be fixed.
 
-    Shifts of padded samples, and those that channel 0 then orders, stay in the operator and become a gather.
+    Shifts by computed steps, of padded samples, and those that channel 0 then orders become a gather.
     """
     buffers, values = program.graph_signature.inputs_to_buffers, program.state_dict | program.constants
     for node in program.graph.find_nodes(op="call_function", target=torch.ops.sliceformer_lab.shift_sort.default):
         v, steps, lengths, *_, reference, _, _ = node.args
-        while steps is not None and steps.args:  # a cast of the buffer
+        if steps is not None and steps.target == torch.ops.aten.to.dtype:  # the operator's cast of the buffer
             steps = steps.args[0]
         if steps is None or steps.name not in buffers or lengths is not None or reference:
             continue

@@ -97,7 +97,7 @@ def exported(
 ) -> torch.export.ExportedProgram:
     """The task as a program of plain torch operators, for batches of any size, and of any of these lengths.
 
-    `lengths` is None for inputs of the task's own sizes. With `one_input`, the batch has one input, every size is fixed
+    `lengths` is None for inputs of the task's own sizes. With `one_input`, a batch has one input, sizes are fixed,
     shifts are slices and sorts are networks. Raises LabError with torch's reason if the model cannot be exported.
     """
     tokens = None if lengths is None or lengths.is_fixed else lengths.longest - 1  # an end would be taken as fixed
