@@ -18,6 +18,7 @@ from torch.testing import assert_close
 
 from sliceformer_lab import swap
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.swap.labelled_task import layer_sets
 from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.training.heal import Healing, blocks_of, with_original_blocks
@@ -244,6 +245,26 @@ def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
     one, other = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("swapped", "whole"))
     assert one["verdict"] == other["verdict"]
     assert_close(*[load_file(tmp_path / name / "model.safetensors") for name in ("swapped", "whole")], rtol=0, atol=0)
+
+
+def test_every_scored_text_is_compared_with_its_own_label(call: Callable[..., int], tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    counts = generator.choice([3, 11], 160)
+    rows = [f"{' '.join(generator.choice(WORDS, count))},{count}" for count in counts]
+    (tmp_path / "lengths.csv").write_text("\n".join(["text,label", *rows]))
+    assert call(f"labelled.file={tmp_path / 'lengths.csv'}", "controls=[]") == 0
+    report = json.loads((tmp_path / "swapped" / "report.json").read_text())["verdict"]
+    assert report["accuracy"]["original"]["all"] > 0.8
+
+
+def test_at_most_three_sets_of_layers_are_judged_from_each_side() -> None:
+    assert layer_sets([4, 1, 2]) == {
+        "top 1": [4], "top 2": [2, 4], "bottom 1": [1], "bottom 2": [1, 2], "all": [1, 2, 4]
+    }  # fmt: skip
+    assert list(layer_sets(range(12))) == [
+        *(f"{side} {count}" for side in ("top", "bottom") for count in (1, 5, 8)),
+        "all",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def job(cfg: DictConfig, folder: Path) -> None:
     rows = {name: overrides}
     if labelled.file is not None:
         for control in options.controls:
-            load_option("attention", control)
+            load_option("attention", control)  # raises ConfigError for an unknown name
             rows.setdefault(control, {})
     from sliceformer_lab.commands.swap.swap_and_heal import run
 

@@ -18,6 +18,7 @@ from sliceformer_lab.measures.simple_models import classify_embeddings
 from sliceformer_lab.training.heal import Inputs, last_states
 
 MIN_INPUTS = 40
+MAX_SETS = 3  # of layers from each side
 
 
 class LabelledTask:
@@ -65,9 +66,9 @@ def mean_of_tokens(states: Tensor, inputs: Inputs) -> Tensor:
     return (states * weights).sum(1) / weights.sum(1)
 
 
-def layer_sets(layers: Sequence[int], most: int = 4) -> dict[str, list[int]]:
-    """The top and bottom layers to judge, at most `most` numbers of each side, then all: name -> layers."""
-    counts = [int(k) for k in np.unique(np.linspace(1, len(layers), most).round()) if k < len(layers)]
+def layer_sets(layers: Sequence[int]) -> dict[str, list[int]]:
+    """The top and bottom layers to judge, at most MAX_SETS of each side, then all: name -> layers."""
+    counts = [int(k) for k in np.unique(np.linspace(1, len(layers), MAX_SETS + 1).round()) if k < len(layers)]
     chosen = sorted(layers)
     top = {f"top {k}": chosen[-k:] for k in counts}
     return {**top, **{f"bottom {k}": chosen[:k] for k in counts}, "all": chosen}

@@ -47,8 +47,8 @@ def run(
     `rows` maps attentions to their options. Raises LabError; what has healed stays for the same command.
     """
     output, subject = Path(options.output).expanduser(), next(iter(rows))
-    read = {"model": options.model if options.is_folder else options.weights, "data.file": inputs.file}
-    read |= {"labelled.file": labelled.file}
+    model = options.model if options.is_folder else options.weights
+    read = {"model": model, "data.file": inputs.file, "labelled.file": labelled.file}
     contents = {f"content of {key}": digest_of(Path(path).expanduser()) for key, path in read.items() if path}
     known = {**asdict(options), **asdict(inputs), "labelled": asdict(labelled), **contents}
     known |= {"attention": subject, "overrides": dict(rows[subject])}
