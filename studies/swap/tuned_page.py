@@ -13,7 +13,7 @@ from sliceformer_lab.commands.swap.swap_verdict import format_points
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed, holm
 from sliceformer_lab.runs.plain_text import markdown_table
 
-SUBJECT, ORIGINAL = "csp", "original"
+SUBJECT = "csp"
 ROWS = ("original", "csp", "csp_shift_only", "sliceformer", "local", "mean", "random_permutation", "identity")
 SEEDS = (0, 1, 2)
 
