@@ -80,8 +80,9 @@ others. The sets of layers hold blocks that healed alone, before all weights hea
 
 {markdown_table(["attention", *sets], *accuracies)}
 
-± is a 95 % interval over the scored inputs; another order of healing, or other random weights, would move every row. A
-control that mixes nothing and is as good says that these labels need no mixing in these layers.
+± is a 95 % interval over the scored inputs; another order of healing, or other random weights, would move every row.
+Not shown to differ is not equal: a difference within ± could be missed. A control that mixes nothing and keeps the
+score says that these labels need no mixing in these layers.
 """
 
 
@@ -102,7 +103,7 @@ def verdict_sentence(found: SwapVerdict) -> str:
         if names:
             parts.append(f"it {verb} {' and '.join(names)}")
     counts = [f"{found.allowed_layers(subject, side)} from the {side}" for side in ("top", "bottom")]
-    return f"**{'; '.join(parts)}.** Layers that can go before a point is lost: {', '.join(counts)}."
+    return f"**{'; '.join(parts)}.** Layers that can go before the mean falls by a point: {', '.join(counts)}."
 
 
 def format_points(one: Estimate) -> str:
