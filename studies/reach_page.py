@@ -1,6 +1,6 @@
 """Does a shift schedule that reaches every token help? The tables of studies/permutations.md.
 
-usage: python studies/reach_page.py                          write the tables (`make docs`)
+usage: python studies/reach_page.py                          write the tables and draw the figure (`make docs`)
        python studies/reach_page.py collect SWEEP_FOLDER...  add finished runs to results/reach.json first
 """
 
@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from command_line import collect_or_write
 from marked_sections import with_section
+from matplotlib.figure import Figure
 from results import MACHINE_OPTIONS, RESULTS, interval
 
+from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
@@ -35,6 +37,15 @@ ROWS: dict[Key, str] = {
     ("random_permutation", None, None): "`random_permutation`",
     ("identity", None, None): "`identity`",
 }
+DRAWN: dict[Key, str] = {
+    ("csp", "linear_coprime", 1): "shift alone, coprime stride (ours)",
+    ("csp", "linear_coprime", 2): "CSP with pairs, coprime stride (ours)",
+    ("csp", "linear_paper", 1): "shift alone, published stride",
+    ("csp", "linear_paper", 2): "CSP with pairs, published stride",
+    ("mha", None, None): "softmax attention",
+    ("random_permutation", None, None): "random permutation",
+}
+PICTURE, CHANCE = RESULTS.parent / "figures" / "reach.png", 1 / 16  # of the 16 symbols
 OF_A_FOLDER = (*MACHINE_OPTIONS, "hydra.", "launcher", "callbacks=", "pictures=", "data.download=", "data.verify=")
 Run = Mapping[str, Any]
 
@@ -106,6 +117,25 @@ def difference_table(runs: Iterable[Run]) -> str:
     return markdown_table(header, *rows)
 
 
+def draw(runs: Iterable[Run], file: Path) -> None:
+    """Test accuracy of `probe_back` by length: a marker a seed, a line through their means."""
+    runs = list(runs)
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (row, label), colour, marker in zip(DRAWN.items(), COLOURS, MARKERS, strict=False):
+        own = [[run for run in runs if _is(run, "probe_back", row, tokens)] for tokens in DISTANCES]
+        scores = [[run["test/accuracy"] for run in of_a_length] for of_a_length in own]
+        points = [(place, score) for place, some in enumerate(scores) for score in some]
+        axes.plot(*zip(*points, strict=True), marker, color=colour, markerfacecolor="none")
+        axes.plot([np.mean(some) for some in scores], color=colour, marker=marker, markersize=3, label=label)
+    axes.axhline(CHANCE, color="0.5", linestyle=":", label="chance")
+    axes.set_xticks(range(len(DISTANCES)), [f"{tokens:,}\n{distance} before" for tokens, distance in DISTANCES.items()])
+    axes.set_xlabel("tokens, and the distance of the symbol that is asked for")
+    axes.set_ylabel("test accuracy")
+    figure.legend(loc="outside right upper", frameon=False)
+    save_figure(figure, file)
+
+
 def page() -> str:
     """The page with both tables between their markers."""
     text, runs = PAGE.read_text(encoding="utf-8"), read()
@@ -136,3 +166,4 @@ def _key(run: Run) -> tuple[Any, ...]:
 
 if __name__ == "__main__":
     collect_or_write(__doc__, collect, lambda: write_text(PAGE, page()))
+    draw(read(), PICTURE)
