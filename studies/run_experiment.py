@@ -4,9 +4,10 @@ usage: python studies/run_experiment.py studies/sets WORK data.root=CLOUDS    WO
 
 FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results.jsonl gets a line a finished job, so
 the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
-of comparisons and one file, FOLDER/SETTING.jsonl, for each. Tuning comes first; a row's reporting runs use the rate
-that its tuning chose. A line holds the commit, the digests of the data and, for a reporting run, the scores of the
-single test examples: `test_right`, packed bits, or `test_scores`, float16, as base64 in the order of the examples' ids.
+of comparisons and one file, FOLDER/SETTING.jsonl, for each, and a setting may name some of the rows only. Tuning comes
+first; a row's reporting runs use the rate that its tuning chose. A line holds the commit, the digests of the data and,
+for a reporting run, the scores of the single test examples: `test_right`, packed bits, or `test_scores`, float16, as
+base64 in the order of the examples' ids.
 """
 
 from __future__ import annotations
@@ -100,9 +101,10 @@ def read_experiments(folder: Path) -> list[Experiment]:
     command, settings = plain.pop("command"), plain.pop("settings", {"results": {}})
     found = []
     for name, own in settings.items():
+        of_setting = {row: rows[row] for row in own.pop("rows", rows)}
         facts = plain | own | {"command": f"{command} {own.get('command', '')}".split()}
         kept = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-        found.append(Experiment(results=folder / f"{name}.jsonl", rows=rows, **kept))
+        found.append(Experiment(results=folder / f"{name}.jsonl", rows=of_setting, **kept))
     return found
 
 
