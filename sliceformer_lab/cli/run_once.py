@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import as_lab_error
-from sliceformer_lab.config.compose import CONF_DIR, conf_folders, running_config, search_path
+from sliceformer_lab.config.compose import CONF_DIR, running_config, search_path
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_words
 from sliceformer_lab.config.versions import HYDRA_DEFAULTS
@@ -49,7 +49,7 @@ def print_options(command: Command, words: Sequence[str]) -> int:
 
 def complete(command: Command, argv: Sequence[str]) -> int:
     """Print what a shell completes, by Hydra's application, which reads sys.argv and then starts nothing."""
-    sys.argv[1:] = [*argv, *search_path(conf_folders()[1:])]
+    sys.argv[1:] = [*argv, *search_path()]
     hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, **HYDRA_DEFAULTS)(lambda _: None)()
     return 0
 
