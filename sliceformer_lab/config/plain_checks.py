@@ -87,12 +87,12 @@ def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def size_faults(config: Mapping[str, Any], memory: int | None = None) -> list[str]:
-    """A sentence for each size that alone needs more than the `memory` of this machine, in bytes.
+def size_faults(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each size that alone needs more than the memory of this machine.
 
     The estimates are lower bounds: what they refuse cannot run, what they let pass may still not fit.
     """
-    available, data = physical_memory() if memory is None else memory, config.get("data")
+    available, data = physical_memory(), config.get("data")
     dim, depth, mlp = (_whole(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
     weights = depth * dim * (dim + 2 * mlp)
     batch = max(_whole(data, "batch_size"), _whole(data, "eval_batch_size"))
