@@ -66,12 +66,8 @@ def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
     root = _composed(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
-    if (
-        not multirun
-        and root["hydra"]["mode"] != RunMode.MULTIRUN
-        and choices["launcher"] == "serial"
-        and not zips + skips
-    ):
+    is_run = root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not zips + skips
+    if is_run and not multirun:
         return None
     of_jobs = [o for o in parsed if not _is_of_sweep(str(o.input_line))]
     rows, swept = _rows(node, of_jobs), root["hydra"]["sweeper"].get("params") or {}
