@@ -58,7 +58,7 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
 
     A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
     """
-    warmup = _long_warmup(config.get("optim")) if any(f"optim.{key}" in given for key in LENGTHS) else ()
+    warmup = _long_warmup(config["optim"]) if any(f"optim.{key}" in given for key in LENGTHS) else ()
     return [*size_faults(config), *warmup, *_long_pattern(config), *_uneven_heads(config["encoder"])]
 
 
@@ -70,16 +70,14 @@ def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:
         yield f"encoder: num_heads={heads} does not divide dim={dim}; try num_heads={' or '.join(map(str, near))}"
 
 
-def _long_warmup(optim: Any) -> Iterator[str]:
+def _long_warmup(optim: Mapping[str, Any]) -> Iterator[str]:
     steps, warmup = _whole(optim, "steps"), _whole(optim, "warmup_steps")
-    shortened = isinstance(optim, Mapping) and optim.get("max_steps") is not None  # which limits the warm-up
-    if 1 < steps <= warmup and not shortened:
+    if 1 < steps <= warmup and optim.get("max_steps") is None:  # which limits the warm-up
         yield f"optim.warmup_steps={warmup} takes all of optim.steps={steps}; try optim.warmup_steps={steps // 20}"
 
 
 def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
-    attention, depth = config.get("attention"), _whole(config.get("encoder"), "depth")
-    pattern = attention.get("pattern") if isinstance(attention, Mapping) else None
+    pattern, depth = config["attention"].get("pattern"), _whole(config["encoder"], "depth")
     if isinstance(pattern, list) and len(pattern) > depth:
         yield (
             f"attention.pattern: names {len(pattern)} attentions, but encoder.depth={depth}; "
