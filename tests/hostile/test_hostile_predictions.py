@@ -71,6 +71,8 @@ def test_a_report_skips_damaged_predictions_and_names_them(tmp_path: Path, capfd
 
 
 PLANS = {
+    "nothing": "",
+    "a list": "[]",
     "no jobs": "{}",
     "a number of jobs": '{"jobs": 1e9, "command": [], "flags": [], "study": null}',
     "lists in lists": "[" * 100_000,
