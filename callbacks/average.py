@@ -6,7 +6,6 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import EMAWeightAveraging
 
 from sliceformer_lab.config.option_types import Count, Fraction
-from sliceformer_lab.training.context import RunContext
 
 
 class MovingAverage(EMAWeightAveraging):
@@ -15,8 +14,7 @@ class MovingAverage(EMAWeightAveraging):
     `decay` is the share of the old average in each update, and `every` the optimiser steps from one to the next.
     """
 
-    def __init__(self, context: RunContext, *, decay: Fraction = 0.999, every: Count = 1) -> None:
-        del context
+    def __init__(self, *, decay: Fraction = 0.999, every: Count = 1) -> None:
         super().__init__(decay=decay, update_every_n_steps=every)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -11,7 +11,6 @@ from pytorch_lightning.callbacks import RichProgressBar
 
 from sliceformer_lab.callbacks.throughput import peak_memory_gb
 from sliceformer_lab.runs.plain_text import PlainConsole, format_duration
-from sliceformer_lab.training.context import RunContext
 from sliceformer_lab.training.interfaces import TaskModule
 
 FIRST, EVERY = 10.0, 60.0  # seconds to the estimate of the run's time, and between lines within an epoch
@@ -102,9 +101,8 @@ class EpochBar(EpochLines, RichProgressBar):
         return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
 
 
-def progress(context: RunContext) -> Callback:
+def progress() -> Callback:
     """A bar if standard output is a terminal, else lines."""
-    del context
     return EpochBar() if sys.stdout.isatty() else EpochLines()
 
 

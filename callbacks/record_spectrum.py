@@ -108,14 +108,13 @@ class Spectrum(Callback):
         ]
         stats = {name: mean_and_std(layers, name) for name in MEASURES}
         real = (taken[0]["lengths"] - prefixes[0]).numpy()
+        sequences = len(real) // len(ids)  # of a sample; of pairs all first ones come first
         return ProbeRecord(
             epochs=np.array([epoch]),
             mean={name: mean[None] for name, (mean, _) in stats.items()},
             std={name: std[None] for name, (_, std) in stats.items()},
             attentions=np.array([type(block.attention).__name__ for block in blocks]),
-            sample_ids=ids.repeat(
-                len(real) // len(ids)
-            ).numpy(),  # for pairs of sequences: all first ones, then all second ones
+            sample_ids=ids.repeat(sequences).numpy(),
             num_tokens=real.clip(max=self.max_tokens),
             note=self._note(real, len(ids), len(blocks)),
         )

@@ -10,14 +10,12 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from sliceformer_lab.config.option_types import Natural
-from sliceformer_lab.training.context import RunContext
 
 
 class Throughput(Callback):
     """Counts training samples per second over all processes, without validation and the first batches of a run."""
 
-    def __init__(self, context: RunContext, *, warmup_batches: Natural = 5) -> None:
-        del context
+    def __init__(self, *, warmup_batches: Natural = 5) -> None:
         self._warmup_batches = warmup_batches
         self._batches, self._samples, self._seconds, self._since = 0, 0, 0.0, 0.0
 

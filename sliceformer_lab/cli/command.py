@@ -21,7 +21,7 @@ class Command:
     arguments: str = "[KEY=VALUE ...]"
     examples: Mapping[str, str]  # arguments -> what they do
     sections: Callable[[], Sections] = dict  # of its help, after the examples
-    job: Callable[[DictConfig, Path], float | None]  # called with the composed options and the job's folder
+    job: Callable[[DictConfig, Path], None]  # called with the composed options and the job's folder
     implied: Callable[[Sequence[str]], list[str]] = lambda _: []  # overrides that follow from the given ones
     own_words: Callable[[Sequence[str]], list[str]] = list  # the given words as options of conf/`word`.yaml
     bare_words: tuple[str, ...] = ()  # the options that arguments without = set in turn, such as a report's folder

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from sliceformer_lab.cli.arguments import ALLOW, ALLOWING, SEARCH_PATH, parse_arguments
-from sliceformer_lab.config.compose import conf_folders, option_names, search_path
+from sliceformer_lab.config.compose import option_names, search_path
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.sweep import override_key, quote_path
@@ -36,7 +36,7 @@ def words_of_file(command: Sequence[str], file: str) -> list[str]:
     flags = [f"--{name}" for name, value in vars(args).items() if value and name not in ("overrides", *KNOWN_FLAGS)]
     if foreign := [*flags, *filter(_brings_code, words)]:
         raise ConfigError(f"{file} names {foreign[0]!r}, which is not taken from a file; start its command yourself")
-    folders = search_path(conf_folders()[1:])
+    folders = search_path()
     given = {override_key(word) for word in args.overrides}
     if ALLOW in given and not allowed_too():
         raise ConfigError(

@@ -63,13 +63,12 @@ def training_job(cfg: DictConfig, folder: Path) -> None:
         raise
 
 
-def join_run(folder: Path) -> int:
+def join_run(folder: Path) -> None:
     """Train in another process of a distributed run, by the configuration that the first one wrote."""
     plan = check_config(read_child_config(folder))
     from sliceformer_lab.training.run import run
 
     run(plan, _data_of(plan, folder), folder)
-    return 0
 
 
 def _data_of(plan: RunPlan, folder: Path) -> DataModule:

@@ -59,24 +59,24 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
     try:
         check_given_once(command.overrides(parse_arguments(argv).overrides))
         with signals_as_errors(), open_arguments(command, argv) as arguments:
+            words = arguments.words
             if is_other_task():
                 follow()
-                return 0
-            words = arguments.words
-            if arguments.asks_for_help:
+            elif arguments.asks_for_help:
                 print(command.help_text())  # noqa: T201
-                return 0
-            if arguments.asks_for_completion:
-                return complete(command, argv)
-            if arguments.asks_for_options:
-                return print_options(command, words)
-            if arguments.run_to_join:
-                return join_run(arguments.run_to_join)
-            if arguments.multirun and not command.sweeps:
+            elif arguments.asks_for_completion:
+                complete(command, argv)
+            elif arguments.asks_for_options:
+                print_options(command, words)
+            elif arguments.run_to_join:
+                join_run(arguments.run_to_join)
+            elif arguments.multirun and not command.sweeps:
                 raise ConfigError("-m: runs of training are swept; give this command once for each value")
-            if command.sweeps and (sweep := planned_sweep(arguments)):
+            elif command.sweeps and (sweep := planned_sweep(arguments)):
                 return run_sweep(sweep, command, arguments, argv)
-            return run_once(command, words)
+            else:
+                run_once(command, words)
+        return 0
     except (LabError, HydraException, OSError) as error:
         if is_other_task():
             return 1  # the first task prints the same

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sliceformer_lab.cli.command import Command
 from sliceformer_lab.cli.jobs import as_lab_error
-from sliceformer_lab.config.compose import CONF_DIR, conf_folders, running_config, search_path
+from sliceformer_lab.config.compose import CONF_DIR, running_config, search_path
 from sliceformer_lab.config.explain import explain
 from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_words
 from sliceformer_lab.config.versions import HYDRA_DEFAULTS
@@ -22,7 +22,7 @@ from sliceformer_lab.runs.names import register_resolvers
 from sliceformer_lab.training.processes.signals import stop_behind
 
 
-def run_once(command: Command, words: Sequence[str]) -> int:
+def run_once(command: Command, words: Sequence[str]) -> None:
     """Compose a command's options and run its job in its folder. Raises LabError, or Interrupted at a signal."""
     with _composed(command, words) as (config, folder), _job_log(command, folder):
         try:
@@ -33,10 +33,9 @@ def run_once(command: Command, words: Sequence[str]) -> int:
             with suppress(OSError):
                 folder.rmdir()  # a run refused before it wrote anything leaves no folder
             raise error from (None if error is raised else raised)
-    return 0
 
 
-def print_options(command: Command, words: Sequence[str]) -> int:
+def print_options(command: Command, words: Sequence[str]) -> None:
     """Print every option of a command with its value. Raises LabError."""
     try:
         register_resolvers()
@@ -44,14 +43,12 @@ def print_options(command: Command, words: Sequence[str]) -> int:
             print(OmegaConf.to_yaml(_without_hydra(config)))  # noqa: T201
     except Exception as error:
         raise as_sentence(error, words, command) from error
-    return 0
 
 
-def complete(command: Command, argv: Sequence[str]) -> int:
+def complete(command: Command, argv: Sequence[str]) -> None:
     """Print what a shell completes, by Hydra's application, which reads sys.argv and then starts nothing."""
-    sys.argv[1:] = [*argv, *search_path(conf_folders()[1:])]
+    sys.argv[1:] = [*argv, *search_path()]
     hydra.main(config_path=str(CONF_DIR), config_name=command.config_name, **HYDRA_DEFAULTS)(lambda _: None)()
-    return 0
 
 
 def as_sentence(error: Exception, words: Sequence[str], command: Command) -> LabError:

@@ -26,7 +26,10 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
 
     Raises ConfigError with every fault at once: first those of the values, then those of the classes that they name.
     """
-    config = _config_to_run(config, words)
+    if config["resume"]:
+        config = resumed_config(config, words)
+    elif config["mode"] == "eval":
+        raise ConfigError("mode=eval scores a finished run again: name it with resume=FOLDER")
     if deleted := node_faults(config):
         raise ConfigError("; ".join(deleted))
     faults = missing_files(config)  # as the user wrote them
@@ -72,15 +75,6 @@ def claim_folder(plan: RunPlan, folder: Path) -> None:
     write_child_config(folder, plan.plain)
 
 
-def _config_to_run(config: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The composed configuration, or with `resume` that of the run folder. Raises ConfigError."""
-    if config["resume"]:
-        return resumed_config(config, words)
-    if config["mode"] == "eval":
-        raise ConfigError("mode=eval scores a finished run again: name it with resume=FOLDER")
-    return config
-
-
 def _check_machine(plan: RunPlan) -> None:
     """Raises ConfigError with every reason why this machine cannot run a plan, or pretrain its task."""
     from sliceformer_lab.training.build import check_accelerator
@@ -88,12 +82,9 @@ def _check_machine(plan: RunPlan) -> None:
     from sliceformer_lab.training.processes.other_processes import check_processes
 
     faults: list[str] = []
-    with collect_faults(faults):
-        check_maskable(plan)
-    with collect_faults(faults):
-        check_accelerator(plan)
-    with collect_faults(faults):
-        check_processes(plan)
+    for check in (check_maskable, check_accelerator, check_processes):
+        with collect_faults(faults):
+            check(plan)
     if faults:
         raise ConfigError("; ".join(faults))
 

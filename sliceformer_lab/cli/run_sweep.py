@@ -45,12 +45,12 @@ def planned_sweep(arguments: Arguments) -> SweepPlan | None:
 
 def run_job(words: Sequence[str]) -> None:
     """Train with these words of a command line. Raises LabError."""
-    command = train_command(dict, lambda _: None)
+    command = train_command()
     with open_arguments(command, words) as arguments:
         if is_other_task():
             follow()
-            return
-        run_once(command, arguments.words)
+        else:
+            run_once(command, arguments.words)
 
 
 def measure_job(words: Sequence[str]) -> tuple[float, int]:
@@ -58,7 +58,7 @@ def measure_job(words: Sequence[str]) -> tuple[float, int]:
     from sliceformer_lab.training.timing import measured_cost
 
     register_resolvers()
-    with open_arguments(train_command(dict, lambda _: None), words) as arguments, TemporaryDirectory() as folder:
+    with open_arguments(train_command(), words) as arguments, TemporaryDirectory() as folder:
         config = compose_job([*arguments.words, f"hydra.run.dir={quote_path(folder)}"])
         return measured_cost(config, JOB_MEASURING_S)
 

@@ -29,7 +29,9 @@ EXAMPLES = {
 OTHER_GROUPS = ("encoder", "block", "optim", "pretrain", "trainer", "callbacks", "logger", "launcher", "debug")
 
 
-def train_command(words: Callable[[], Mapping[str, str]], after_sweep: Callable[[Sweep], None]) -> Command:
+def train_command(
+    words: Callable[[], Mapping[str, str]] = dict, after_sweep: Callable[[Sweep], None] = lambda _: None
+) -> Command:
     """The command that trains; `words` returns the other commands, each with a line, for its help."""
     return Command(
         word="",

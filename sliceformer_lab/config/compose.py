@@ -75,8 +75,9 @@ def with_conf_folders(folders: Sequence[str | Path]) -> Iterator[None]:
         _named_too = before
 
 
-def search_path(folders: Sequence[Path]) -> list[str]:
-    """The override that gives Hydra these folders; [] if there are none."""
+def search_path() -> list[str]:
+    """The override that gives Hydra the folders of options beside ours; [] if there are none."""
+    folders = conf_folders()[1:]
     return [f"hydra.searchpath=[{','.join(repr(f'file://{folder}') for folder in folders)}]"] if folders else []
 
 
@@ -121,13 +122,14 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
 
 @cache  # composing takes as long as building a small model
 def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
+    del folders  # in which the option was found
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
     try:
         with _own_hydra():
             choice = [f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)]
-            config = compose(overrides=[*search_path(folders[1:]), *choice])
+            config = compose(overrides=[*search_path(), *choice])
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
     return plain_values(config[group])
@@ -143,9 +145,7 @@ def written_option(group: str, name: str) -> dict[str, Any]:
 
 def compose_root(overrides: Sequence[str], config_name: str = "config") -> dict[str, Any]:
     """The whole configuration of one job with its node of Hydra, interpolations unresolved. Raises Hydra's errors."""
-    words = [*search_path(conf_folders()[1:]), *overrides]
-    with _own_hydra():
-        return plain_values(compose(config_name, overrides=words, return_hydra_config=True), resolve=False)
+    return plain_values(_compose(overrides, config_name), resolve=False)
 
 
 def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
@@ -166,9 +166,7 @@ def running_config(overrides: Sequence[str], config_name: str = "config") -> Ite
 
     Raises Hydra's errors.
     """
-    words = [*search_path(conf_folders()[1:]), *overrides]
-    with _own_hydra():
-        config = compose(config_name, overrides=words, return_hydra_config=True)
+    config = _compose(overrides, config_name)
     instance = HydraConfig.instance()
     outer = instance.cfg
     try:
@@ -176,6 +174,11 @@ def running_config(overrides: Sequence[str], config_name: str = "config") -> Ite
         yield config
     finally:
         instance.cfg = outer
+
+
+def _compose(overrides: Sequence[str], config_name: str) -> DictConfig:
+    with _own_hydra():
+        return compose(config_name, overrides=[*search_path(), *overrides], return_hydra_config=True)
 
 
 def register_choices() -> None:
@@ -212,16 +215,10 @@ def _default_value(default: tuple[Any, ...], node: Node) -> Any:
     """The default, or the value that the option chosen for this part of the configuration has in its YAML."""
     if default:
         return default[0]
-    group, _, key = str(node._get_full_key(None)).partition(".")
-    return chosen_options(group).get(key, LEFT_OUT)
-
-
-def chosen_options(node: str) -> dict[str, Any]:
-    """What the YAML that the current job has chosen for a node says, with the files that it starts from."""
+    name, _, key = str(node._get_full_key(None)).partition(".")
     choices = HydraConfig.get().runtime.choices
-    group = node if node in choices else "task"  # a task's YAML has the node `data` too
-    options: dict[str, Any] = _root_with(group, choices[group], conf_folders())[node]
-    return options
+    group = name if name in choices else "task"  # a task's YAML has the node `data` too
+    return _root_with(group, choices[group], conf_folders())[name].get(key, LEFT_OUT)
 
 
 @cache

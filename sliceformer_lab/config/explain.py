@@ -41,7 +41,8 @@ def explain(error: Exception, overrides: Sequence[str], config_name: str = "conf
     if ambiguous := re.match("Ambiguous value for argument '(.*)'", str(error)):
         return f"{ambiguous[1]}: several values; add -m to run each of them, or write [...] for a list"
     try:
-        faults = [fault for job in _jobs(overrides) for fault in _faults(job, config_name)]
+        jobs = split_jobs(OverridesParser.create().parse_overrides(list(overrides)))
+        faults = [fault for job in jobs for fault in _faults(job, config_name)]
     except (HydraException, ValueError):
         faults = []
     return "; ".join(dict.fromkeys(faults)) or str(error).splitlines()[0]
@@ -60,12 +61,6 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
     group = next((name for name in named if missing.startswith(f"{name}/")), missing.rpartition("/")[0])
     known = {*option_names(group), *(error.options or [])}
     return no_such_option(group, missing.removeprefix(f"{group}/"), sorted(known))
-
-
-def _jobs(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each job of a sweep."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return split_jobs(parsed)
 
 
 def _faults(overrides: list[str], config_name: str) -> list[str]:

@@ -20,9 +20,7 @@ class Hybrid:
     options: dict[str, dict[str, Any]] | None = None  # of attentions in the pattern, by name
 
 
-def attention_nodes(
-    attention: Node | Sequence[CheckedNode], depth: int | None = None, where: str = "attention"
-) -> tuple[CheckedNode, ...]:
+def attention_nodes(attention: Node | Sequence[CheckedNode], depth: int | None = None) -> tuple[CheckedNode, ...]:
     """The checked node of each of `depth` layers; with None, one for each entry of a hybrid's pattern.
 
     Each attention is checked once, however many layers it has. Nodes that are checked already are returned as they
@@ -31,7 +29,7 @@ def attention_nodes(
     """
     if not isinstance(attention, Mapping):
         return tuple(attention)
-    node = check_node(attention, where)
+    node = check_node(attention, "attention")
     nodes = _expand(node) if node.target is Hybrid else [node]
     return tuple(nodes[index % len(nodes)] for index in range(len(nodes) if depth is None else depth))
 

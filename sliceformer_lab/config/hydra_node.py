@@ -5,7 +5,7 @@ Nothing else of it has an effect: options are composed by Hydra's `compose`, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sliceformer_lab.config.compose import no_such_option, option_names
@@ -24,20 +24,18 @@ def check_hydra_words(words: Sequence[str]) -> None:
 
 
 def check_hydra_node(hydra: Mapping[str, Any]) -> None:
-    """Raises ConfigError with every fault of a composed node: a choice that is none, and no folder."""
-    if faults := [*_choice_faults(hydra["runtime"]["choices"]), *_folder_faults(hydra)]:
-        raise ConfigError("; ".join(faults))
+    """Raises ConfigError with every fault of a composed node: a choice that is none, and no folder.
 
-
-def _choice_faults(choices: Mapping[str, Any]) -> Iterator[str]:
-    """Files whose names begin with _ are parts of options; .. leaves the folders of options."""
-    for group, name in choices.items():
-        if any(part.startswith(("_", "..")) for part in str(name).split("/")):
-            yield no_such_option(group, str(name), option_names(group))
-
-
-def _folder_faults(hydra: Mapping[str, Any]) -> Iterator[str]:
+    A file whose name begins with _ is a part of options, and .. leaves the folders of options.
+    """
+    faults = [
+        no_such_option(group, str(name), option_names(group))
+        for group, name in hydra["runtime"]["choices"].items()
+        if any(part.startswith(("_", "..")) for part in str(name).split("/"))
+    ]
     for place in FOLDERS:
         folder = hydra[place.split(".")[1]]["dir"]
         if not str(folder).strip():
-            yield f"{place}: given {folder!r}, should be a folder"
+            faults.append(f"{place}: given {folder!r}, should be a folder")
+    if faults:
+        raise ConfigError("; ".join(faults))

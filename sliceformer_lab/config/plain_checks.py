@@ -17,8 +17,7 @@ MAX_INTEGER = 2**63  # beyond it, no integer has a place in a tensor
 GB = 1e9
 COPIES_OF_A_WEIGHT = 4  # of each weight in training: itself, its gradient and two moments
 FLOAT_BYTES = 4  # bytes
-TABLES = ("data.file", "data.val_file", "data.test_file")
-FILES = (*TABLES, "encoder.init_file")
+FILES = ("data.file", "data.val_file", "data.test_file", "encoder.init_file")
 LENGTHS = ("steps", "warmup_steps")
 FOLDERS = {  # of the user's own data: class -> option
     "sliceformer_lab.data.images.folders.ImageFolder": "root",
@@ -59,7 +58,7 @@ def new_run_faults(config: Mapping[str, Any], given: Container[str]) -> list[str
 
     A warm-up is only refused if the command line sets its length: the published recipe of lra_retrieval ends within it.
     """
-    warmup = _long_warmup(config.get("optim")) if any(f"optim.{key}" in given for key in LENGTHS) else ()
+    warmup = _long_warmup(config["optim"]) if any(f"optim.{key}" in given for key in LENGTHS) else ()
     return [*size_faults(config), *warmup, *_long_pattern(config), *_uneven_heads(config["encoder"])]
 
 
@@ -71,16 +70,14 @@ def _uneven_heads(encoder: Mapping[str, Any]) -> Iterator[str]:
         yield f"encoder: num_heads={heads} does not divide dim={dim}; try num_heads={' or '.join(map(str, near))}"
 
 
-def _long_warmup(optim: Any) -> Iterator[str]:
+def _long_warmup(optim: Mapping[str, Any]) -> Iterator[str]:
     steps, warmup = _whole(optim, "steps"), _whole(optim, "warmup_steps")
-    shortened = isinstance(optim, Mapping) and optim.get("max_steps") is not None  # which limits the warm-up
-    if 1 < steps <= warmup and not shortened:
+    if 1 < steps <= warmup and optim.get("max_steps") is None:  # which limits the warm-up
         yield f"optim.warmup_steps={warmup} takes all of optim.steps={steps}; try optim.warmup_steps={steps // 20}"
 
 
 def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
-    attention, depth = config.get("attention"), _whole(config.get("encoder"), "depth")
-    pattern = attention.get("pattern") if isinstance(attention, Mapping) else None
+    pattern, depth = config["attention"].get("pattern"), _whole(config["encoder"], "depth")
     if isinstance(pattern, list) and len(pattern) > depth:
         yield (
             f"attention.pattern: names {len(pattern)} attentions, but encoder.depth={depth}; "
@@ -88,25 +85,23 @@ def _long_pattern(config: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def size_faults(config: Mapping[str, Any], memory: int | None = None) -> list[str]:
-    """A sentence for each size that alone needs more than the `memory` of this machine, in bytes.
+def size_faults(config: Mapping[str, Any]) -> list[str]:
+    """A sentence for each size that alone needs more than the memory of this machine.
 
     The estimates are lower bounds: what they refuse cannot run, what they let pass may still not fit.
     """
-    available = physical_memory() if memory is None else memory
-    data = config.get("data")
-    batch = [_whole(data, name) for name in ("batch_size", "eval_batch_size")] if isinstance(data, Mapping) else []
+    available, data = physical_memory(), config.get("data")
     dim, depth, mlp = (_whole(config.get("encoder"), name) for name in ("dim", "depth", "mlp_dim"))
+    weights = depth * dim * (dim + 2 * mlp)
+    batch = max(_whole(data, "batch_size"), _whole(data, "eval_batch_size"))
+    pixels, tokens, points, words = (_whole(data, n) for n in ("image_size", "max_len", "num_points", "vocab_size"))
     needs = {
-        f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES_OF_A_WEIGHT
-        * depth
-        * dim
-        * (dim + 2 * mlp),
-        f"data.batch_size={max(batch, default=1):,}": max(batch, default=1) * dim,
-        f"data.image_size={_whole(data, 'image_size'):,}": _whole(data, "image_size") ** 2,
-        f"data.max_len={_whole(data, 'max_len'):,}": _whole(data, "max_len") * dim,
-        f"data.num_points={_whole(data, 'num_points'):,}": _whole(data, "num_points") * dim,
-        f"data.vocab_size={_whole(data, 'vocab_size'):,}": _whole(data, "vocab_size"),
+        f"encoder.depth={depth:,}, encoder.dim={dim:,} and encoder.mlp_dim={mlp:,}": COPIES_OF_A_WEIGHT * weights,
+        f"data.batch_size={batch:,}": batch * dim,
+        f"data.image_size={pixels:,}": pixels**2,
+        f"data.max_len={tokens:,}": tokens * dim,
+        f"data.num_points={points:,}": points * dim,
+        f"data.vocab_size={words:,}": words,
     }
     return [
         f"{options}: needs at least {FLOAT_BYTES * numbers / GB:,.0f} GB, and this machine has {available / GB:,.0f} GB"
@@ -129,19 +124,14 @@ def empty_epochs(config: Mapping[str, Any]) -> list[str]:
 def missing_files(config: Mapping[str, Any]) -> list[str]:
     """A sentence for each file or folder of the user that the configuration names and that is not there."""
     faults = []
-    option = FOLDERS.get(str(_value(config, "data", "_target_")), "")
-    folders = [f"data.{option}", "data.tokenizer_folder"]
-    if _value(config, "encoder", "init") == "bert":
-        folders.append("encoder.init_file")
-    for place in {**dict.fromkeys(FILES), **dict.fromkeys(folders)}:
-        name = _value(config, *place.split("."))
-        if not isinstance(name, str):
-            continue
+    for place, name in own_paths(config).items():
         path = Path(name).expanduser()
-        if place in folders and not path.is_dir():
-            faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(name)}")
-        elif place not in folders and not path.is_file():
-            faults.append(f"{place}: {name} {'is a folder' if path.is_dir() else _not_there(name)}")
+        is_bert = place == "encoder.init_file" and _value(config, "encoder", "init") == "bert"
+        is_folder = is_bert or place not in FILES
+        if is_folder and not path.is_dir():
+            faults.append(f"{place}: {name} {'is a file' if path.is_file() else _not_there(path)}")
+        elif not is_folder and not path.is_file():
+            faults.append(f"{place}: {name} {'is a folder' if path.is_dir() else _not_there(path)}")
     return faults
 
 
@@ -160,9 +150,8 @@ def physical_memory() -> int:
         return MAX_INTEGER
 
 
-def _not_there(name: str) -> str:
+def _not_there(path: Path) -> str:
     """That a file is missing, and what its folder has with nearly that name."""
-    path = Path(name).expanduser()
     try:
         close = nearest(path.name, sorted(file.name for file in path.parent.iterdir()))
     except OSError:

@@ -20,55 +20,35 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from sliceformer_lab.config.plugins import plugins
-from sliceformer_lab.errors import ConfigError
+from sliceformer_lab.errors import ConfigError as ConfigError  # which most callers import from here
 
 ALLOWED_PREFIXES = ("sliceformer_lab.", "pytorch_lightning.")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a node may name: a subclass of `base`, or one of a few functions and classes in its stead."""
-
-    base: str
-    instead: tuple[str, ...] = ()
-
-
-_LOGGERS = tuple(
-    f"sliceformer_lab.training.results.loggers.{name}_logger" for name in ("wandb", "trackio", "tensorboard")
-)
-KINDS: Mapping[str, Kind] = {  # by the first part of a node's place
-    "task": Kind("sliceformer_lab.training.interfaces.TaskModule"),
-    "data": Kind("sliceformer_lab.data.base.DataModule"),
-    "encoder": Kind("sliceformer_lab.encoder.encoder_options.EncoderOptions"),
-    "block": Kind("sliceformer_lab.encoder.base.EncoderBlock"),
-    "attention": Kind("sliceformer_lab.attention.base.Attention", ("sliceformer_lab.config.hybrid.Hybrid",)),
-    "optim": Kind("sliceformer_lab.training.optim.OptimOptions"),
-    "pretrain": Kind("sliceformer_lab.training.pretraining.pretrain_options.PretrainOptions"),
-    "trainer": Kind("pytorch_lightning.Trainer"),
-    "callbacks": Kind("pytorch_lightning.Callback", ("sliceformer_lab.callbacks.progress.progress",)),
-    "logger": Kind("pytorch_lightning.loggers.Logger", _LOGGERS),
-    "launcher": Kind("sliceformer_lab.sweeps.queue.Launcher"),
-    "analysis": Kind("sliceformer_lab.commands.inspect.base.Analysis"),
+KINDS = {  # the base class of what a node may name, by the first part of the node's place
+    "task": "sliceformer_lab.training.interfaces.TaskModule",
+    "data": "sliceformer_lab.data.base.DataModule",
+    "encoder": "sliceformer_lab.encoder.encoder_options.EncoderOptions",
+    "block": "sliceformer_lab.encoder.base.EncoderBlock",
+    "attention": "sliceformer_lab.attention.base.Attention",
+    "optim": "sliceformer_lab.training.optim.OptimOptions",
+    "pretrain": "sliceformer_lab.training.pretraining.pretrain_options.PretrainOptions",
+    "trainer": "pytorch_lightning.Trainer",
+    "callbacks": "pytorch_lightning.Callback",
+    "logger": "pytorch_lightning.loggers.Logger",
+    "launcher": "sliceformer_lab.sweeps.queue.Launcher",
+    "analysis": "sliceformer_lab.commands.inspect.base.Analysis",
+}
+_LOGGERS = "sliceformer_lab.training.results.loggers"
+INSTEAD = {  # functions and a class that a node may name too
+    "attention": ("sliceformer_lab.config.hybrid.Hybrid",),
+    "callbacks": ("sliceformer_lab.callbacks.progress.progress",),
+    "logger": (f"{_LOGGERS}.wandb_logger", f"{_LOGGERS}.trackio_logger", f"{_LOGGERS}.tensorboard_logger"),
 }
 MODEL_NODES = ("encoder", "block", "attention", "optim")
 _allowed_too: tuple[str, ...] = ()
 
 Node = Mapping[str, Any]
-
-__all__ = [
-    "CheckedNode",
-    "ConfigError",
-    "Node",
-    "allowed_targets",
-    "allowed_too",
-    "build_object",
-    "check_node",
-    "check_options",
-    "locate",
-    "nearest",
-    "positional_types",
-    "schema",
-]
 
 
 @dataclass(frozen=True)
@@ -150,13 +130,12 @@ def locate(target: str, where: str = "_target_") -> Any:
 
 def _check_kind(target: Any, where: str) -> None:
     """Raises ConfigError if a class or function does not belong at this place of a configuration."""
-    kind = KINDS[where.partition(".")[0]]
+    place = where.partition(".")[0]
     name = f"{target.__module__}.{target.__qualname__}"
-    if name in kind.instead:
+    if name in INSTEAD.get(place, ()):
         return
-    base = locate(kind.base)
-    if not (isinstance(target, type) and issubclass(target, base)):
-        raise ConfigError(f"{where}._target_: {name} is not a subclass of {kind.base}")
+    if not (isinstance(target, type) and issubclass(target, locate(KINDS[place]))):
+        raise ConfigError(f"{where}._target_: {name} is not a subclass of {KINDS[place]}")
     if inspect.isabstract(target):
         raise ConfigError(f"{where}._target_: {name} is abstract; name a subclass that can be built")
 

@@ -59,25 +59,25 @@ def is_sweep(words: Sequence[str], multirun: bool) -> bool:
 
 def plan_sweep(words: Sequence[str], multirun: bool) -> SweepPlan | None:
     """The sweep that the words ask for; None if it is a single run after all. Raises ConfigError."""
-    special, words = _split(words)
+    zips, skips = _contents(words, ZIP), _contents(words, SKIP)
+    words = [word for word in words if not word.startswith((ZIP, SKIP))]
     check_hydra_words(words)
     parsed = [_parsed(word) for word in words]
     of_root = [word for word in words if override_key(word).split(".")[0].split("/")[0] in OF_ROOT]
     root = _composed(of_root)
     choices, node = root["hydra"]["runtime"]["choices"], _sweep_node(root)
-    if not multirun and root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not special:
+    is_run = root["hydra"]["mode"] != RunMode.MULTIRUN and choices["launcher"] == "serial" and not zips + skips
+    if is_run and not multirun:
         return None
     of_jobs = [o for o in parsed if not _is_of_sweep(str(o.input_line))]
     rows, swept = _rows(node, of_jobs), root["hydra"]["sweeper"].get("params") or {}
     of_files = [*swept, *itertools.chain(*(rows or ())), *itertools.chain(*map(_comma_separated, node["zip"]))]
     if foreign := [word for word in of_files if override_key(word).split(".")[0].split("/")[0] in COMMAND_LINE_ONLY]:
         raise ConfigError(f"a study cannot sweep {override_key(foreign[0])}, which belongs on the command line")
-    zips = [*node["zip"], *(inner for kind, inner in special if kind == ZIP)]
-    skips = [*node["skip"], *(inner for kind, inner in special if kind == SKIP)]
     if any(override_key(word) in ("resume", "mode") for word in words):
         raise ConfigError("resume and mode belong to one run; the same command continues a sweep, without them")
-    products = _products(of_jobs, swept, rows, zips)
-    kept, skipped = _without_skipped(products, skips)
+    products = _products(of_jobs, swept, rows, [*node["zip"], *zips])
+    kept, skipped = _without_skipped(products, [*node["skip"], *skips])
     shapes = _Shapes()
     jobs = tuple(PlannedJob(shapes.folder_name(number, words), words) for number, words in enumerate(kept))
     folder, outputs = _folder(words, root, jobs, shapes.data)
@@ -93,16 +93,12 @@ def study_rows(rows: Sequence[str] | None, recipes: Sequence[str] | None) -> lis
     return [*of_recipes, *(rows or ())]
 
 
-def _split(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The words zip(...) and skip(...) as (kind, content), and all other words."""
-    special = []
-    for word in words:
-        if word.startswith((ZIP, SKIP)):
-            kind = ZIP if word.startswith(ZIP) else SKIP
-            if not word.endswith(")"):
-                raise ConfigError(f"{word}: the bracket is not closed; quote the whole word: '{kind}...)'")
-            special.append((kind, word[len(kind) : -1]))
-    return special, [word for word in words if not word.startswith((ZIP, SKIP))]
+def _contents(words: Sequence[str], kind: str) -> list[str]:
+    """What is in the brackets of the words of a kind, zip( or skip(. Raises ConfigError for an open bracket."""
+    found = [word for word in words if word.startswith(kind)]
+    if still_open := [word for word in found if not word.endswith(")")]:
+        raise ConfigError(f"{still_open[0]}: the bracket is not closed; quote the whole word: '{kind}...)'")
+    return [word[len(kind) : -1] for word in found]
 
 
 def _parsed(word: str) -> Override:

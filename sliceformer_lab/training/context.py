@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """The positional argument of each of our callbacks; their options are keyword-only."""
+    """The positional argument of a callback that asks for it; its options are keyword-only."""
 
     folder: Path  # the run folder, or that of a stage in it
     seed: int

@@ -97,5 +97,5 @@ def build_trainer(
 
 
 def _takes_context(callback: CheckedNode) -> bool:
-    """Whether a callback has a RunContext as its positional argument, as all of ours; Lightning's own have none."""
+    """Whether a callback has a RunContext as its positional argument, as most of ours; Lightning's own have none."""
     return RunContext in positional_types(callback.target).values()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from sliceformer_lab.batch import Batch
-from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.base import DataModule as DataModule  # which the users of a task import from here
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.factory import Encoder
 from sliceformer_lab.errors import ConfigError
@@ -20,8 +20,6 @@ from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit
-
-__all__ = ["DataModule", "SplitPredictions", "TaskModule"]
 
 
 class SplitPredictions(Protocol):

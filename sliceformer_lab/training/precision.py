@@ -27,19 +27,16 @@ def device_of(config: Mapping[str, Any]) -> str:
 
 def choose_precision(plan: RunPlan, data: DataModule) -> Choice:
     """bf16-mixed or 32-true, with the reason. Prepares the data where a loss must be compared. Raises DataError."""
-
-    def choice(value: str, reason: str) -> Choice:
-        return Choice("trainer.precision", value, reason)
-
-    device = device_of(plan.plain)
+    device, value = device_of(plan.plain), "32-true"
     if device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return choice("32-true", "this GPU does not compute in bfloat16")
-    if device == "cpu" and not has_amx():
-        return choice("32-true", "this CPU has no AMX, which makes matrix products in bfloat16 fast")
-    change = change_of_loss(plan, data, device)
-    if change > MAX_LOSS_CHANGE:
-        return choice("32-true", f"bfloat16 changes the loss of a batch by {change:.1%}; it may be used all the same")
-    return choice("bf16-mixed", f"it changes the loss of a batch by {change:.2%}")
+        reason = "this GPU does not compute in bfloat16"
+    elif device == "cpu" and not has_amx():
+        reason = "this CPU has no AMX, which makes matrix products in bfloat16 fast"
+    elif (change := change_of_loss(plan, data, device)) > MAX_LOSS_CHANGE:
+        reason = f"bfloat16 changes the loss of a batch by {change:.1%}; it may be used all the same"
+    else:
+        value, reason = "bf16-mixed", f"it changes the loss of a batch by {change:.2%}"
+    return Choice("trainer.precision", value, reason)
 
 
 def has_amx() -> bool:

@@ -43,7 +43,7 @@ from sliceformer_lab.training.trainer import compile_encoder
 log = logging.getLogger(__name__)
 
 
-def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> float | None:
+def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
     """Fits the model, scores its selected epoch on validation and test data, and records both in the first process."""
     pl.seed_everything(plan.seed, verbose=False)
     task = build_task(plan, data.spec)
@@ -60,7 +60,6 @@ def train(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None
         outputs = score_selected(plan, trainer, task, data, folder)
     if summary is not None:
         record(plan, data, folder, outputs, pretrained, summary, loggers)
-    return outputs.metrics.get(f"val/{task.monitor}")
 
 
 def _check_data(plan: RunPlan, data: DataModule, folder: Path, summary: Summary | None) -> None:
@@ -83,23 +82,22 @@ def _check_task(plan: RunPlan, task: TaskModule, data: DataModule, summary: Summ
         check_step(task, data, plan.trainer.accelerator)
 
 
-def run(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+def run(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Trains and scores the model of a plan, or scores it again (mode=eval), in its run folder.
 
-    Returns the monitored validation metric. Raises LabError for what the user can fix; the summary records it.
+    Raises LabError for what the user can fix; the summary records it.
     """
     _silence_lightning()
     if not is_first_process():
         _run_as_child(plan, data, folder)
-        return None
+        return
     with signals_as_errors(), lock_folder(folder):
         if plan.mode == "eval":
-            return evaluate(plan, data, folder)
-        if is_finished(folder):
+            evaluate(plan, data, folder)
+        elif is_finished(folder):
             log.info(f"{folder} holds a finished run, so nothing is trained; mode=eval scores it again")
-            value: float | None = read_summary(folder)["best"]["value"]
-            return value
-        return _train_and_record(plan, data, folder)
+        else:
+            _train_and_record(plan, data, folder)
 
 
 def _silence_lightning() -> None:
@@ -128,7 +126,7 @@ def _run_as_child(plan: RunPlan, data: DataModule, folder: Path) -> None:
         raise SystemExit(1) from error
 
 
-def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> None:
     summary = Summary(plan, folder)
     with spare_space(folder) as free_space:
 
@@ -142,7 +140,7 @@ def _train_and_record(plan: RunPlan, data: DataModule, folder: Path) -> float | 
             log.info(f"{summary.content['name']}: seed {plan.seed}, folder {folder}")
             plan = _with_choices(plan, data, folder, summary)
             with recorded_by(record_end):
-                return train(plan, data, folder, summary)
+                train(plan, data, folder, summary)
         except BaseException as raised:
             catch_signals(later=True)  # a second signal must not prevent the record
             error = stop_behind(raised)
@@ -172,7 +170,7 @@ def _with_choices(plan: RunPlan, data: DataModule, folder: Path, summary: Summar
     return chosen
 
 
-def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
+def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> None:
     """Scores the checkpoint of a finished run again and prints both results side by side.
 
     Writes nothing that training wrote. The data may be others: their classes count by name. Raises DataError for a
@@ -193,4 +191,3 @@ def evaluate(plan: RunPlan, data: DataModule, folder: Path) -> float | None:
         facts["sources"] = sources_of(plan.plain)
         write_json(folder / "eval.json", {"checkpoint": scored.name, "metrics": metrics, **facts})
         compare_metrics(read_summary(folder).get("metrics", {}), metrics)
-    return metrics.get(f"val/{task.monitor}")

@@ -14,7 +14,6 @@ from sliceformer_lab import commands
 from sliceformer_lab.__main__ import COMMANDS, load, main
 from sliceformer_lab.cli.train import EXAMPLES
 from sliceformer_lab.config.compose import compose_root, option_names
-from sliceformer_lab.config.schema import ConfigError, locate
 from sliceformer_lab.sweeps.plan import plan_sweep
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sklearn", "wandb", "pytorch_lightning", "timm")
@@ -35,15 +34,6 @@ def test_every_example_of_the_help_composes(example: str) -> None:
         assert plan_sweep([word for word in words if word != "-m"], multirun=True) is not None
     else:
         compose_root(words)
-
-
-@pytest.mark.parametrize(
-    "target",
-    ["sliceformer_lab.cli.main.os", "sliceformer_lab.runs.resume.Path", "pytorch_lightning.trainer.trainer.os"],
-)
-def test_what_an_allowed_module_has_merely_imported_is_refused(target: str) -> None:
-    with pytest.raises(ConfigError, match=r"is not a class or function that is defined|cannot be loaded"):
-        locate(target)
 
 
 def test_configuration_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,7 @@ WITHOUT_TORCH = {
         "hydra.run.dir: given '', should be a folder",
         "hydra.sweep.dir: given '', should be a folder",
     ),
+    "score_test=false selection=best_test": "selection=best_test scores the test set every epoch, and score_test=false",
     "~task": "task: a value is needed",
     "++encoder=3": "name one option of encoder",
     "attention=null": "attention=null: name one option of attention",
@@ -167,6 +168,7 @@ WITH_CLASSES = {
         "attention.group_size: given 1000.0",
         "trainer.log_every_n_steps: given 'x'",
     ),
+    "attention=hybrid attention.pattern=[]": "attention.pattern: given",
     "attention=hybrid attention.pattern=[csp,../../x,hybrid]": (
         "attention=../../x: there is no such option",
         "hybrid is itself a hybrid",
@@ -188,6 +190,9 @@ WITH_CLASSES = {
     "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
     "trainer.accelerator=tpu": "trainer.accelerator: given tpu, but torch finds no TPU on this machine",
     "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
+    "trainer=ddp trainer.accelerator=cpu trainer.devices=1 trainer.num_nodes=2": "trainer.num_nodes=2: Slurm starts a "
+    "run on several nodes, one task for each process",
+    "pretrain=masked trainer.devices=2": "pretrain with trainer.devices=1, and give that run's folder as pretrain.path",
     "data._target_=pytorch_lightning.Trainer": "is not a subclass of sliceformer_lab.data.base.DataModule",
     "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
     "trainer.precision=foo attention.order=": "given 'foo', should be '32-true', 'bf16-mixed', "
@@ -295,7 +300,7 @@ def test_an_error_of_many_lines_is_one_line_in_the_table_of_a_sweep(
 ) -> None:
     from sliceformer_lab.training import run
 
-    def fail(plan: object, data: object, folder: Path) -> float:
+    def fail(plan: object, data: object, folder: Path) -> None:
         raise RuntimeError("the first line\n\n  the second line\nthe third")
 
     monkeypatch.chdir(tmp_path)

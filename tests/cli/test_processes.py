@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.other_process import wait_for
 
 MODULE = (sys.executable, "-m", "sliceformer_lab")
 SCRIPT = (str(Path(sysconfig.get_path("scripts")) / "sliceformer-lab"),)
@@ -21,6 +22,18 @@ SMALL = ("encoder=tiny", "data.limit_train=64", "callbacks=minimal", "pictures=f
 def call(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command in `folder`."""
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+
+
+def stopped_in_training(folder: Path, words: tuple[str, ...], stop: Callable[[int], None]) -> tuple[int, str, str]:
+    """The exit code and the output of a program that `stop` ends, by its process, once there is a checkpoint."""
+    pipe = subprocess.PIPE
+    command = (*MODULE, *SMALL, "optim.epochs=10000", *words)
+    with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        wait_for(lambda: list(folder.rglob("last.ckpt")))
+        stop(process.pid)
+        out, err = process.communicate(timeout=120)
+    assert "Traceback" not in out + err
+    return process.returncode, out, err
 
 
 @pytest.mark.slow
@@ -45,15 +58,8 @@ def test_module_refuses_a_wrong_option_and_writes_nothing(tmp_path: Path) -> Non
     ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
 )
 def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int, code: int) -> None:
-    command = (*MODULE, "-m", *SMALL, "optim.epochs=10000", "seed=0,1")
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.rglob("last.ckpt")) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        os.kill(process.pid, number)
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == code, err
-    assert "Traceback" not in out + err and "interrupted  stopped by SIG" in out
+    found, out, err = stopped_in_training(tmp_path, ("-m", "seed=0,1"), lambda process: os.kill(process, number))
+    assert found == code and "interrupted  stopped by SIG" in out, err
     (job,) = (path.parent for path in tmp_path.rglob("summary.json"))
     assert '"status": "interrupted"' in (job / "summary.json").read_text()
     assert "2 of 2 jobs did not finish" in err
@@ -61,15 +67,7 @@ def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int,
 
 @pytest.mark.slow
 def test_signal_to_the_whole_group_interrupts_a_run_whose_data_workers_die(tmp_path: Path) -> None:
-    command = (*MODULE, *SMALL, "optim.epochs=10000", "data.num_workers=2", "hydra.run.dir=run")
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.rglob("last.ckpt")) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGTERM)
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 143, err
-    assert "Traceback" not in out + err and err.count("stopped by SIGTERM") == 1
+    words = ("data.num_workers=2", "hydra.run.dir=run")
+    code, _, err = stopped_in_training(tmp_path, words, lambda process: os.killpg(process, signal.SIGTERM))
+    assert code == 143 and err.count("stopped by SIGTERM") == 1, err
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"

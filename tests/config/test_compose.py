@@ -11,15 +11,11 @@ from sliceformer_lab.attention.contract import make_spec
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.config.compose import CONF_DIR, load_option, option_names
+from sliceformer_lab.config.compose import CONF_DIR, load_option
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 
 PATTERN = "pattern=[fnet,identity,mha]"
-
-
-def test_option_names_are_the_files_of_the_group() -> None:
-    assert {"mha", "csp", "identity"} <= set(option_names("attention"))
 
 
 def test_overrides_replace_the_values_of_the_file() -> None:
@@ -32,11 +28,6 @@ def test_unknown_option_names_the_nearest_and_the_rest_unless_they_are_many() ->
         load_option("block", "vti")
     with pytest.raises(ConfigError, match=r"attention=mah: there is no such option; did you mean mha\?$"):
         load_option("attention", "mah")
-
-
-def test_misspelt_override_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match=r"attention.gat: there is no such option; did you mean gate\?"):
-        build_layer(load_option("attention", "mha", ["gat=true"]), make_spec())
 
 
 def test_override_without_a_value_is_one_sentence() -> None:
@@ -78,21 +69,3 @@ def test_every_fault_of_a_hybrid_is_named_at_the_place_the_user_wrote_it() -> No
         "fnt: fnt is not in the pattern",
     ):
         assert f"attention.options.{place}" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("pattern=[mha,cps]", "attention=cps: there is no such option; did you mean csp"),
-        ("pattern=[mha,hybrid]", "hybrid is itself a hybrid"),
-        ("pattern=[]", "attention.pattern: given"),
-    ],
-)
-def test_wrong_hybrid_is_refused_before_anything_is_built(override: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        attention_nodes(load_option("attention", "hybrid", [override]))
-
-
-def test_rope_is_refused_where_there_are_no_queries_and_keys() -> None:
-    with pytest.raises(ConfigError, match="attention: rope rotates queries and keys"):
-        build_layer(load_option("attention", "identity"), make_spec(rope=True))

@@ -159,9 +159,3 @@ def test_a_task_on_graphs_that_passes_no_bias_takes_every_attention(task: str) -
             with torch.device("meta"):
                 build_task(composed | {"attention": load_option("attention", name)}, spec)
     assert can_take("identity", spec, bias=False) and can_take("linformer", spec, bias=False)
-
-
-def test_a_task_on_graphs_that_passes_a_bias_refuses_linformer() -> None:
-    composed = compose_root(["task=zinc", "encoder=tiny", "attention=linformer"])
-    with pytest.raises(ConfigError, match="zinc passes a pairwise bias, which Linformer cannot take"):
-        build_task(composed, build_object(composed["data"], where="data").spec)

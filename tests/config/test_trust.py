@@ -119,7 +119,7 @@ def test_permission_to_name_a_package_is_no_permission_to_call_its_functions() -
 @pytest.mark.parametrize("place", ["task", "data", "block", "attention", "analysis"])
 def test_an_abstract_base_is_refused(place: str) -> None:
     with pytest.raises(ConfigError, match="is abstract; name a subclass"):
-        check_node({"_target_": KINDS[place].base}, place)
+        check_node({"_target_": KINDS[place]}, place)
 
 
 @pytest.mark.parametrize("target", [None, 3, ["os.system"], {"_target_": "os.system"}, True])

@@ -12,8 +12,6 @@ import pytest
 from support.run_folders import write_predictions, write_run
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.errors import RunFolderError
-from sliceformer_lab.runs.example_scores import read_predictions
 
 RIGHT = np.ones(20, dtype=bool)
 
@@ -61,13 +59,6 @@ FILES: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_damaged_predictions_are_named(name: str, tmp_path: Path) -> None:
-    (tmp_path / "predictions.npz").write_bytes(FILES[name]())
-    with pytest.raises(RunFolderError, match=r"predictions\.npz cannot be read"):
-        read_predictions(tmp_path, "test")
-
-
 def test_a_report_skips_damaged_predictions_and_names_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_predictions(write_run(tmp_path / "good", "csp", accuracy=1.0), RIGHT)
     for number, content in enumerate(FILES.values()):
@@ -80,6 +71,8 @@ def test_a_report_skips_damaged_predictions_and_names_them(tmp_path: Path, capfd
 
 
 PLANS = {
+    "nothing": "",
+    "a list": "[]",
     "no jobs": "{}",
     "a number of jobs": '{"jobs": 1e9, "command": [], "flags": [], "study": null}',
     "lists in lists": "[" * 100_000,

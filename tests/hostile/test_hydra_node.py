@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of options, next to a module that leaves a marker if it is imported; no run trains."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(training, "run", lambda plan, data, folder: 0.5)
+    monkeypatch.setattr(training, "run", lambda *_: None)
     (tmp_path / "stranger.py").write_text("open('it-ran', 'w').close()\n")
     return tmp_path
 
@@ -60,7 +60,7 @@ def write_recipe(folder: Path, hydra: dict[str, Any]) -> None:
     file.write_text("# @package _global_\n" + yaml.safe_dump({"hydra": hydra}))
 
 
-@pytest.mark.parametrize("words", [["recipe=theirs"], ["-m", "recipe=theirs", "seed=0,1"]], ids=["run", "sweep"])
+@pytest.mark.parametrize("words", [["recipe=theirs"], ["-m", "recipe=theirs"]], ids=["run", "sweep"])
 @pytest.mark.parametrize("name", NODES)
 def test_nothing_that_a_file_of_options_gives_hydra_is_called(
     name: str, words: list[str], folder: Path, capfd: pytest.CaptureFixture[str]

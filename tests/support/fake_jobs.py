@@ -22,8 +22,9 @@ def run_fake(words: Sequence[str]) -> None:
     """Runs `end=WORD` once and `ok` from the second start on; `seconds=S` takes its time. Appends to `starts`."""
     given = {override_key(word): word.partition("=")[2].strip("'") for word in words}
     folder = Path(given["resume"] if "resume" in given else given["hydra.run.dir"])
+    how, gpus = "resumed" if "resume" in given else "new", os.environ.get("CUDA_VISIBLE_DEVICES", "")
     with (folder / "starts").open("a") as file:
-        file.write(f"{os.getpid()} {'resumed' if 'resume' in given else 'new'} {os.environ.get('PLACE', '')}\n")
+        file.write(f"{os.getpid()} {how} {gpus}\n")
     first = not (folder / "config.yaml").exists()
     (folder / "config.yaml").write_text("format: 1\nnames: {}\n")
     summary = {"format": 1, "task": "t", "attention": "a", "status": "running", "best": {"value": 0.5}}
@@ -46,7 +47,7 @@ def sweep_of(folder: Path, *jobs: str) -> Sweep:
 
 
 def starts_of(folder: Path) -> list[str]:
-    """What each start of a fake job wrote: its process, whether it was resumed, and its variable PLACE."""
+    """What each start of a fake job wrote: its process, whether it was resumed, and its GPUs."""
     file = folder / "starts"
     return file.read_text().splitlines() if file.exists() else []
 

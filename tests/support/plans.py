@@ -22,10 +22,10 @@ def plan_of(config: Mapping[str, Any] | RunPlan) -> RunPlan:
     return check_config({key: value for key, value in config.items() if key not in NOT_OF_A_RUN})
 
 
-def run(config: Mapping[str, Any] | RunPlan, folder: Path) -> float | None:
+def run(config: Mapping[str, Any] | RunPlan, folder: Path) -> None:
     """Train, or score again, what a configuration says."""
     plan = plan_of(config)
-    return run_plan(plan, build.build_data(plan), folder)
+    run_plan(plan, build.build_data(plan), folder)
 
 
 def build_data(config: Mapping[str, Any] | RunPlan) -> DataModule:

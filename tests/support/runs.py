@@ -19,7 +19,8 @@ from support.plans import run
 
 from sliceformer_lab.callbacks.guard import Guard
 from sliceformer_lab.config.compose import compose_job
-from sliceformer_lab.runs.folder import read_checkpoint
+from sliceformer_lab.runs.files import write_json
+from sliceformer_lab.runs.folder import SUMMARY, read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 SMALL = (
@@ -74,6 +75,12 @@ def stopped_at(
     with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
         patch.setattr(Guard, hook, stop, raising=False)
         yield
+
+
+def mark_interrupted(folder: Path) -> Path:
+    """Lets a finished run look as if it was stopped after its last checkpoint."""
+    write_json(folder / SUMMARY, read_summary(folder) | {"status": "interrupted"})
+    return folder
 
 
 def run_with_log(config: dict[str, Any], folder: Path, log: Path) -> None:

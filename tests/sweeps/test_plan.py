@@ -106,9 +106,7 @@ def test_a_study_names_its_folder_and_the_command_line_replaces_what_it_sweeps(p
         "seed=0,1 skip(seed=[0,1])": "skip leaves no job",
         "seed=0,1 skip(seed)": "seed: not understood; write KEY=VALUE",
         "optim.lr=interval(0,1)": "has no values one by one",
-        "seed=0,1 hydra.sweep.subdir=job": "hydra.sweep.subdir: of Hydra's own options a command line has",
         "seed=0,1 resume=there": "resume and mode belong to one run; the same command continues a sweep",
-        "seed=0,1 hydra/launcher=joblib": "hydra/launcher: of Hydra's own options a command line has",
         "launcher=slrum": "launcher=slrum: there is no such option; did you mean slurm?",
     }.items(),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.fake_jobs import run_fake, start_elsewhere, starts_of, statuses, sweep_of
 
-from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.errors import DataError, LabError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import lock_folder
 from sliceformer_lab.runs.job_state import JOB, claim, state_of, try_again
@@ -122,16 +122,6 @@ def test_an_error_before_a_run_exists_is_recorded_in_one_file(tmp_path: Path) ->
     record = json.loads((tmp_path / "job" / JOB).read_text())
     assert record["error"] == "no such thing" and record["kind"] == "LabError" and record["attempts"] == 1
     assert state_of(tmp_path / "job").status == "failed"
-
-
-OUTSIDE = '{"jobs": [{"name": "../out", "words": []}], "command": [], "flags": [], "study": null}'
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", OUTSIDE])
-def test_a_damaged_plan_is_one_sentence(content: str, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(content)
-    with pytest.raises(RunFolderError, match=r"sweep\.json"):
-        read_sweep(tmp_path)
 
 
 def test_no_job_starts_on_a_table_that_changed_after_it_was_planned(tmp_path: Path) -> None:

@@ -36,29 +36,27 @@ FLAT = [0.5, 0.9, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8]
 RISING = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 
 
-def test_run_that_learned_early_and_well_has_no_warnings(task: TaskModule) -> None:
-    assert warnings_of(task, history(FLAT), "val/accuracy", 20) == []
-
-
-def test_run_that_still_improves_is_advised_to_be_longer(task: TaskModule) -> None:
-    (warning,) = warnings_of(task, history(RISING), "val/accuracy", 100)
-    assert "still improving" in warning and "0.8000 before" in warning and "optim.epochs=20" in warning
-
-
-def test_late_best_epoch_without_notable_gain_says_only_that(task: TaskModule) -> None:
-    (warning,) = warnings_of(task, history([*[0.9] * 9, 0.901]), "val/accuracy", 100)
-    assert "best epoch is the last" in warning
+@pytest.mark.parametrize(
+    ("curves", "best_step", "words"),
+    [
+        (history(FLAT), 20, ()),
+        (history(RISING), 100, ("still improving", "0.8000 before", "optim.epochs=20")),
+        (history([*[0.9] * 9, 0.901]), 100, ("best epoch is the last",)),
+        (history(FLAT, train_loss=0.1, val_loss=0.9), 20, ("0.1000", "0.9000", "memorises")),
+    ],
+    ids=["early and well", "still rising", "late without a notable gain", "memorised"],
+)
+def test_curves_that_ask_for_another_recipe_are_warned_of(
+    curves: pd.DataFrame, best_step: int, words: tuple[str, ...], task: TaskModule
+) -> None:
+    found = warnings_of(task, curves, "val/accuracy", best_step)
+    assert len(found) == bool(words) and all(word in found[0] for word in words)
 
 
 def test_error_that_falls_late_is_an_improvement(task: TaskModule) -> None:
     task.monitor_mode = "min"  # type: ignore[misc]
     (warning,) = warnings_of(task, history(RISING[::-1]), "val/accuracy", 100)
     assert "still improving" in warning and "0.3000 before" in warning
-
-
-def test_training_far_better_than_validation_is_memorising(task: TaskModule) -> None:
-    (warning,) = warnings_of(task, history(FLAT, train_loss=0.1, val_loss=0.9), "val/accuracy", 20)
-    assert "0.1000" in warning and "0.9000" in warning and "memorises" in warning
 
 
 def test_run_scored_at_its_last_epoch_by_choice_gets_no_advice_on_the_best(task: TaskModule) -> None:

@@ -28,11 +28,6 @@ DRY_RUN = ("encoder=tiny", "encoder.depth=1", "debug=fast", "callbacks=minimal")
 
 
 @cache
-def option(group: str, name: str) -> dict[str, Any]:
-    return load_option(group, name)
-
-
-@cache
 def root_of(task: str) -> dict[str, Any]:
     """The composed configuration of a task; composing it in every test would be slow."""
     config = job_config([f"task={task}", "encoder=tiny", "encoder.depth=1"])
@@ -42,9 +37,9 @@ def root_of(task: str) -> dict[str, Any]:
 
 def configured(attention: str, task: str = "digits", block: str | None = None, **changes: Any) -> dict[str, Any]:
     """A configuration with changed options; two underscores stand for a dot."""
-    config = deepcopy(root_of(task)) | {"attention": dict(option("attention", attention))}
+    config = deepcopy(root_of(task)) | {"attention": load_option("attention", attention)}
     if block is not None:
-        config["block"] = option("block", block)
+        config["block"] = load_option("block", block)
     for key, value in changes.items():
         node, _, name = key.rpartition("__")
         (config[node] if node else config)[name] = value
@@ -68,7 +63,7 @@ def test_csp_under_the_parameters_of_mha_is_the_wide_csp_of_the_paper() -> None:
     config = job_config(["recipe=csp/table3_cifar10", "attention=csp", "budget=params:mha"])
     config["data"]["root"] = "unused"
     solved = within_budget(config)
-    assert solved == {**config, "attention": option("attention", "csp_wide")}
+    assert solved == {**config, "attention": load_option("attention", "csp_wide")}
     with torch.device("meta"):
         parameters = num_parameters(built(solved))
     assert parameters + 2 * 512 == 9_523_722  # operators spec, section 2; 2 dim for the CLS token the paper allocates
@@ -229,8 +224,3 @@ def test_sweep_over_attentions_makes_models_of_one_size(tmp_path: Path, monkeypa
     summaries = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("summary.json"))]
     assert [summary["attention"] for summary in summaries] == list(attentions)
     assert max(s["parameters"] for s in summaries) <= 1.01 * min(s["parameters"] for s in summaries)
-
-
-def test_only_widths_can_be_solved_for_a_budget() -> None:
-    with pytest.raises(ConfigError, match=r"^budget_by: given 'encoder.depth', should be 'attention.inner_mult'"):
-        check_config(root_of("digits") | {"budget_by": "encoder.depth"})

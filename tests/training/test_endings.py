@@ -25,6 +25,7 @@ from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.runs.processes import STOP_SIGNALS
 from sliceformer_lab.tasks.image import ImageClassification
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
+from sliceformer_lab.training.results import references
 from sliceformer_lab.training.results.summary import Summary
 
 PHASES: dict[str, tuple[Any, str]] = {
@@ -34,6 +35,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "ending": (ImageClassification, "on_train_end"),
     "testing": (ImageClassification, "test_step"),
     "drawing": (plots, "plot_curves"),
+    "fitting a reference": (references, "_fitted"),
 }
 
 
@@ -127,12 +129,12 @@ def test_signal_ends_a_run_in_every_phase(
 
     monkeypatch.setattr(owner, method, signalling)
     with pytest.raises(Interrupted, match=f"stopped by {number.name}") as stopped:
-        run(small_config(f"pictures={phase == 'drawing'}"), tmp_path)
+        run(small_config("pictures=true", "reference=auto", f"paths.data={tmp_path / 'data'}"), tmp_path / "run")
     assert stopped.value.exit_code == 128 + number
-    assert read_summary(tmp_path)["status"] == "interrupted"
+    assert read_summary(tmp_path / "run")["status"] == "interrupted"
     assert {s: signal.getsignal(s) for s in STOP_SIGNALS} == handlers
     if phase not in ("preparing", "validating"):
-        assert list((tmp_path / "checkpoints").glob("*.ckpt"))
+        assert list((tmp_path / "run" / "checkpoints").glob("*.ckpt"))
     assert ("before scoring" in str(stopped.value)) == (phase == "ending")
 
 

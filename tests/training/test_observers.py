@@ -17,12 +17,10 @@ from support.plans import run
 from support.runs import small_config
 
 from sliceformer_lab.callbacks.record_spectrum import Spectrum
-from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures import plots
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.results.metrics_file import MetricsFile
-from sliceformer_lab.training.results.observers import Observer
 
 
 def test_failing_observers_are_a_warning_each_and_change_nothing(
@@ -55,14 +53,6 @@ def test_a_logger_that_cannot_start_is_left_out(
     run(small_config("logger=tensorboard", "reference=null", "optim.epochs=1"), tmp_path)
     assert read_summary(tmp_path)["status"] == "ok"
     assert "tensorboard_logger stopped (ConnectionError: no server); the run goes on without it" in caplog.text
-
-
-def test_a_signal_passes_an_observer() -> None:
-    def stop() -> None:
-        raise Interrupted("stopped by SIGTERM", 15)
-
-    with pytest.raises(Interrupted):
-        Observer("a picture").run(stop)
 
 
 @contextmanager

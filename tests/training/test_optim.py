@@ -78,44 +78,9 @@ def test_warmup_may_end_within_an_epoch() -> None:
     assert seen[7:15] == pytest.approx([1.0] * 3 + [1 - 3 / 53] * 5)
 
 
-def test_inverse_sqrt_equals_long_range_arena() -> None:
-    base, w = 0.05, 7
-    recipe = OptimOptions(lr=base / math.sqrt(w), schedule="inverse_sqrt", interval="step", warmup_steps=w)
-    theirs = [base * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, 101)]
-    factor = recipe.rate_factor(100)
-    assert [recipe.lr * factor(step) for step in range(100)] == pytest.approx(theirs)
-
-
-@pytest.mark.parametrize("horizon", [30, 60, 90])
-def test_official_cosine_ends_at_its_horizon_and_restarts(horizon: int) -> None:
-    w, cycle = 10, horizon - 10
-    seen = rates(schedule="cosine", warmup_steps=w, cycle="official", horizon=horizon)
-    theirs = [0.5 * (1 + math.cos(math.pi * ((t - w) / cycle % 1))) for t in range(w, STEPS)]
-    assert seen[w:] == pytest.approx(theirs)
-    assert (max(seen[w + 1 :]) == 1.0) == (horizon == 30)
-
-
 def test_a_horizon_changes_the_official_cycle_only() -> None:
     for schedule in ("cosine", "linear"):
         assert rates(schedule=schedule, horizon=30) == rates(schedule=schedule)
-
-
-def test_linear_decay_equals_mega() -> None:
-    """The first steps of a linear decay after a quadratic warm-up that starts above zero."""
-    lr, start, w, total = 0.5, 0.1, 8, 90
-    seen = rates(
-        20,
-        lr=lr,
-        schedule="linear",
-        warmup_steps=w,
-        warmup_lr=start,
-        warmup_power=2.0,
-        cycle="official",
-        horizon=total,
-    )
-    theirs = [start + (lr - start) / w**2 * t**2 for t in range(1, w + 1)]  # after t steps
-    theirs += [lr / (total - w) * (total - t) for t in range(w, 20)]
-    assert [lr * rate for rate in seen] == pytest.approx(theirs)
 
 
 def test_linear_decay_stays_at_its_end() -> None:
@@ -176,14 +141,12 @@ def preset(name: str, *overrides: str) -> tuple[OptimOptions, list[float]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "w", "steps", "highest"),
-    [("lra_listops", 1000, 5000, 1.58e-3), ("lra_text", 8000, 20_000, 5.59e-4), ("lra_retrieval", 8000, 5000, 3.49e-4)],
+    ("name", "w", "steps"), [("lra_listops", 1000, 5000), ("lra_text", 8000, 20_000), ("lra_retrieval", 8000, 5000)]
 )
-def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: int, highest: float) -> None:
+def test_square_root_recipes_are_long_range_arena_s(name: str, w: int, steps: int) -> None:
     recipe, seen = preset(name)
     theirs = [0.05 * min(1, t / w) / math.sqrt(max(t, w)) for t in range(1, steps + 1, STRIDE)]
     assert seen == pytest.approx(theirs, rel=1e-4)
-    assert max(seen) == pytest.approx(highest, rel=2e-2)
     assert (recipe.optimizer, recipe.betas, recipe.eps, recipe.weight_decay) == ("adamw", (0.9, 0.98), 1e-9, 0.1)
     assert not recipe.no_decay  # flax decays all weights
 

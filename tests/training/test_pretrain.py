@@ -175,11 +175,6 @@ def test_a_task_without_inputs_of_its_own_to_mask_names_those_that_have_some() -
     assert named == {name for name in option_names("task") if name not in apart and not name.startswith("probe_")}
 
 
-def test_several_processes_are_told_to_pretrain_in_one() -> None:
-    with pytest.raises(ConfigError, match=r"one process pretrains.*trainer\.devices=1.*pretrain\.path"):
-        check_maskable(check_config(small_config("pretrain=masked", "trainer.devices=2")))
-
-
 @pytest.mark.parametrize("options", [{"mask_rate": 0.0}, {"path": "runs", "epochs": 3}, {"path": "runs", "lr": 0.1}])
 def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"mask_rate=0|has no effect"):

@@ -14,7 +14,6 @@ from support.runs import small_config
 from torchmetrics import MeanAbsoluteError
 
 from sliceformer_lab.config.checked import RunPlan, check_config
-from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, classifiers_of, regressors_of
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
@@ -77,17 +76,6 @@ def test_failing_reference_is_a_line_and_not_an_error(tmp_path: Path, monkeypatc
     config, data, task, predictions = digits(tmp_path)
     monkeypatch.setattr(type(data), "examples", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
     assert references(config, data, task, predictions, LONG)[1]["skipped"] == "OSError: disk gone"
-
-
-def test_signal_during_a_reference_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = digits(tmp_path)
-
-    def stop(*_: object) -> None:
-        raise Interrupted("stopped", 15)
-
-    monkeypatch.setattr(module, "_fitted", stop)
-    with pytest.raises(Interrupted):
-        references(*arguments, LONG)
 
 
 def test_run_below_its_reference_is_warned(tmp_path: Path) -> None:

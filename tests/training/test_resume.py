@@ -14,7 +14,7 @@ import torch
 from support import official_files
 from support.devices import GPU
 from support.plans import run
-from support.runs import assert_equal_runs, small_config, stopped_at
+from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import RunFolderError
@@ -52,10 +52,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 def unfinished_copy(folder: Path, place: Path) -> Path:
     """A copy of a finished run, marked as interrupted."""
-    copy = shutil.copytree(folder, place / "copy")
-    summary = read_summary(copy) | {"status": "interrupted"}
-    (copy / "summary.json").write_text(json.dumps(summary))
-    return copy
+    return mark_interrupted(shutil.copytree(folder, place / "copy"))
 
 
 def test_resumed_run_equals_an_uninterrupted_one(pictures: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from support.plans import run
 from support.runs import small_config
 from torch import nn
 
-from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
@@ -217,8 +216,3 @@ def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:
     again = json.loads((tmp_path / "run" / "eval.json").read_text())
     del again["digests"]  # of all splits: the identity of the data
     assert again["metrics"] and "test" not in json.dumps(again)
-
-
-def test_selection_by_the_test_set_needs_its_scores() -> None:
-    with pytest.raises(ConfigError, match="selection=best_test scores the test set every epoch, and score_test=false"):
-        check_config(small_config("score_test=false", "selection=best_test"))

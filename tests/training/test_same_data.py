@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.runs import mark_interrupted
 
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.files import digest_of
@@ -50,9 +51,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
 def stopped(train: Callable[..., int], folder: Path) -> Path:
     """A run that was stopped after its first epoch."""
     assert train(f"hydra.run.dir={folder}") == 0
-    summary = read_summary(folder)
-    (folder / "summary.json").write_text(json.dumps(summary | {"status": "interrupted"}))
-    return folder
+    return mark_interrupted(folder)
 
 
 def test_two_tables_of_one_name_size_and_time_have_caches_and_digests_of_their_own(

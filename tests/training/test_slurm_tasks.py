@@ -19,7 +19,6 @@ import pytest
 from support.plans import plan_of
 from support.runs import small_config
 
-from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.processes import PARENT, is_first_process, process_number
 from sliceformer_lab.training.processes import slurm_tasks
@@ -152,13 +151,6 @@ def test_other_tasks_than_the_trainer_asks_for_are_refused(step: Step, nodes: in
     step = replace(step, nodes=2 if "," in per_node else 1, tasks_per_node=per_node)
     with pytest.raises(ConfigError, match=f"srun -N {nodes} --ntasks-per-node={devices}"):
         check_step(step, nodes, devices)
-
-
-def test_several_nodes_need_slurm(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    options = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=1", "trainer.num_nodes=2")
-    assert main([*options, f"paths.outputs={tmp_path}"]) == 1
-    assert "trainer.num_nodes=2: Slurm starts a run on several nodes" in capfd.readouterr().err
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 @pytest.mark.parametrize(("devices", "count"), [(2, 2), ("3", 3), ([0, 2], 2), ("0,2,", 2), (-1, 1), ("auto", 1)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.plans import run
-from support.runs import assert_equal_runs, small_config, stopped_at
+from support.runs import assert_equal_runs, mark_interrupted, small_config, stopped_at
 from torch import Tensor
 
 from sliceformer_lab.__main__ import main
@@ -72,8 +71,7 @@ def test_resumed_run_equals_an_uninterrupted_one(place: tuple[int, int], by_stre
 
 
 def test_run_stopped_between_its_last_step_and_scoring_makes_no_more_steps(by_stretches: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(by_stretches, tmp_path / "copy")
-    (copy / "summary.json").write_text(json.dumps(read_summary(copy) | {"status": "interrupted"}))
+    copy = mark_interrupted(shutil.copytree(by_stretches, tmp_path / "copy"))
     assert main([f"resume={copy}"]) == 0
     assert_equal_runs(by_stretches, copy)
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sliceformer_lab.config.compose import conf_folders, search_path
+from sliceformer_lab.config.compose import search_path
 from sliceformer_lab.config.schema import allowed_too
 from sliceformer_lab.runs.processes import PARENT
 
@@ -32,7 +32,7 @@ def start_child(folder: Path, place: ProcessRank, address: str, port: int) -> su
     command = [
         *(sys.executable, "-m", "sliceformer_lab"),
         f"--join={folder}",
-        *search_path(conf_folders()[1:]),
+        *search_path(),
         f"allow_targets=[{','.join(allowed_too())}]",
     ]
     variables = {

@@ -99,12 +99,15 @@ def first_signal() -> int | None:
 
 @contextmanager
 def time_to_save() -> Iterator[None]:
-    """Gives a program that is stopping more time, to write a checkpoint."""
-    if _watch is None:
+    """Ends a program that is stopping up to CHECKPOINT_GRACE_S seconds later, to write a checkpoint."""
+    if (watch := _watch) is None:
         yield
         return
-    with _watch.saving():
+    began, watch.saving = time.monotonic(), CHECKPOINT_GRACE_S
+    try:
         yield
+    finally:
+        watch.saving = 0.0 if watch.end is None else time.monotonic() - began
 
 
 def end_in_time(error: Ending) -> None:
@@ -115,8 +118,8 @@ def end_in_time(error: Ending) -> None:
 
 def no_end(error: Ending) -> None:
     """Takes `end_in_time(error)` back."""
-    if _watch is not None:
-        _watch.cancel(error)
+    if _watch is not None and _watch.end is not None and _watch.end[1] is error:
+        _watch.end = None
 
 
 class _Watch:
@@ -129,8 +132,8 @@ class _Watch:
         self.record: Record | None = None
         self._caught_at = 0.0
         self.raised = False
-        self._end: tuple[float, Ending] | None = None  # when to end the process, and why
-        self._saving = 0.0  # seconds more
+        self.end: tuple[float, Ending] | None = None  # when to end the process, and why
+        self.saving = 0.0  # seconds more
         self._closed = False
         self._reader, self._writer = socket.socketpair()
 
@@ -177,22 +180,8 @@ class _Watch:
 
     def end_at(self, deadline: float, error: Ending) -> None:
         """Ends the process at a time; the first call counts."""
-        self._end = self._end or (deadline, error)
+        self.end = self.end or (deadline, error)
         self._wake()
-
-    @contextmanager
-    def saving(self) -> Iterator[None]:
-        """Ends the process up to CHECKPOINT_GRACE_S seconds later, if at all."""
-        began, self._saving = time.monotonic(), CHECKPOINT_GRACE_S
-        try:
-            yield
-        finally:
-            self._saving = 0.0 if self._end is None else time.monotonic() - began
-
-    def cancel(self, error: Ending) -> None:
-        """Does not end the process because of `error`."""
-        if self._end is not None and self._end[1] is error:
-            self._end = None
 
     def _wake(self) -> None:
         with suppress(OSError):  # a full socket wakes the thread as well
@@ -202,8 +191,8 @@ class _Watch:
         """Waits for a signal, whose number Python writes into the socket at once, whatever the main thread does."""
         while not self._closed:
             left = None
-            if (end := self._end) is not None:
-                left = end[0] + self._saving - time.monotonic()
+            if (end := self.end) is not None:
+                left = end[0] + self.saving - time.monotonic()
                 if left <= 0:
                     self._end_process(end[1])
             self._reader.settimeout(left)

@@ -33,16 +33,12 @@ def _late_best(task: TaskModule, history: pd.DataFrame, monitor: str, best_step:
         return []
     longer = f"optim.epochs={2 * task.optim.epochs}" if task.optim.epochs else f"optim.steps={2 * total}"
     earlier, last = scores[scores["step"] < LATE_SHARE * total][monitor], float(scores[monitor].iloc[-1])
-    if len(earlier) and abs(last - (best := float(_best(earlier, task.monitor_mode)))) > NOTABLE_GAIN * abs(best):
+    if len(earlier) and abs(last - (best := float(earlier.agg(task.monitor_mode)))) > NOTABLE_GAIN * abs(best):
         return [
             f"validation was still improving at the end: {monitor} {best:.4f} before the last fifth of the run, "
             f"{last:.4f} at its end; try {longer}"
         ]
     return [f"the best epoch is the last one; a longer run may be better: {longer}"]
-
-
-def _best(scores: pd.Series[float], mode: str) -> float:
-    return float(scores.max() if mode == "max" else scores.min())
 
 
 def _memorised(history: pd.DataFrame, best_step: int) -> list[str]:

@@ -27,7 +27,7 @@ MOST_CHARACTERS = 1_000  # of a text in predictions.csv
 CHUNK = 1_000  # examples that are read at once
 
 
-def names_of(data: DataModule, thresholds: tuple[float, ...] = ()) -> Names:
+def names_of(data: DataModule, thresholds: tuple[float, ...]) -> Names:
     """The names of a data set, with the thresholds of labels. Classes without a name have their number."""
     known, count = data.class_names(), data.spec.num_classes
     return Names((*known, *map(str, range(len(known), count))), data.target_names(), thresholds)

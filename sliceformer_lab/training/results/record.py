@@ -62,7 +62,9 @@ def draw_pictures(
     Results are those of the test split, or of the validation split where nothing is tested. A picture that cannot be
     drawn is a warning: it is no reason for a finished run to fail. Raises Interrupted at a signal.
     """
-    draw: dict[str, Callable[[Path], None]] = {"curves.png": _curves}
+    from sliceformer_lab.measures.plots import plot_curves  # slow to import
+
+    draw: dict[str, Callable[[Path], None]] = {"curves.png": lambda path: plot_curves(read_metrics(folder), path)}
     stages: tuple[Stage, ...] = ("test", "val")
     stage = next((stage for stage in stages if stage in predictions), None)
     if stage is not None and len(predictions[stage]["ids"]):
@@ -72,9 +74,3 @@ def draw_pictures(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
             Observer(name).run(partial(drawn, folder / name))
-
-
-def _curves(path: Path) -> None:
-    from sliceformer_lab.measures.plots import plot_curves
-
-    plot_curves(read_metrics(path.parent), path)

@@ -96,14 +96,9 @@ class Summary:
         self._start |= {"status": self.content["status"], "seconds": round(self.seconds() - self._earlier_seconds, 2)}
         write_json(self._folder / SUMMARY, self.content)
 
-    def train_from(self, step: int, processes: int) -> None:
-        """Records where the training of this start begins."""
-        self._start |= {"from_step": step, "processes": processes}
-        self.update()
-
-    def trained_to(self, step: int) -> None:
-        """Records a saved checkpoint, so that a killed run keeps the time it took until then."""
-        self._start["to_step"] = step
+    def note_start(self, **facts: object) -> None:
+        """Adds facts on this start and writes the file, so that a killed run keeps the time it took until then."""
+        self._start |= facts
         self.update()
 
     def seconds(self) -> float:
@@ -144,12 +139,12 @@ class RecordPlace(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Records the first step."""
         del pl_module
-        self._summary.train_from(trainer.global_step, trainer.world_size)
+        self._summary.note_start(from_step=trainer.global_step, processes=trainer.world_size)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Records the step of a checkpoint."""
         del pl_module, checkpoint
-        self._summary.trained_to(trainer.global_step)
+        self._summary.note_start(to_step=trainer.global_step)
 
 
 def print_summary(summary: Mapping[str, Any], folder: Path, pictures: Sequence[Path]) -> None:

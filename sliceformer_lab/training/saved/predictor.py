@@ -29,6 +29,7 @@ class Predictor:
     data: DataModule
     spec: DataSpec
     names: Names
+    kind: ContentKind  # what the model reads
 
     @classmethod
     def of_run(cls, folder: Path, plan: RunPlan, task: TaskModule) -> Predictor:
@@ -38,7 +39,8 @@ class Predictor:
         """
         data = build_data(plan, folder)
         saved = read_preprocessing(folder)
-        if not data.takes_new or (saved is not None and not task.columns(saved[1])):
+        kind = data.content_kind if data.takes_new else None
+        if kind is None or (saved is not None and not task.columns(saved[1])):
             raise LabError(
                 f"a model trained on {data.title} predicts no new inputs; models of texts, SMILES, pictures, clouds "
                 "and series with classes or numbers do, and those of masks"
@@ -48,14 +50,7 @@ class Predictor:
                 f"{folder} does not say how to encode new inputs: the run has not ended, or its file is gone; "
                 f"mode=eval resume={folder} adds it if the data are still there"
             )
-        return cls(task, data, *saved)
-
-    @property
-    def kind(self) -> ContentKind:
-        """What the model reads."""
-        if self.data.content_kind is None:
-            raise TypeError(f"{self.data.title} takes new inputs, but has no content_kind")
-        return self.data.content_kind
+        return cls(task, data, *saved, kind)
 
     @property
     def columns(self) -> tuple[str, ...]:
