@@ -24,6 +24,7 @@ from sliceformer_lab.runs.names import audit_folder, tune_folder
 from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.timing import StepTime
 
+Ended = tuple[Path, WrittenRuns, WrittenRuns]
 MEANS = {"csp": 0.9, "identity": 0.7, "mha": 0.9}
 
 
@@ -53,7 +54,7 @@ def lost(attention: str, value: float | None) -> Callable[[Words], float | None]
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenRuns, WrittenRuns]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     """The folder of an audit of csp against no mixing, and the launchers that ran it: until a kill, and after it."""
     folder, first, second = tmp_path_factory.mktemp("audit"), WrittenRuns(scores, killed_at=8), WrittenRuns(scores)
     with pytest.raises(Interrupted):
@@ -63,7 +64,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WrittenRuns, 
     return folder, first, second
 
 
-def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: tuple[Path, WrittenRuns, WrittenRuns]) -> None:
+def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: Ended) -> None:
     folder, *_ = ended
     found = read_results(folder)
     (one,) = found["outcomes"]
@@ -79,9 +80,7 @@ def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: tuple[Path, Writte
         assert (folder / "audit" / "report" / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test_set(
-    ended: tuple[Path, WrittenRuns, WrittenRuns],
-) -> None:
+def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test_set(ended: Ended) -> None:
     folder, first, second = ended
     names = [*first.done, *second.done]
     tried = [name for name in names if name.startswith("trial")]
@@ -95,9 +94,7 @@ def test_trials_and_reports_have_their_own_seeds_and_only_reports_score_the_test
     assert [trial["point"]["rate"] for trial in found["trials"]["csp"]] == [1e-3, 3e-3, 1e-2, 2e-3]  # and the recipe's
 
 
-def test_rows_have_one_solved_width_and_the_declaration_comes_first(
-    ended: tuple[Path, WrittenRuns, WrittenRuns],
-) -> None:
+def test_rows_have_one_solved_width_and_the_declaration_comes_first(ended: Ended) -> None:
     folder, *_ = ended
     jobs = json.loads((folder / "audit" / "runs" / "sweep.json").read_text())["jobs"]
     words = {name: next(job["words"] for job in jobs if f"-{name}-" in job["name"]) for name in ("csp", "identity")}
@@ -110,9 +107,7 @@ def test_rows_have_one_solved_width_and_the_declaration_comes_first(
     assert (folder / "audit" / "audit.json").stat().st_mtime_ns < first.stat().st_mtime_ns
 
 
-def test_a_stopped_audit_goes_on_without_repeating_a_run_and_keeps_its_declaration(
-    ended: tuple[Path, WrittenRuns, WrittenRuns],
-) -> None:
+def test_a_stopped_audit_goes_on_without_repeating_a_run_and_keeps_its_declaration(ended: Ended) -> None:
     folder, first, second = ended
     assert len(first.done) == 8 and len({*first.done, *second.done}) == len(first.done) + len(second.done)
     with pytest.raises(ConfigError, match="differs in options, reporting_seeds; choose another"):

@@ -19,7 +19,7 @@ from sliceformer_lab.permute import available_backends
 
 QUICK = ("rounds=2", "warmup=1", "batch=1")
 OURS = [way for way in ("plain", "cpu") if way in available_backends()]
-BOTH, FORWARD = {"inference", "training"}, {"inference"}
+MODES = {"inference", "training"}
 SOFTMAX = {"mha (fused)", "mha (plain)"}
 
 
@@ -44,7 +44,7 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("suite", "arguments", "workloads", "modes"),
+    ("suite", "arguments", "workloads"),
     [
         (
             "operators",
@@ -57,18 +57,16 @@ def bench(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Bench:
                     *ways("shift_sort", "reference"),
                 },
             },
-            BOTH,
         ),
         (
             "layers",
             ("sizes=[4,8]", "attentions=[csp,linear,torch_mha]"),
             {"layer": {*SOFTMAX, "linear", "torch_mha", "identity", *ways("csp")}},
-            BOTH,
         ),
     ],
 )
 def test_suite_leaves_every_file_with_the_right_rows(
-    bench: Bench, suite: str, arguments: tuple[str, ...], workloads: dict[str, set[str]], modes: set[str]
+    bench: Bench, suite: str, arguments: tuple[str, ...], workloads: dict[str, set[str]]
 ) -> None:
     code, out, err, folder = bench(f"suite={suite}", *QUICK, *arguments)
     assert (code, err) == (0, "")
@@ -76,8 +74,8 @@ def test_suite_leaves_every_file_with_the_right_rows(
     table = pd.read_csv(folder / "results.csv")
     content = json.loads((folder / "results.json").read_text())
     assert {name: set(part["name"]) for name, part in table.groupby("workload")} == workloads
-    assert set(table["mode"]) == modes and set(table["status"]) == {"ok"}
-    assert table.groupby(["workload", "tokens", "name"]).size().eq(len(modes)).all()
+    assert set(table["mode"]) == MODES and set(table["status"]) == {"ok"}
+    assert table.groupby(["workload", "tokens", "name"]).size().eq(len(MODES)).all()
     assert (table["seconds"] > 0).all() and (table["ratio"] > 0).all()
     assert (table["seconds_q1"] <= table["seconds"]).all() and (table["seconds"] <= table["seconds_q3"]).all()
     assert not (table["equal"] == False).any()  # noqa: E712 - missing where nothing is to be equal
@@ -88,18 +86,9 @@ def test_suite_leaves_every_file_with_the_right_rows(
 
 
 def check_engines(table: pd.DataFrame) -> None:
-    engines = dict(zip(table["name"], table["engine"], strict=True))
-    expected = {
-        "mha (fused)": "sdpa",
-        "mha (plain)": "plain",
-        "linear": "plain",
-        "copy": "plain",
-        "csp (cpu)": "custom",
-    }
-    expected |= {"csp (plain)": "plain", "shift_sort (cpu)": "custom", "shift_sort (reference)": "plain"}
-    assert {name: engines[name] for name in expected if name in engines} == {
-        name: engine for name, engine in expected.items() if name in engines
-    }
+    expected = {"mha (fused)": "sdpa", "csp (cpu)": "custom", "shift_sort (cpu)": "custom", "torch_mha": "sdpa"}
+    for name, engine in zip(table["name"], table["engine"], strict=True):
+        assert engine == expected.get(name, "plain"), name
 
 
 def check_machine(machine: dict[str, Any], out: str) -> None:

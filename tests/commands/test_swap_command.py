@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,16 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def random_texts(seed: int, count: int) -> list[str]:
+    """Texts of 3 to 11 of the WORDS."""
+    generator = np.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(count)]
+
+
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("texts") / "texts.csv"
-    generator = np.random.default_rng(0)
-    rows = [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(120)]
-    file.write_text("\n".join(["text", *rows]), encoding="utf-8")
+    file.write_text("\n".join(["text", *random_texts(0, 120)]), encoding="utf-8")
     return file
 
 
@@ -74,17 +79,31 @@ def test_a_text_model_is_swapped_healed_and_written_with_its_classes(
     assert opened.config.swapped_attention["1"]["overrides"] == {"group_size": 4}
     original = transformers.BertForSequenceClassification.from_pretrained(bert).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    inputs = tokenizer(texts_of(12), padding=True, return_tensors="pt")
+    inputs = tokenizer(random_texts(0, 120)[-12:], padding=True, return_tensors="pt")
     same = (opened(**inputs).logits.argmax(1) == original(**inputs).logits.argmax(1)).float().mean()
     assert float(same) == pytest.approx(fidelity[2]["same_class"])
     assert not (folder / "healing.pt").exists()
     assert "csp in layers 1, 2" in (folder / "report.md").read_text()
 
 
-def texts_of(count: int) -> list[str]:
-    """The last texts of the table."""
-    generator = np.random.default_rng(0)
-    return [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(120)][-count:]
+@pytest.fixture
+def fail_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """Lets healing fail after so many steps, inside a with statement."""
+
+    @contextmanager
+    def failing(steps: int) -> Iterator[None]:
+        left, step = iter(range(steps)), Healing.step
+
+        def fail_at_last(self: Healing, inputs: Any) -> list[float]:
+            if next(left, None) is None:
+                raise OSError("no more")
+            return step(self, inputs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Healing, "step", fail_at_last)
+            yield
+
+    return failing
 
 
 @pytest.mark.parametrize("stop", [5, pytest.param(14, marks=pytest.mark.slow), 20])  # in each stage, and between them
@@ -93,23 +112,13 @@ def test_a_stopped_swap_goes_on_to_the_same_weights(
     call: Callable[..., int],
     texts: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fail_after: Callable[[int], Any],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     whole = tmp_path / "whole"
     assert call("attention=random_permutation", f"output={whole}") == 0
-    done, step = 0, Healing.step
-
-    def failing(self: Healing, inputs: Any) -> list[float]:
-        nonlocal done
-        done += 1
-        if done == stop + 1:
-            raise OSError("no more")
-        return step(self, inputs)
-
-    monkeypatch.setattr(Healing, "step", failing)
-    assert call("attention=random_permutation") == 1
-    monkeypatch.setattr(Healing, "step", step)
+    with fail_after(stop):
+        assert call("attention=random_permutation") == 1
     assert call("attention=identity") == 1, "another swap in its folder"
     before = texts.read_text()
     texts.write_text(before.replace("dog", "cat"))
@@ -131,22 +140,27 @@ def test_two_swaps_into_one_folder_are_refused(
     assert {file.name for file in output.iterdir()} == {".lock"}
 
 
-def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures(tmp_path: Path) -> None:
-    name = "test_vit"
+def test_a_vit_of_timm_is_healed_on_a_folder_of_pictures_and_judged_by_its_classes(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = timm.create_model(name)
+    model = timm.create_model("test_vit")
     save_file(model.state_dict(), tmp_path / "vit.safetensors")
     generator = np.random.default_rng(0)
-    for number in range(20):
-        Image.fromarray(generator.integers(0, 256, (32, 32, 3), np.uint8)).save(tmp_path / f"{number:02}.png")
-    words = [f"model={name}", f"weights={tmp_path / 'vit.safetensors'}", f"data.file={tmp_path}", "layers=[2,5]"]
-    folder = tmp_path / "swapped"
-    assert main(["swap", *words, f"output={folder}", f"paths.outputs={tmp_path / 'logs'}", "batch_size=6"]) == 0
+    for name, low, high in (("noise", 0, 256), ("classes/dark", 0, 100), ("classes/light", 150, 250)):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(20):
+            picture = Image.fromarray(generator.integers(low, high, (32, 32, 3), np.uint8))
+            picture.save(tmp_path / name / f"{number:02}.png")
+    folder, noise, classes = tmp_path / "swapped", tmp_path / "noise", tmp_path / "classes"
+    words = ["model=test_vit", f"weights={tmp_path / 'vit.safetensors'}", f"data.file={noise}", "layers=[2,5]"]
+    words += [f"labelled.file={classes}", "controls=[]", f"output={folder}", f"paths.outputs={tmp_path / 'logs'}"]
+    assert main(["swap", *words, "batch_size=6"]) == 0
     report = json.loads((folder / "report.json").read_text())
     assert report["fidelity"]["layers"]["layer_errors"][0] < report["fidelity"]["swapped"]["layer_errors"][0]
-    opened = swap(timm.create_model(name), "csp", [2, 5])
+    opened = swap(timm.create_model("test_vit"), "csp", [2, 5])
     opened.load_state_dict(load_file(folder / "model.safetensors"))
     assert not torch.equal(opened.blocks[5].mlp.fc1.weight, model.blocks[5].mlp.fc1.weight)
+    accuracy = report["verdict"]["accuracy"]
+    assert accuracy["original"]["all"] > 0.9 and list(accuracy["csp"]) == ["top 1", "bottom 1", "all", TOGETHER]
 
 
 @pytest.mark.parametrize(
@@ -196,9 +210,8 @@ def test_an_output_with_other_files_is_left_alone(
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts whose label says whether the first word is an animal."""
     file = tmp_path_factory.mktemp("labelled") / "labelled.csv"
-    generator = np.random.default_rng(1)
-    texts = [" ".join(generator.choice(WORDS, generator.integers(3, 12))) for _ in range(160)]
-    file.write_text("\n".join(["text,label", *[f"{text},{text.split()[0] in ('dog', 'cat')}" for text in texts]]))
+    rows = [f"{text},{text.split()[0] in ('dog', 'cat')}" for text in random_texts(1, 160)]
+    file.write_text("\n".join(["text,label", *rows]))
     return file
 
 
@@ -224,22 +237,12 @@ def test_a_verdict_compares_the_swap_with_controls_healed_alike_by_layers(
 
 
 def test_a_verdict_that_was_stopped_in_a_control_goes_on_to_the_same_numbers(
-    call: Callable[..., int], labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., int], labelled: Path, tmp_path: Path, fail_after: Callable[[int], Any]
 ) -> None:
     words = [f"labelled.file={labelled}", "attention=csp", "controls=[random_permutation]"]
     assert call(*words, f"output={tmp_path / 'whole'}") == 0
-    done, step = 0, Healing.step
-
-    def failing(self: Healing, inputs: Any) -> list[float]:
-        nonlocal done
-        done += 1
-        if done == 2 * 14 + 5:  # 14 steps a stage
-            raise OSError("no more")
-        return step(self, inputs)
-
-    monkeypatch.setattr(Healing, "step", failing)
-    assert call(*words) == 1
-    monkeypatch.setattr(Healing, "step", step)
+    with fail_after(2 * 14 + 4):  # 14 steps a stage
+        assert call(*words) == 1
     assert (tmp_path / "swapped" / "controls" / "random_permutation" / "healing.pt").exists()
     assert call(*words) == 0
     one, other = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("swapped", "whole"))
@@ -306,19 +309,3 @@ def test_the_sentence_of_a_verdict_names_what_was_lost_and_against_what(side: st
     assert f"it {verb} `identity`" in sentence
     assert ("loses accuracy" in sentence) == (side != "csp")
     assert f"{2 if side == 'csp' else 0} from the top" in sentence
-
-
-def test_a_vit_is_judged_by_a_folder_of_classes(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "vit.safetensors")
-    generator = np.random.default_rng(0)
-    for number in range(60):
-        file = tmp_path / "pictures" / ("dark", "light")[number % 2] / f"{number:02}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(generator.integers(0, 100, (32, 32, 3), np.uint8) + np.uint8(number % 2 * 150)).save(file)
-    pictures = tmp_path / "pictures"
-    words = ["model=test_vit", f"weights={tmp_path / 'vit.safetensors'}", f"data.file={pictures}", "layers=[5]"]
-    words += [f"labelled.file={pictures}", "controls=[]", f"output={tmp_path / 'swapped'}"]
-    assert main(["swap", *words, f"paths.outputs={tmp_path / 'logs'}"]) == 0
-    found = json.loads((tmp_path / "swapped" / "report.json").read_text())["verdict"]
-    assert found["accuracy"]["original"]["all"] > 0.9 and list(found["accuracy"]["csp"]) == ["all", TOGETHER]

@@ -22,13 +22,7 @@ def words_of(*given: str) -> tuple[list[str], list[str]]:
 
 
 def test_options_of_the_runs_are_kept_apart_as_they_are_written() -> None:
-    given = [
-        "task=digits",
-        "encoder.dim=32",
-        "data.root='a b, c]'",
-        "+trainer.x=${encoder.dim}",
-        "optim.betas=[0.9,0.99]",
-    ]
+    given = ["task=digits", "data.root='a b, c]'", "+trainer.x=${encoder.dim}", "optim.betas=[0.9,0.99]"]
     own, words = words_of("trials=3", "attention=mha,csp", *given, "paths.data=here", "launcher=serial")
     assert own[:5] == ["trials=3", "subject=mha", "against=[csp]", "paths.data=here", "launcher=serial"]
     assert words == [*(word.replace("${", r"\${") for word in given), "paths.data=here"]
@@ -42,13 +36,15 @@ def test_options_of_an_attention_belong_to_the_runs() -> None:
 @pytest.mark.parametrize(
     "hostile",
     [
+        *("allow_targets=[os.]", "attention._target_=os.system", "hydra.searchpath=[file://x]"),
         *(
-            "allow_targets=[os.]",
-            "attention._target_=os.system",
             "optim._target_=os.system",
-            "hydra.searchpath=[file://x]",
+            "optim.lr=${oc.env:HOME}",
+            "~optim",
+            "encoder.dropout",
+            "encoder.init_file=/etc/passwd",
+            "optim@data=fast",
         ),
-        *("optim.lr=${oc.env:HOME}", "~optim", "encoder.dropout", "encoder.init_file=/etc/passwd", "optim@data=fast"),
     ],
 )
 def test_a_hostile_file_of_best_values_sets_nothing_else(tmp_path: Path, hostile: str) -> None:

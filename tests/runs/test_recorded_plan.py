@@ -18,11 +18,6 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_a_plan_with_the_same_facts_is_read_with_what_else_it_records(tmp_path: Path) -> None:
-    plan = record_plan(written(tmp_path, '{"protocol": 2, "rates": [0.1], "seed": 0, "time": "now"}'), FACTS, {})
-    assert plan == FACTS | {"time": "now"}
-
-
 def test_a_plan_with_other_facts_names_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds results of map that differs in rates, seed; choose another folder="):
         record_plan(written(tmp_path, '{"protocol": 2, "rates": [0.2], "seed": 1}'), FACTS, {})
@@ -34,9 +29,7 @@ def test_a_damaged_plan_is_refused_in_one_sentence(text: str, tmp_path: Path) ->
         record_plan(written(tmp_path, text), FACTS, {})
 
 
-def test_a_new_plan_is_written_with_what_belongs_to_this_start_and_an_earlier_protocol_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_new_plan_is_written_with_what_belongs_to_this_start_and_read_back(tmp_path: Path) -> None:
     assert record_plan(tmp_path / "map.json", FACTS, {"time": "now"}) == FACTS | {"time": "now"}
     assert record_plan(tmp_path / "map.json", FACTS, {"time": "later"})["time"] == "now"
     with pytest.raises(ConfigError, match="holds results of map by an earlier protocol, which cannot go on"):

@@ -11,7 +11,7 @@ import torch
 from sliceformer_lab.commands.benchmark.benchmark_options import BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import CUSTOM
 from sliceformer_lab.commands.benchmark.contenders import Contender, build
-from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow, quartiles, set_ratios
+from sliceformer_lab.commands.benchmark.rows import MODES, Engine, Mode, SpeedRow, quartiles
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison, Variant
 from sliceformer_lab.measures.call_cost import PeakMemory, in_turns, operations, saved_bytes
 from sliceformer_lab.measures.cost import count_cost
@@ -35,7 +35,6 @@ def run_contest(comparison: SpeedComparison, options: BenchmarkOptions) -> list[
                 row.rounds = times[row.name]
                 row.seconds, row.seconds_q1, row.seconds_q3 = quartiles(row.rounds)
                 row.bytes_per_second = _bandwidth(row, row.seconds)
-    set_ratios(rows)
     return rows
 
 

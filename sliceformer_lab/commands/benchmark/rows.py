@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -79,8 +79,3 @@ def set_ratios(rows: Sequence[SpeedRow]) -> None:
         base = ran.get((row.place, row.against))
         if base is not None:
             row.ratio, row.ratio_q1, row.ratio_q3 = ratio_between(row, base)
-
-
-def as_record(row: SpeedRow) -> dict[str, Any]:
-    """The row as a dictionary, without its rounds."""
-    return {name: value for name, value in asdict(row).items() if name != "rounds"}

@@ -19,7 +19,7 @@ from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
 from sliceformer_lab.commands.benchmark.machine import describe, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
-from sliceformer_lab.commands.benchmark.rows import SpeedRow, as_record, set_ratios
+from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
 from sliceformer_lab.commands.benchmark.speed_tables import print_tables
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
@@ -92,8 +92,9 @@ def _measure(comparison: SpeedComparison, options: BenchmarkOptions) -> list[Spe
 def _write(folder: Path, options: BenchmarkOptions, facts: dict[str, object], rows: list[SpeedRow]) -> None:
     """Write results.csv and results.json after each comparison, so that a stopped run keeps its rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame([as_record(row) for row in rows]).to_csv(folder / "results.csv", index=False)
-    write_json(folder / RESULTS, {"options": asdict(options), "machine": facts, "rows": [asdict(row) for row in rows]})
+    records = [asdict(row) for row in rows]
+    pd.DataFrame(records).drop(columns="rounds").to_csv(folder / "results.csv", index=False)
+    write_json(folder / RESULTS, {"options": asdict(options), "machine": facts, "rows": records})
 
 
 def _title(comparison: SpeedComparison) -> str:

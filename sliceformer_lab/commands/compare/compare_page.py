@@ -19,9 +19,8 @@ from sliceformer_lab.commands.compare.compare_tables import (
     way_table,
 )
 from sliceformer_lab.commands.compare.draw import draw_differences, draw_learning_rates
-from sliceformer_lab.commands.compare.results import AxisResult, Comparison
+from sliceformer_lab.commands.compare.results import Comparison
 from sliceformer_lab.commands.compare.sentences import amount, missing_rows, order_note, unit, verdict_sentence
-from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.runs.files import write_json, write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.results.observers import Observer
@@ -88,45 +87,34 @@ def tables_of(found: Comparison) -> dict[str, Rows]:
 
 def markdown(found: Comparison) -> str:
     """The content of the page."""
-    lines = [
+    tables = [
+        part
+        for result in found.results
+        for part in (f"## Rows at {AXIS_NAMES[result.axis]}", markdown_table(*row_table(found, result)))
+    ]
+    parts = [
         f"# {found.word.capitalize()}: {found.options.subject} on {found.task}",
-        "",
         f"> {verdict_sentence(found)}",
-        "",
         f"![Paired differences]({PICTURE})",
-        "",
-        "```bash",
-        command_of(found),
-        "```",
-        "",
+        f"```bash\n{command_of(found)}\n```",
         *protocol(found),
-        "",
         "## Verdicts",
-        "",
         markdown_table(*verdict_table(found)),
-        "",
         "A difference is that of the subject less the row, turned so that + favours the subject. ± is the 95 % "
         "interval over seeds and test examples together (their variances add); `over seeds` where examples are not "
         "known. *p* is of the same Student's test, `p on this test set` of the exact sign-flip test over seeds. `could "
         "have been found` is the true difference that this test finds in 4 of 5 comparisons with these seeds, examples "
         "and rows.",
-        "",
-    ]
-    for result in found.results:
-        lines += [f"## Rows at {AXIS_NAMES[result.axis]}", "", markdown_table(*row_table(found, result)), ""]
-    if found.way_scores:
-        lines += [markdown_table(*way_table(found)), ""]
-    lines += [
+        *tables,
+        *([markdown_table(*way_table(found))] if found.way_scores else []),
         "## Learning rates",
-        "",
         f"![Validation score over learning rate]({RATES})",
-        "",
         markdown_table(*rate_table(found)),
-        "",
-        *(f"- {line}" for line in page_notes(found)),
-        *_failures(found),
+        "\n".join(f"- {line}" for line in page_notes(found)),
     ]
-    return "\n".join(lines) + "\n"
+    if lost := dict.fromkeys(_failures(found)):
+        parts += ["## What did not run", "\n".join(lost)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def protocol(found: Comparison) -> Iterator[str]:
@@ -146,10 +134,10 @@ def protocol(found: Comparison) -> Iterator[str]:
         "Holm's correction over the compared rows."
     )
     seen = len(found.evaluations)
-    yield f"\nThe ledger counts {seen} evaluations of this test set by any command so far, those of this page included."
+    yield f"The ledger counts {seen} evaluations of this test set by any command so far, those of this page included."
     if found.times is not None:
         yield (
-            f"\nEqual time: {found.times.machine}; load {found.times.load:.1f} before. Rows have their own sizes and "
+            f"Equal time: {found.times.machine}; load {found.times.load:.1f} before. Rows have their own sizes and "
             f"the steps that take as long as the {found.times.steps:,} of {BASE}, fixed before training, at most four "
             "times and at least a quarter. The budget holds for this machine only."
         )
@@ -180,8 +168,14 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "command": command_of(found),
         "declaration": dict(found.declaration),
         "commits": sorted({str(run.summary.get("git_commit")) for run in found.runs}),
-        "outcomes": [_outcome_as_json(one) for one in found.outcomes],
-        "axes": {result.axis: _axis_as_json(result) for result in found.results},
+        "outcomes": [asdict(one) | {"depends_on_split": one.depends_on_split} for one in found.outcomes],
+        "axes": {
+            result.axis: {
+                "scores": result.scores,
+                "lost": {name: reasons for name, reasons in result.lost.items() if reasons},
+            }
+            for result in found.results
+        },
         "trials": {name: [asdict(trial) for trial in trials] for name, trials in tuning.trials.items()},
         "chosen": {name: trial and asdict(trial.point) for name, trial in tuning.chosen.items()},
         "learned": dict(tuning.learned),
@@ -200,29 +194,11 @@ def command_of(found: Comparison) -> str:
     return repeat_command(found.word, {"attention": [options.subject], "against": options.others}, options)
 
 
-def _axis_as_json(result: AxisResult) -> dict[str, Any]:
-    return {
-        "scores": {name: {str(seed): value for seed, value in found.items()} for name, found in result.scores.items()},
-        "lost": {name: list(reasons) for name, reasons in result.lost.items() if reasons},
-    }
-
-
-def _outcome_as_json(one: Outcome) -> dict[str, Any]:
-    findings = {
-        axis: {**asdict(finding), "differences": {str(seed): value for seed, value in finding.differences.items()}}
-        for axis, finding in one.findings.items()
-    }
-    return {**asdict(one), "findings": findings, "depends_on_split": one.depends_on_split}
-
-
 def _failures(found: Comparison) -> Iterator[str]:
     """A line for each row that takes no part and each diverged run."""
-    lines = [f"- {name} takes no part: {reason}" for name, reason in found.refused.items()]
+    yield from (f"- {name} takes no part: {reason}" for name, reason in found.refused.items())
     for row in found.rows:
-        lines += [f"- {row.name} at {AXIS_NAMES[axis]}: {reason}" for axis, reason in row.refused.items()]
+        yield from (f"- {row.name} at {AXIS_NAMES[axis]}: {reason}" for axis, reason in row.refused.items())
     for result in found.results:
-        lines += [
-            f"- {name} at {AXIS_NAMES[result.axis]}, {reason}" for name, lost in result.lost.items() for reason in lost
-        ]
-    if lines:
-        yield from ("", "## What did not run", "", *dict.fromkeys(lines))
+        for name, lost in result.lost.items():
+            yield from (f"- {name} at {AXIS_NAMES[result.axis]}, {reason}" for reason in lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,58 +99,50 @@ def write_best(folder: Path, tuning: Tuning, rows: Sequence[ComparedRow]) -> Non
     write_json(folder / BEST, {"attention": entries})
 
 
+@dataclass(frozen=True)
 class Rounds:
     """The order of the runs: trials of all rows, growth, the deciding seed, ways to equal size, reporting seeds."""
 
-    def __init__(
-        self,
-        word: str,
-        folder: Path,
-        rows: Sequence[ComparedRow],
-        wanted: Goal,
-        options: CompareOptions,
-        jobs: JobsInSteps,
-        scores: ExampleScores,
-    ) -> None:
-        self._word, self._folder, self._rows, self._goal, self._options = word, folder, rows, wanted, options
-        self._scores, self._jobs = scores, jobs
+    word: str
+    folder: Path
+    rows: Sequence[ComparedRow]
+    goal: Goal
+    options: CompareOptions
+    jobs: JobsInSteps
+    scores: ExampleScores
 
     def tune(self) -> Tuning:
         """Run all trials. Each growth brings the same new points to every row that learns."""
-        own = [row.own_rate for row in self._rows]
-        points = first_points(self._options.rates, own, self._options.trials, self._options.search)
-        self._run_trials(points.points, self._rows)
+        own = [row.own_rate for row in self.rows]
+        points = first_points(self.options.rates, own, self.options.trials, self.options.search)
+        self._run_trials(points.points)
         for _ in range(MAX_GROWTHS):
             tuning = self._tuning(points)
-            learning = [row for row in self._rows if tuning.learned[row.name]]
+            learning = [row for row in self.rows if tuning.learned[row.name]]
             sides = sides_to_grow(points, [tuning.chosen[row.name] for row in learning])
             if not sides:
                 break
             known, points = points.points, points.extended_beyond(sides)
-            log.info(
-                f"{self._word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials"
-            )
-            self._run_trials([point for point in points.points if point not in known], self._rows)
+            log.info(f"{self.word}: a best rate is at the {' and the '.join(sides)} end, so every row gets more trials")
+            self._run_trials([point for point in points.points if point not in known])
         self._decide(self._tuning(points))
         return self._tuning(points)
 
     def choose_ways(self, tuning: Tuning) -> dict[str, dict[str, float]]:
         """Try each row's ways to equal parameters at its chosen values, and give it the best one on validation."""
-        rows = {row: trial.point for row in self._reported(tuning) if (trial := tuning.chosen[row.name])}
-        several = {row: point for row, point in rows.items() if len(row.ways) > 1}
-        seeds = self._options.tuning_seeds
-        self._jobs.run(
+        several = {row: point for row, point in self._reported(tuning).items() if len(row.ways) > 1}
+        seeds = self.options.tuning_seeds
+        self.jobs.run(
             row.trial(point, seed, way) for row, point in several.items() for way in row.ways for seed in seeds
         )
         found = {}
         for row, point in several.items():
-            row.axis_words["params"], found[row.name] = best_way(self._folder, row, point, self._goal)
+            row.axis_words["params"], found[row.name] = best_way(self.folder, row, point, self.goal)
         return found
 
     def report_seeds(self, tuning: Tuning) -> None:
         """Run the reporting seeds of each row and axis with the row's chosen values."""
-        options = self._options
-        rows = {row: trial.point for row in self._reported(tuning) if (trial := tuning.chosen[row.name])}
+        options, rows = self.options, self._reported(tuning)
         planned = [
             row.reporting(axis, point, seed)
             for axis in options.axes
@@ -159,30 +152,31 @@ class Rounds:
         ]
         if options.untuned:
             planned += [row.reporting(options.axes[0], None, seed) for seed in options.reporting_seeds for row in rows]
-        self._jobs.run(planned)
+        self.jobs.run(planned)
 
-    def _reported(self, tuning: Tuning) -> list[ComparedRow]:
-        """The rows that score the test set: those that learn, if the subject is one of them."""
-        subject, *others = self._rows
+    def _reported(self, tuning: Tuning) -> dict[ComparedRow, Point]:
+        """The rows that score the test set, with their chosen points: those that learn, if the subject is one."""
+        subject, *others = self.rows
         learning = [row for row in others if tuning.learned[row.name] and row.name not in tuning.weaker]
-        return [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []
+        rows = [subject, *learning] if tuning.learned[subject.name] and (learning or not others) else []
+        return {row: trial.point for row in rows if (trial := tuning.chosen[row.name])}
 
     def _decide(self, tuning: Tuning) -> None:
         """Try the rates that the seeds of a row disagree on with a further seed."""
         jobs = [
-            row.trial(point, self._options.deciding_seed)
-            for row in self._rows
+            row.trial(point, self.options.deciding_seed)
+            for row in self.rows
             if tuning.learned[row.name]
-            for point in contested_points(tuning.trials[row.name], self._goal.sign, row.own_rate)
+            for point in contested_points(tuning.trials[row.name], self.goal.sign, row.own_rate)
         ]
-        self._jobs.run(jobs)
+        self.jobs.run(jobs)
 
     def _tuning(self, points: Points) -> Tuning:
-        return tuning_of(self._folder, self._rows, points, self._goal, self._scores)
+        return tuning_of(self.folder, self.rows, points, self.goal, self.scores)
 
-    def _run_trials(self, points: Iterable[Point], rows: Sequence[ComparedRow]) -> None:
-        seeds = self._options.tuning_seeds
-        self._jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in rows])
+    def _run_trials(self, points: Sequence[Point]) -> None:
+        seeds = self.options.tuning_seeds
+        self.jobs.run([row.trial(point, seed) for seed in seeds for point in points for row in self.rows])
 
 
 def modules_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -32,6 +32,7 @@ from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, p
 
 AT_CHANCE = ("failed", "diverged")  # failures of the method; a stopped run is not one
 SAME_COST = 0.05
+NOTHING_IN_COMMON = "no seed and split in common"
 MACHINE_OPTIONS = ("trainer.accelerator", "trainer.devices", "trainer.precision")
 
 
@@ -80,9 +81,16 @@ class Test:
     against: str
     pairs: int
     difference: float | None  # mean over the pairs
-    smallest: float | None  # the true difference that is found in 4 of 5 such tables
-    p: float | None  # of Student's test, Holm-adjusted over the table; None for fewer than three pairs
-    verdict: str
+    estimate: Estimate | None  # of the difference; None for fewer than three pairs
+    smallest: float | None = None  # the true difference that is found in 4 of 5 such tables
+    p: float | None = None  # of Student's test, Holm-adjusted over the table; None without an estimate
+
+    @property
+    def verdict(self) -> str:
+        """Whether the difference is significant, or why that was not tested."""
+        if self.p is None:
+            return f"not tested: {self.pairs} of {FEWEST_IN_INTERVAL} pairs" if self.pairs else NOTHING_IN_COMMON
+        return "significant" if self.p < LEVEL else "not significant"
 
 
 @dataclass(frozen=True)
@@ -160,24 +168,21 @@ class SavedScores:
         return self._known[run.folder]
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """The runs of two rows on equal seeds and splits."""
-
-    against: str
-    differences: Sequence[float]
-    estimate: Estimate | None  # None: too few pairs for a test
-
-
 def _tests(table: Table, options: ReportOptions, scores: SavedScores) -> list[Test | None]:
     """Each row against its opponent; Holm counts the rows with enough pairs."""
-    found = [_pairs(table, row, options, scores) for row in table.rows]
-    tested = [one.estimate for one in found if one is not None and one.estimate is not None]
-    adjusted = iter(holm([estimate.p() for estimate in tested]))
-    return [None if one is None else _test(one, next(adjusted) if one.estimate else None, len(tested)) for one in found]
+    found = [_compare(table, row, options, scores) for row in table.rows]
+    estimates = [one.estimate for one in found if one is not None and one.estimate is not None]
+    adjusted = iter(holm([estimate.p() for estimate in estimates]))
+    return [
+        replace(one, p=next(adjusted), smallest=smallest_difference(one.estimate, len(estimates)))
+        if one is not None and one.estimate is not None
+        else one
+        for one in found
+    ]
 
 
-def _pairs(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> _Pairs | None:
+def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores) -> Test | None:
+    """A row and its opponent on equal seeds and splits, before the correction over the table."""
     opponent, metric = table.opponent(row, options.reference), table.metric
     if opponent is None or not row.values(metric):
         return None
@@ -189,21 +194,8 @@ def _pairs(table: Table, row: Row, options: ReportOptions, scores: SavedScores) 
     if len(common) >= FEWEST_IN_INTERVAL:
         known = [[scores.of(runs[unit], metric) for unit in common] for runs in (ours, theirs)]
         estimate = estimate_pairs(differences, *known)
-    return _Pairs(_name(opponent), differences, estimate)
-
-
-def _test(pairs: _Pairs, p: float | None, num_tests: int) -> Test:
-    count, mean = len(pairs.differences), _mean(pairs.differences)
-    if p is None or pairs.estimate is None:
-        verdict = f"not tested: {count} of {FEWEST_IN_INTERVAL} pairs" if count else "no seed and split in common"
-        return Test(pairs.against, count, mean, None, None, verdict)
-    smallest = smallest_difference(pairs.estimate, num_tests)
-    return Test(pairs.against, count, mean, smallest, p, "significant" if p < LEVEL else "not significant")
-
-
-def _name(row: Row) -> str:
-    """A row's attention, options and values of `by`."""
-    return " ".join([row.label, *map(str, row.factors)])
+    against = " ".join([opponent.label, *map(str, opponent.factors)])
+    return Test(against, len(common), _mean(differences), estimate)
 
 
 def _mean(values: Sequence[float]) -> float | None:

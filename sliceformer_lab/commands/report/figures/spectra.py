@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -198,12 +199,12 @@ def _probed(plotted: PlotTable) -> Probed | None:
 def _spectra_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for form in FORMS:
         layers = record.at("spectrum", "output", form)
-        for place, layer in enumerate(_chosen_layers(len(layers))):
+        for place, layer in enumerate(_spread(len(layers), MOST_LAYERS)):
             yield from ((form, place, *point) for point in _points(layers[layer]))
 
 
 def _growth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
-    for moment in _moments(record, MOST_EPOCHS):
+    for moment in _spread(len(record.epochs), MOST_EPOCHS):
         last = record.at("spectrum", "output", "raw", moment=moment)[-1]
         yield from ((int(record.epochs[moment]) + 1, *point) for point in _points(last))
 
@@ -218,14 +219,14 @@ def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
 
 def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for name, form, title in DEPTH_PANELS:
-        for moment in _moments(record, MOST_POINTS):
+        for moment in _spread(len(record.epochs), MOST_POINTS):
             value = float(record.at(name, "output", form, moment=moment).mean())
             yield title, int(record.epochs[moment]) + 1, value
 
 
-def _moments(record: ProbeRecord, most: int) -> list[int]:
-    """Indices of at most `most` records, with the first and the last."""
-    return [int(moment) for moment in subsample(np.arange(len(record.epochs)), most)]
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers 0 to `count` - 1, with the first and the last."""
+    return [int(number) for number in subsample(np.arange(count), most)]
 
 
 def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
@@ -235,18 +236,10 @@ def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
     return ((i, float(known[i - 1])) for i in range(1, count + 1) if i in INDICES or i >= count - 1)
 
 
-def _chosen_layers(depth: int) -> list[int]:
-    """At most MOST_LAYERS layers out of `depth`, counted from 0, with the first and the last."""
-    return [int(layer) for layer in subsample(np.arange(depth), MOST_LAYERS)]
-
-
 def _layer_titles(depths: Sequence[int]) -> list[str]:
     """Titles of the chosen layers, in models of one or several depths."""
-    titles: list[dict[str, None]] = [{} for _ in range(max(len(_chosen_layers(depth)) for depth in depths))]
-    for depth in depths:
-        for title, layer in zip(titles, _chosen_layers(depth), strict=False):
-            title[f"{layer + 1} of {depth}"] = None
-    return [f"Layer {', '.join(title)}" for title in titles]
+    chosen = [[f"{layer + 1} of {depth}" for layer in _spread(depth, MOST_LAYERS)] for depth in depths]
+    return [f"Layer {', '.join(filter(None, names))}" for names in zip_longest(*chosen)]
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[ProbeRecord], Iterator[tuple[object, ...]]]]] = {
