@@ -136,7 +136,6 @@ def block_variants() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize(("block", "variant"), block_variants(), ids=str)
 def test_every_parameter_takes_part(block: str, variant: dict[str, Any]) -> None:
-    torch.manual_seed(0)
     attention = option("attention", "mha")
     encoder = build_encoder(option("encoder", "tiny"), option("block", block) | variant, attention, TOKENS)
     for name, parameter in encoder.named_parameters():
@@ -287,7 +286,6 @@ def test_layers_have_their_index_and_the_depth() -> None:
 
 
 def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
-    torch.manual_seed(0)
     embedding: Any = ImageEmbedding((8, 12), 3, 4, DIM, cls=True)
     images = torch.randn(2, 3, 8, 12)
     weight, bias = embedding.patches.proj.weight.flatten(1), embedding.patches.proj.bias
