@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sliceformer_lab.data.images.small_images import Digits
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.build import check_compatibility
 
-node = cache(partial(load_option, "attention"))
+node = partial(load_option, "attention")
 
 
 @pytest.fixture
