@@ -49,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """Every test draws the same random numbers, whichever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def no_measured_steps(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A sweep measures no steps before it starts, which takes ten seconds; tests of the estimate do."""
     if request.path.name != "test_estimate.py":

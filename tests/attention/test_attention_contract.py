@@ -151,7 +151,6 @@ def test_rope_keeps_the_contract() -> None:
     "name", ["mha", "linformer", "local", "mega", "mega_chunk", "sinkformer", "synthesizer", "reformer", "softpick"]
 )
 def test_dropout_takes_weights_in_training_only(name: str) -> None:
-    torch.manual_seed(0)
     node, x = load_option("attention", name), tokens(MAX_LEN)
     layer, plain = (build_layer(node, make_spec(attention_dropout=rate)) for rate in (0.5, 0.0))
     plain.load_state_dict(layer.state_dict())

@@ -11,11 +11,6 @@ from sliceformer_lab.attention.dropout import Dropout, drop
 SHAPE = (50, 40, 50)
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_numbers_are_dropped_at_the_rate_and_the_others_scaled_so_that_the_mean_stays(dtype: torch.dtype) -> None:
     x = torch.full(SHAPE, 2.0, dtype=dtype)

@@ -185,7 +185,6 @@ def test_equals_golden_vectors(name: str) -> None:
 
 
 def test_random_mixing_is_drawn_once_and_is_no_parameter() -> None:
-    torch.manual_seed(0)
     layer = RandomMixing(make_spec(), scale=8.0)
     torch.manual_seed(0)
     assert_close(layer.logits, RandomMixing(make_spec(), scale=8.0).logits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -32,11 +31,6 @@ def overrides(golden: dict[str, Any]) -> dict[str, Any]:
     return {OPTIONS[key]: value for key, value in golden.items() if key not in SAID_ELSEWHERE}
 
 
-@cache
-def yaml_options(name: str) -> dict[str, Any]:
-    return load_option("attention", name)
-
-
 def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     _, heads, _, head_dim = arrays["queries"].shape
     spec = LayerSpec(dim=heads * head_dim, num_heads=heads, project=False)
@@ -44,7 +38,7 @@ def build(golden: dict[str, Any], arrays: Arrays) -> SAMSA:
     options = overrides(golden)
     if is_capped:
         assert options.pop("proxy") == "pairwise"
-    layer = build_layer(yaml_options("samsa_published" if is_capped else "samsa") | options, spec)
+    layer = build_layer(load_option("attention", "samsa_published" if is_capped else "samsa") | options, spec)
     layer.supports.load_state_dict({name: arrays[f"support_{name}"] for name in ("scores", "keys", "values")})
     return layer.train(not golden["eval"])
 

@@ -17,11 +17,6 @@ from sliceformer_lab.encoder.factory import Encoder, build_encoder
 DEPTH = 3
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def encoder(*pattern: str) -> Encoder:
     sizes = {"dim": DIM, "depth": DEPTH, "num_heads": HEADS, "mlp_dim": DIM, "position": "none"}
     attention = load_option("attention", "hybrid") | {"pattern": list(pattern)}

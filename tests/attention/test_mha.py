@@ -30,11 +30,6 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
     return torch.einsum("bihd,bjhd->bhij", *(t.unflatten(-1, (HEADS, -1)) for t in (q, k)))
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def test_equals_torch_attention_under_bias_and_padding() -> None:
     mha = MHA(make_spec())
     x, padding = padded([tokens(n, batch=1)[0] for n in (5, N)], N)

@@ -15,7 +15,6 @@ from sliceformer_lab.attention.synthesizer import Synthesizer
 
 @torch.no_grad()
 def test_linformer_with_identity_projections_is_softmax_attention() -> None:
-    torch.manual_seed(0)
     layer, mha, x = Linformer(make_spec(), num_slots=MAX_LEN, share_kv=False), MHA(make_spec()), tokens(MAX_LEN)
     for slots in (layer.key_slots, layer.value_slots):
         assert slots is not None
@@ -42,7 +41,6 @@ def test_sinkformer_bears_scores_that_exp_does_not() -> None:
 @pytest.mark.parametrize("mode", ["random", "factorized_random", "dense"])
 def test_synthesizer_adds_products_of_queries_and_keys_to_its_scores(mode: str) -> None:
     """Without queries it has no projections for them, and zero queries add nothing."""
-    torch.manual_seed(0)
     layers = [Synthesizer(make_spec(), mode=mode, mix_dot_product=mix) for mix in (True, False)]  # type: ignore[arg-type]
     both, alone = layers
     assert set(alone.state_dict()) == {name for name in both.state_dict() if not name.startswith(("query", "key"))}

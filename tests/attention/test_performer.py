@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
@@ -23,11 +22,6 @@ def softmax_map(layer: Performer, x: Tensor) -> Tensor:
     mha = MHA(make_spec())
     assert not mha.load_state_dict(layer.state_dict(), strict=False).missing_keys
     return mha.implied_map(x)
-
-
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
 
 
 @torch.no_grad()

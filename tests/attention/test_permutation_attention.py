@@ -19,11 +19,6 @@ from sliceformer_lab.batch import Padding
 from sliceformer_lab.order import token_order
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def make(cls: type[PermutationAttention], *, spec: dict[str, Any] | None = None, **options: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"dim": 8, "num_heads": 2, "depth": 3, "max_len": 12, "grid": (3, 4) if options.get("grid") else None}

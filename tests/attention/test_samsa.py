@@ -35,11 +35,6 @@ def sample(layer: SAMSA, x: Tensor, scores: Tensor | None = None) -> samsa.Token
     return layer.sample(k, v, layer.score(x) if scores is None else scores)
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samsa, "gumbel_noise", torch.zeros_like)
@@ -237,7 +232,6 @@ def test_the_published_code_drops_weights_in_evaluation_too() -> None:
 
 
 def test_the_published_starts_are_wide_supports_and_kaiming_projections() -> None:
-    torch.manual_seed(0)
     layer = SAMSAPublished(LayerSpec(dim=256, num_heads=2))
     assert layer.supports is not None and isinstance(layer.query, nn.Linear)
     assert layer.supports.keys.std().item() == pytest.approx(1, abs=0.02)

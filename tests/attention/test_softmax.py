@@ -26,11 +26,6 @@ MASKS: dict[str, tuple[Mask, bool]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def projected(*shape: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Queries, keys and values as heads are split: (B, H, N, D), not contiguous."""
     batch, heads, tokens, width = shape or (B, H, N, D)

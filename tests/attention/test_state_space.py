@@ -18,7 +18,6 @@ from sliceformer_lab.config.compose import load_option
 @pytest.mark.parametrize("chunk", [2, 3, 64])
 def test_decayed_sum_in_chunks_equals_the_weights_of_all_pairs(chunk: int) -> None:
     """Chunks of 2 among 37 tokens form groups of groups of chunks."""
-    torch.manual_seed(0)
     q, k, v = (torch.randn(2, heads, 37, 4, dtype=torch.float64) for heads in (1, 1, 3))
     log_decay = torch.nn.functional.logsigmoid(torch.randn(2, 3, 37, dtype=torch.float64))
     until = log_decay.cumsum(2)
@@ -51,7 +50,6 @@ def test_hydra_has_the_published_number_of_parameters() -> None:
 
 
 def test_s4d_equals_two_recurrences() -> None:
-    torch.manual_seed(0)
     layer = build_layer(load_option("attention", "s4d") | {"state": 4}, make_spec())
     assert isinstance(layer, S4D)
     v = tokens(70, batch=1)[0]  # more than one block of powers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any, get_args
 
 import pytest
@@ -25,11 +24,6 @@ OPTIONS = EncoderOptions(dim=DIM, depth=2, num_heads=4, mlp_dim=128, position="n
 NORMS = ("layernorm", "rmsnorm", "scalenorm", "batchnorm")
 
 
-@cache
-def option(group: str, name: str) -> dict[str, Any]:
-    return load_option(group, name)
-
-
 def make(
     attention: str = "mha",
     block: dict[str, Any] | None = None,
@@ -40,9 +34,9 @@ def make(
 ) -> Encoder:
     torch.manual_seed(0)
     return build_encoder(
-        option("encoder", "tiny") | (encoder or {}),
-        option("block", kind) | (block or {}),
-        option("attention", attention),
+        load_option("encoder", "tiny") | (encoder or {}),
+        load_option("block", kind) | (block or {}),
+        load_option("attention", attention),
         max_len,
         grid=grid,
     )
@@ -129,16 +123,15 @@ def block_variants() -> list[tuple[str, dict[str, Any]]]:
     return [
         (name, variant)
         for name in option_names("block")
-        if not check_node(option("block", name), "block").target.needs_edges  # test_gps has those
-        for variant in (residuals if "residual" in option("block", name) else [{}])
+        if not check_node(load_option("block", name), "block").target.needs_edges  # test_gps has those
+        for variant in (residuals if "residual" in load_option("block", name) else [{}])
     ]
 
 
 @pytest.mark.parametrize(("block", "variant"), block_variants(), ids=str)
 def test_every_parameter_takes_part(block: str, variant: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    attention = option("attention", "mha")
-    encoder = build_encoder(option("encoder", "tiny"), option("block", block) | variant, attention, TOKENS)
+    attention = load_option("attention", "mha")
+    encoder = build_encoder(load_option("encoder", "tiny"), load_option("block", block) | variant, attention, TOKENS)
     for name, parameter in encoder.named_parameters():
         if "gain" in name:
             parameter.data.fill_(0.5)
@@ -287,7 +280,6 @@ def test_layers_have_their_index_and_the_depth() -> None:
 
 
 def test_patches_are_read_row_by_row_as_a_linear_map() -> None:
-    torch.manual_seed(0)
     embedding: Any = ImageEmbedding((8, 12), 3, 4, DIM, cls=True)
     images = torch.randn(2, 3, 8, 12)
     weight, bias = embedding.patches.proj.weight.flatten(1), embedding.patches.proj.bias

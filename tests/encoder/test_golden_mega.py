@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -46,11 +45,6 @@ def overrides(golden: dict[str, Any]) -> tuple[dict[str, Any], str, dict[str, An
     return (block, *{"attention": ("mega", mega), "csp": ("csp", csp)}[mixer])
 
 
-@cache
-def yaml_of(group: str, name: str) -> dict[str, Any]:
-    return load_option(group, name)
-
-
 def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
     block, name, attention = overrides(golden)
     is_csp = name == "csp"
@@ -66,8 +60,8 @@ def build(golden: dict[str, Any], arrays: Arrays) -> MegaBlock:
     encoder = EncoderOptions(
         dim=spec.dim, depth=spec.depth, num_heads=1, mlp_dim=golden["ffn_width"] or 1, position="none"
     )
-    mixer = build_layer(yaml_of("attention", name) | attention, spec)
-    layer: MegaBlock = build_object(yaml_of("block", "mega") | block, spec, mixer, encoder, where="block")
+    mixer = build_layer(load_option("attention", name) | attention, spec)
+    layer: MegaBlock = build_object(load_option("block", "mega") | block, spec, mixer, encoder, where="block")
     layer.load_state_dict(weights(cut(golden, arrays) if is_csp else arrays, layer))
     return layer.eval()
 

@@ -25,11 +25,6 @@ MIXERS = ("mega", "mega_chunk", "csp", "mha", "sliceformer")
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
 
 
-@cache
-def option(group: str, name: str) -> dict[str, Any]:
-    return load_option(group, name)
-
-
 def make(
     attention: str = "mega",
     max_len: int = TOKENS,
@@ -39,9 +34,9 @@ def make(
 ) -> Encoder:
     torch.manual_seed(0)
     return build_encoder(
-        option("encoder", "tiny") | {"position": "none"} | (encoder or {}),
-        option("block", "mega") | block,
-        option("attention", attention) | (mixer or {}),
+        load_option("encoder", "tiny") | {"position": "none"} | (encoder or {}),
+        load_option("block", "mega") | block,
+        load_option("attention", attention) | (mixer or {}),
         max_len,
     )
 
@@ -121,7 +116,7 @@ def config() -> dict[str, Any]:
 
 def test_an_attention_that_cannot_mix_alone_is_refused_with_the_names_of_those_that_can() -> None:
     with pytest.raises(ConfigError, match=r"MegaBlock .* which SAMSA cannot take; attentions that can: ") as error:
-        build_task(config() | {"attention": option("attention", "samsa")}, DIGITS)
+        build_task(config() | {"attention": load_option("attention", "samsa")}, DIGITS)
     able = str(error.value).partition("attentions that can: ")[2].split(", ")
     assert set(MIXERS) < set(able) and not {"samsa", "samsa_soft", "reformer"} & set(able)
 
@@ -132,7 +127,7 @@ def test_every_attention_that_is_not_refused_fills_the_block() -> None:
         is_class = "_target_" in node and file.stem != "hybrid"  # presets are of the same classes
         if is_class and MegaBlock.accepts(locate(node["_target_"])):
             torch.manual_seed(0)
-            encoder = build_encoder(config()["encoder"], option("block", "mega"), node, TOKENS, grid=(4, 4))
+            encoder = build_encoder(config()["encoder"], load_option("block", "mega"), node, TOKENS, grid=(4, 4))
             encoder(tokens()).square().sum().backward()
             without = [n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
             assert not without, f"{file.stem}: {without}"

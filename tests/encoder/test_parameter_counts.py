@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import timm
@@ -56,19 +55,14 @@ CELLS = {  # one of each architecture; test_recipes has all cells, to two decima
 }
 
 
-@cache
-def option(group: str, name: str) -> dict[str, Any]:
-    return load_option(group, name)
-
-
 def model(cell: Cell) -> ImageClassification:
     from_timm = cell.encoder == "vit_s"  # final norm in the encoder, none in the head
     images = cell.images
     nodes = {
-        "encoder": option("encoder", cell.encoder),
-        "block": option("block", "vit_timm" if from_timm else "vit"),
-        "attention": option("attention", cell.attention),
-        "optim": option("optim", "adam_cosine"),
+        "encoder": load_option("encoder", cell.encoder),
+        "block": load_option("block", "vit_timm" if from_timm else "vit"),
+        "attention": load_option("attention", cell.attention),
+        "optim": load_option("optim", "adam_cosine"),
     }
     data = DataSpec(
         name="images", num_classes=images.classes, image_size=(images.size, images.size), channels=images.channels

@@ -189,7 +189,6 @@ def test_a_swapped_model_is_compiled_and_exported() -> None:
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(24, 3, 32, dropout=0, batch_first=batch_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x = torch.randn(2, 9, 24)
@@ -208,7 +207,6 @@ def test_an_encoder_of_torch_is_swapped(batch_first: bool) -> None:
 
 
 def test_csp_in_an_encoder_of_torch_ignores_padding() -> None:
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(24, 3, 32, batch_first=True)
     model = swap(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), "csp", max_len=20)
     x = torch.randn(1, 5, 24)

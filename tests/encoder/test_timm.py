@@ -199,7 +199,6 @@ def test_only_the_chosen_layers_are_swapped_and_keep_value_and_output() -> None:
 
 @pytest.mark.parametrize("name", option_names("attention"))
 def test_every_attention_can_be_swapped_in_and_trained(name: str) -> None:
-    torch.manual_seed(0)
     model = timm_vit(depth=1, num_heads=2).train()
     sliceformer_lab.swap(model, name)
     logits = model(images())

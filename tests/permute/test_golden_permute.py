@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import pytest
@@ -69,12 +68,7 @@ def build(golden: dict[str, Any], width: int, max_len: int, **spec: Any) -> Atte
     name = golden["family"] + SUFFIXES[golden.get("mask_mode", "none")]
     if name == "csp_published_padding":
         assert options.pop("reference", "none") == "none"
-    return build_layer(yaml_of(name) | options, layer_spec).eval()
-
-
-@cache
-def yaml_of(name: str) -> dict[str, Any]:
-    return load_option("attention", name)
+    return build_layer(load_option("attention", name) | options, layer_spec).eval()
 
 
 def load_weights(layer: Attention, arrays: Arrays) -> None:

@@ -29,7 +29,6 @@ LENGTHS = torch.tensor([9, 1, 6])
     ],
 )
 def test_a_layer_is_the_attention_of_the_lab_also_under_padding(layer: Any, name: str, options: dict[str, Any]) -> None:
-    torch.manual_seed(0)
     ours = layer()
     theirs = build_attention(name, dim=8, num_heads=2, max_len=12, **options)
     theirs.load_state_dict(ours.state_dict())

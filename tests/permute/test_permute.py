@@ -19,11 +19,6 @@ AWKWARD = (0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, torch.inf, -torch.inf, torch.nan, -
 SHIFTS = get_args(Shift)
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    torch.manual_seed(0)
-
-
 def brute_force(
     v: Tensor,
     steps: Tensor | None,
