@@ -20,7 +20,6 @@ from support.task_modules import ready
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.schema import ConfigError, build_object
-from sliceformer_lab.data.sequences.base import SequenceSplit
 from sliceformer_lab.data.sequences.imdb import IMDB, LRAText, Reviews
 from sliceformer_lab.data.sequences.text import TextData
 from sliceformer_lab.data.sequences.text_csv import TextCSV
@@ -72,14 +71,9 @@ def complaint(path: Path, **options: Any) -> str:
 
 def members(data: TextData, stage: Any) -> list[tuple[str, str]]:
     """Texts and labels of a split, decoded from the tokens."""
-    part, classes = cast(SequenceSplit, data.splits[stage]), data.facts()["classes"]
-    pieces = None if data.tokenizer.kind == "bytes" else load_pieces(data.folder())
-    found = []
-    for row in part.rows:
-        ids = part.store[row]
-        text = bytes((ids - 1).astype(np.uint8)).decode() if pieces is None else pieces.decode(ids.tolist())
-        found.append((text, classes[part.store.targets[row]]))
-    return found
+    rows = list(range(len(data.splits[stage])))
+    labels = [data.class_names()[target] for target in data.splits[stage].targets_at(rows).tolist()]
+    return [(str(one.content), label) for one, label in zip(data.examples(stage, rows), labels, strict=True)]
 
 
 # tokenizers

@@ -79,10 +79,14 @@ class Probe(ABC):
 
 
 class SymbolProbe(Probe):
-    """A probe whose answers are uniform symbols, independent of the asked token."""
+    """A probe whose answers are uniform symbols, independent of the asked token. Its ids are the symbols."""
 
     @property
     def classes(self) -> int:
+        return self.sizes.vocabulary
+
+    @property
+    def vocab_size(self) -> int:
         return self.sizes.vocabulary
 
     @property

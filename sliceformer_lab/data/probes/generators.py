@@ -115,10 +115,6 @@ class Back(SymbolProbe):
     }
 
     @property
-    def vocab_size(self) -> int:
-        return self.sizes.vocabulary
-
-    @property
     def bag_level(self) -> float:
         return commonest_share(self.sizes.max_len - 1, self.sizes.vocabulary)
 
@@ -256,7 +252,7 @@ def products(size: int) -> np.ndarray:
     return np.array([[number[tuple(second[i] for i in first)] for second in found] for first in found])
 
 
-class Words(Probe):
+class Words(SymbolProbe):
     """Elements of a group; the answer at i is the product of the first i. State tracking."""
 
     levels: ClassVar[Levels] = {
@@ -265,14 +261,6 @@ class Words(Probe):
         "hard": Sizes(16, vocabulary=60),
     }
     bag_level = None  # the product depends on the order
-
-    @property
-    def classes(self) -> int:
-        return self.sizes.vocabulary
-
-    @property
-    def vocab_size(self) -> int:
-        return self.sizes.vocabulary
 
     @property
     def chance(self) -> float:
@@ -294,6 +282,5 @@ class Words(Probe):
         return inputs, targets
 
 
-PROBES: dict[str, type[Probe]] = {
-    **{kind.__name__.lower(): kind for kind in (Count, Recall, Back, Rank, Select, Hist, Words)},
-}
+KINDS: tuple[type[Probe], ...] = (Count, Recall, Back, Rank, Select, Hist, Words)
+PROBES = {kind.__name__.lower(): kind for kind in KINDS}

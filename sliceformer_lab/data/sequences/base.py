@@ -178,6 +178,10 @@ class SequenceData(BucketedData):
         """The splits that the set comes with; without "val", validation examples are held out from training."""
         return ("train", "test")
 
+    def num_stored(self) -> dict[str, int]:
+        """Number of sequences of each split that was read, without any limit."""
+        return {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
+
     def make_splits(self) -> dict[Stage, Split]:
         stores = {
             stage: replace(SequenceStore.open(self.folder(), stage), places=self.source_places(stage))
@@ -214,10 +218,6 @@ class GeneratedData(SequenceData):
 
     def stages(self) -> tuple[Stage, ...]:
         return STAGES
-
-    def num_stored(self) -> dict[str, int]:
-        """Number of sequences of each split that was read, without any limit."""
-        return {stage: len(SequenceStore.open(self.folder(), stage)) for stage in self.stages()}
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()

@@ -158,11 +158,8 @@ class TextCSV(TextData, TableTargets):
     def _advice(self) -> str:
         return "; if the first line of this CSV or TSV is a text, set data.header=false" if self.header else ""
 
-    def _field(self, place: str, row: Mapping[str, Any], column: Column, option: str) -> Any:
-        return field_of(place, row, str(column), option, self._advice)
-
     def _text(self, place: str, row: Mapping[str, Any]) -> str:
-        text = self._field(place, row, self.text_column, "text_column")
+        text = field_of(place, row, str(self.text_column), "text_column", self._advice)
         if not isinstance(text, str):
             raise DataError(f"{place}: {self.text_column} is {text!r}, not a text; choose another data.text_column")
         return text

@@ -260,7 +260,7 @@ class SeriesData(BucketedData, OwnData):
     @property
     def coding(self) -> SeriesCoding:
         """How series become patches: that of a trained model's run folder, or of the training split."""
-        if self.plan.run_folder is not None:
+        if self._saved_coding is not None:
             return self._saved_coding
         self.setup()
         split = self.splits["train"]
@@ -269,10 +269,9 @@ class SeriesData(BucketedData, OwnData):
         return split.coding
 
     @cached_property
-    def _saved_coding(self) -> SeriesCoding:
-        if self.plan.run_folder is None:
-            raise TypeError(f"{self.title} reads a saved coding without a run folder")
-        return SeriesCoding.read(self.plan.run_folder)
+    def _saved_coding(self) -> SeriesCoding | None:
+        folder = self.plan.run_folder
+        return None if folder is None else SeriesCoding.read(folder)
 
     def save_encoder(self, folder: Path) -> None:
         """Writes the coding."""
