@@ -25,14 +25,11 @@ def descriptors_of(smiles: str, kind: Descriptors) -> np.ndarray:
     molecule = Chem.MolFromSmiles(smiles)
     parts: list[np.ndarray] = []
     if kind in ("rdkit", "both"):
-        surfaces = [
+        numbers = [
+            RDKit.Properties().ComputeProperties(molecule),
             RDKit.SlogP_VSA_(molecule),
             RDKit.SMR_VSA_(molecule),
             RDKit.PEOE_VSA_(molecule),
-        ]
-        numbers = [
-            RDKit.Properties().ComputeProperties(molecule),
-            *surfaces,
             RDKit.MQNs_(molecule),
         ]
         parts.append(np.nan_to_num(np.concatenate(numbers), posinf=0.0, neginf=0.0))

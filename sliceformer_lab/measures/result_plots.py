@@ -20,7 +20,6 @@ from sliceformer_lab.measures.plots import COLOURS, save_figure, shorten_path, w
 MOST_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
 WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
 MOST_PANELS, MOST_CURVES, MOST_POINTS = 6, 12, 5000
-MOST_MISTAKES = 12
 MOST_LINES = 12  # channels of a series that are drawn as lines
 TRUE, ANSWERED, MUTED = "#0072B2", "#D55E00", "#59636e"  # colours of the truth, the model's answer, and places
 LONGEST_NAME, LONGEST_TEXT = 24, 500  # characters
@@ -147,11 +146,10 @@ def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.floa
 
 
 def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, title: str) -> None:
-    """Draw the worst mistakes, at most twelve: pictures, molecules, clouds and series as a grid, texts as lines.
+    """Draw some mistakes: pictures, molecules, clouds and series as a grid, texts as lines.
 
     `kind` says what the contents are: picture, smiles, cloud, text, or None if the examples have none.
     """
-    shown = mistakes[:MOST_MISTAKES]
     ways: dict[str, Callable[[Any, Any], None]] = {
         "picture": _picture,
         "smiles": _molecule,
@@ -159,10 +157,10 @@ def plot_mistakes(mistakes: Sequence[Mistake], kind: str | None, path: Path, tit
         "series": _series,
     }
     draw = ways.get(kind or "")
-    if draw is None or any(mistake.content is None for mistake in shown):
-        figure = _as_lines(shown, title)
+    if draw is None or any(mistake.content is None for mistake in mistakes):
+        figure = _as_lines(mistakes, title)
     else:
-        figure = _as_grid(shown, draw, title, flat=kind != "cloud")
+        figure = _as_grid(mistakes, draw, title, flat=kind != "cloud")
     save_figure(figure, path)
 
 

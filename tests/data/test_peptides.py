@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score
 from support import official_graphs, task_modules
 from support.plans import build_task
 from test_molecules import Foreign
@@ -23,7 +22,6 @@ from sliceformer_lab.data.graphs.node_positions import laplacian_vectors, return
 from sliceformer_lab.data.graphs.smiles import molecule
 from sliceformer_lab.data.graphs.store import GraphSplit
 from sliceformer_lab.errors import DataError
-from sliceformer_lab.tasks.metrics import MeanOverTargets, average_precision
 from sliceformer_lab.tasks.targets import Numbers
 
 SPLIT = Path("lrgb", "peptides-functional", "splits_random_stratified_peptide.pickle")
@@ -216,38 +214,6 @@ def test_smooth_l1_is_quadratic_below_one_deviation_and_leaves_out_missing_numbe
     loss = Numbers(form="smooth_l1").loss(output, target, torch.tensor([2.0, 2, 2]))
     assert float(loss) == pytest.approx((0.5 * 0.5**2 + (3 - 0.5)) / 2)
     assert float(Numbers().loss(output, target, torch.tensor([2.0, 2, 2]))) == pytest.approx((0.5 + 3) / 2)
-
-
-def official(scores: np.ndarray, answers: np.ndarray) -> float:
-    """The rule of the Open Graph Benchmark's evaluator, by scikit-learn."""
-    found = []
-    for column in range(answers.shape[1]):
-        known = ~np.isnan(answers[:, column])
-        wanted = answers[known, column]
-        if (wanted == 1).any() and (wanted == 0).any():
-            found.append(average_precision_score(wanted, scores[known, column]))
-    return float(np.mean(found))
-
-
-def test_average_precision_equals_that_of_the_official_evaluator() -> None:
-    random = np.random.default_rng(0)
-    scores = random.normal(size=(60, 5)).round(1).astype(np.float32)  # with ties
-    answers = (random.random((60, 5)) < 0.3).astype(np.float32)
-    answers[random.random((60, 5)) < 0.1] = np.nan
-    answers[:, 3], answers[:, 4] = 0, 1  # no label to be found, none to be missed
-    metric = MeanOverTargets(average_precision)
-    for part in np.split(np.arange(60), 4):
-        metric.update(torch.from_numpy(scores[part]), torch.from_numpy(answers[part]))
-    assert float(metric.compute()) == pytest.approx(official(scores, answers), abs=1e-6)
-
-
-def test_batches_within_the_unit_interval_are_ranked_like_others() -> None:
-    logits = torch.tensor([[0.2, 0.1], [0.4, 0.9], [-2.0, 0.5], [3.0, -1.0]])
-    answers = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    metric = MeanOverTargets(average_precision)
-    metric.update(logits[:2], answers[:2])
-    metric.update(logits[2:], answers[2:])
-    assert float(metric.compute()) == pytest.approx(official(logits.numpy(), answers.numpy()), abs=1e-6)
 
 
 def test_a_model_beyond_the_benchmarks_size_is_named(root: Path, caplog: pytest.LogCaptureFixture) -> None:

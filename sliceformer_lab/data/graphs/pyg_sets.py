@@ -26,7 +26,6 @@ MAX_NODES = 2**15 - 1  # nodes, whose numbers are stored in 16 bits
 MAX_VALUES = 256  # of a feature, which is stored in 8 bits
 NUM_BINS = 32  # of a feature with more different values
 SIZES = "sizes.json"  # in the cache folder: values of features, and what the targets are
-LIBRARY_SPLITS: dict[Stage, str] = {"train": "train", "val": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class PygData(GraphData):
         known = inspect.signature(self._class.__init__).parameters
         if "split" not in known or "split" in (self.options or {}):
             return [(None, self._built())]
-        return [(stage, self._built(split=LIBRARY_SPLITS[stage])) for stage in STAGES]
+        return [(stage, self._built(split=stage)) for stage in STAGES]
 
     def _built(self, **split: str) -> Any:
         place = str(self.path / self.dataset)

@@ -228,23 +228,19 @@ class ImageFolder(TimmImages, FolderData, OwnData):
             chosen.append(Choice("data.mirror", self._mirrors, reason))
         return [*chosen, *super().choices()]
 
-    @property
-    def _training_images(self) -> FileImages:
-        return self.parts["train"]
-
     @cached_property
     def _looked_at(self) -> Tensor:
         """Positions of up to LOOKED_AT training images, spread over the classes."""
-        count = len(self._training_images.files)
+        count = len(self.parts["train"].files)
         return torch.arange(0, count, math.ceil(count / LOOKED_AT))
 
     @cached_property
     def _median_side(self) -> int:
-        return int(np.median([min(self._training_images.size(i)) for i in self._looked_at.tolist()]))
+        return int(np.median([min(self.parts["train"].size(i)) for i in self._looked_at.tolist()]))
 
     @cached_property
     def _are_grey(self) -> bool:
-        images = replace(self._training_images, shorter_side=LARGEST_SIDE).read(self._looked_at)
+        images = replace(self.parts["train"], shorter_side=LARGEST_SIDE).read(self._looked_at)
         return all(np.ptp(np.asarray(image), axis=2).mean() < MAX_GREY_DIFFERENCE for image in images)
 
     @property

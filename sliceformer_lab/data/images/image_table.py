@@ -62,13 +62,12 @@ class ImageTable(ImageFolder, TableTargets):
             self.check_kind()
 
     def choices(self) -> list[Choice]:
-        chosen = super().choices() if self.chosen_augment != "none" else self._without_mirror()
+        chosen = super().choices()
+        if self.chosen_augment == "none":
+            chosen = [choice for choice in chosen if choice.option != "data.mirror"]
         if self.augment is None and self.chosen_augment == "none":
             chosen.append(Choice("data.augment", "none", "numbers may change when an image is cropped or mirrored"))
         return [*chosen, *([] if self.has_classes else self.kind_choices)]
-
-    def _without_mirror(self) -> list[Choice]:
-        return [choice for choice in super().choices() if choice.option != "data.mirror"]
 
     @property
     def chosen_augment(self) -> ImageAugment:

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
@@ -37,11 +37,9 @@ class PictureSet(Protocol):
 class LibraryImages(FileImages):
     """Images that a library's set decodes when they are read, except those in `memory`."""
 
-    pictures: PictureSet | None = None
+    pictures: PictureSet = field(kw_only=True)
 
     def _image(self, position: int) -> Image.Image:
-        if self.pictures is None:
-            raise TypeError("these images have no source")
         image, _ = self.pictures[position]
         return image.convert("RGB")
 
