@@ -181,9 +181,13 @@ def _verdicts(results: Results) -> Iterator[str]:
         decided = [found for found in results.outcomes.values() if found.verdict == verdict]
         if decided:
             yield f"{one.subject} {verb} {list_names([_decided(found, one.metric) for found in decided])}"
-    if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
-        listed = list_names([_undecided(found, one.metric) for found in undecided])
+    undecided = [found for found in results.outcomes.values() if found.verdict == "undecided"]
+    if unseen := [found for found in undecided if not found.withheld]:
+        listed = list_names([_undecided(found, one.metric) for found in unseen])
         yield f"{one.subject} is not distinguishable from {listed}"
+    if withheld := [found for found in undecided if found.withheld]:
+        listed = list_names([f"{found.against} ({_difference(found, one.metric)})" for found in withheld])
+        yield f"no verdict on {listed}, because the losing row's rate is at the edge of those tried"
 
 
 def _decided(found: Outcome, metric: str) -> str:
@@ -194,11 +198,12 @@ def _decided(found: Outcome, metric: str) -> str:
 
 
 def _undecided(found: Outcome, metric: str) -> str:
-    finding = found.findings[AXIS]
-    why = f"a difference of {number(finding.smallest, metric)} could have been found"
-    if found.withheld:
-        why = "a verdict is withheld, because the losing row's rate is at the edge of those tried"
-    return f"{found.against} ({difference(finding, metric)}; {why})"
+    smallest = number(found.findings[AXIS].smallest, metric)
+    return f"{found.against} ({_difference(found, metric)}; a difference of {smallest} could have been found)"
+
+
+def _difference(found: Outcome, metric: str) -> str:
+    return difference(found.findings[AXIS], metric)
 
 
 def _size(finding: Finding, metric: str) -> str:
