@@ -122,7 +122,7 @@ def load_option(group: str, name: str, overrides: Sequence[str] = ()) -> dict[st
 
 @cache  # composing takes as long as building a small model
 def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
-    del folders  # in which the option was found
+    del folders  # part of the cache's key: `search_path` reads the same ones
     names = option_names(group)
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
@@ -223,7 +223,7 @@ def _default_value(default: tuple[Any, ...], node: Node) -> Any:
 
 @cache
 def _root_with(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
-    del folders  # in which the option was found
+    del folders  # part of the cache's key: `search_path` reads the same ones
     return compose_root([f"{group}={name}"])
 
 

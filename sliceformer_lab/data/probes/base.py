@@ -79,7 +79,7 @@ class Probe(ABC):
 
 
 class SymbolProbe(Probe):
-    """A probe whose answers are uniform symbols, independent of the asked token. Its ids are the symbols."""
+    """A probe whose tokens and answers are the same symbols; chance is that of answers that no asked token knows."""
 
     @property
     def classes(self) -> int:
