@@ -2,6 +2,8 @@
 
 usage: python studies/run_experiment.py studies/sets WORK data.root=CLOUDS    WORK: a folder for the runs
 
+A second process with the same WORK takes the jobs that the first has not begun.
+
 FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results.jsonl gets a line a finished job, so
 the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
 of comparisons and one file, FOLDER/SETTING.jsonl, for each, and a setting may name some of the rows only. Tuning comes
@@ -13,20 +15,23 @@ base64 in the order of the examples' ids.
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import yaml
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
+SECONDS_BETWEEN_LOOKS = 10.0  # while other processes run the last jobs of a stage
 
 
 @dataclass(frozen=True)
@@ -108,10 +113,29 @@ def read_experiments(folder: Path) -> list[Experiment]:
     return found
 
 
+def job_name(experiment: Experiment, job: Job) -> str:
+    """The name of a job's run folder, and of its lock."""
+    setting = "" if experiment.results.stem == "results" else f"{experiment.results.stem}-"
+    return f"{setting}{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
+
+
+def claim(experiment: Experiment, job: Job, work: Path) -> IO[str] | None:
+    """The open lock file of a job without a line; None if another process runs the job or has just finished it."""
+    lock = (work / f"{job_name(experiment, job)}.lock").open("w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    if any(job.is_of(line) for line in experiment.lines()):
+        lock.close()
+        return None
+    return lock
+
+
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
     """Trains one job and returns its line. Raises CalledProcessError if the run fails."""
-    setting = "" if experiment.results.stem == "results" else f"{experiment.results.stem}-"
-    folder = work / f"{setting}{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
+    folder = work / job_name(experiment, job)
     words = [*experiment.command, *experiment.rows[job.row], f"optim.lr={job.rate:g}", f"seed={job.seed}"]
     if job.stage == "tune":
         words += ["score_test=false"]
@@ -168,11 +192,17 @@ def unpacked(line: Mapping[str, Any], count: int) -> np.ndarray:
 def main(folder: Path, work: Path, machine_words: list[str]) -> None:
     work.mkdir(parents=True, exist_ok=True)
     for experiment in read_experiments(folder):
-        while job := next(experiment.jobs(lines := experiment.lines()), None):
-            sys.stderr.write(f"{experiment.results.stem}: {len(lines)} finished; now {job}\n")
-            line = run_job(experiment, job, work, machine_words)
-            with experiment.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+        while jobs := list(experiment.jobs(experiment.lines())):
+            claims = ((job, lock) for job in jobs if (lock := claim(experiment, job, work)))
+            job, lock = next(claims, (None, None))
+            if job is None or lock is None:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                continue
+            with lock:
+                sys.stderr.write(f"{experiment.results.stem}: {len(jobs)} of this stage left; now {job}\n")
+                line = run_job(experiment, job, work, machine_words)
+                with experiment.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
