@@ -7,16 +7,33 @@ from importlib.metadata import version
 from pathlib import Path
 
 PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "numpy")
+CODE = (":/sliceformer_lab", ":/tasks", ":/callbacks", ":/conf", ":/packages")  # from the top of the repository
 
 
 def git_commit() -> str | None:
-    """The commit of this code, with -dirty for uncommitted changes; None outside a repository."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    """The commit of this code, with -dirty for uncommitted changes of it; None if it is not in its repository."""
+    return commit_of(Path(__file__))
+
+
+def commit_of(file: Path) -> str | None:
+    """The commit of the repository that tracks a file of this code; None if none does.
+
+    A copy that is installed inside another repository is not tracked there.
+    """
     try:
-        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
+        if not _git(file.parent, "ls-files", file.name):
+            return None
+        commit = _git(file.parent, "rev-parse", "--short=12", "HEAD")
+        is_changed = _git(file.parent, "status", "--porcelain", "--untracked-files=no", "--", *CODE)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None
+    return f"{commit}-dirty" if is_changed else commit
+
+
+def _git(folder: Path, *words: str) -> str:
+    """What git prints about the repository of a folder. Raises OSError or SubprocessError."""
+    answer = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=5, check=True)
+    return answer.stdout.strip()
 
 
 def package_versions() -> dict[str, str]:

@@ -1,0 +1,40 @@
+"""Tests of the commit that a run records."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from sliceformer_lab.runs.commit import commit_of
+
+
+def make_repository(folder: Path, *files: str) -> None:
+    """A repository with one commit of these files."""
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("one\n", encoding="utf-8")
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for words in (("init", "-q"), ("add", "."), (*author, "commit", "-q", "-m", "One")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+
+
+def test_only_changes_of_the_code_make_a_commit_dirty(tmp_path: Path) -> None:
+    code = tmp_path / "sliceformer_lab" / "runs" / "commit.py"
+    make_repository(tmp_path, "sliceformer_lab/runs/commit.py", "studies/results.jsonl", "conf/config.yaml")
+    (tmp_path / "studies" / "results.jsonl").write_text("two\n", encoding="utf-8")
+    assert re.fullmatch("[0-9a-f]{12}", commit := commit_of(code) or "")
+    (tmp_path / "conf" / "config.yaml").write_text("two\n", encoding="utf-8")
+    assert commit_of(code) == f"{commit}-dirty"
+
+
+def test_a_copy_installed_inside_another_repository_does_not_get_its_commit(tmp_path: Path) -> None:
+    make_repository(tmp_path, "analysis.py")
+    copy = tmp_path / ".venv" / "sliceformer_lab" / "commit.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("one\n", encoding="utf-8")
+    assert commit_of(copy) is None
+
+
+def test_code_outside_a_repository_has_no_commit(tmp_path: Path) -> None:
+    assert commit_of(tmp_path / "commit.py") is None
