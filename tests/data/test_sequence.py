@@ -96,10 +96,12 @@ def test_written_sequences_are_read_back(store: SequenceStore, tmp_path: Path) -
 
 def test_workers_that_are_not_forked_map_the_same_files(tmp_path: Path) -> None:
     SequenceStore.write(tmp_path, "train", [np.zeros(100_000, np.uint8)], [0])
+    np.save(tmp_path / "train_digests.npy", np.full((1, 32), 7, np.uint8))
     sent = pickle.dumps(split(SequenceStore.open(tmp_path, "train")))
     assert len(sent) < 5_000
     received = pickle.loads(sent)
     assert isinstance(received.store.tokens, np.memmap) and len(received.store[0]) == 100_000
+    assert list(received.contents()) == [bytes([7] * 32)]
     in_memory = SequenceStore(np.arange(3), np.array([0, 3]), np.array([1]))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(in_memory)).tokens, in_memory.tokens)
 

@@ -49,7 +49,7 @@ class SequenceStore:
         """The sequences that `write` stored as `stage`."""
         found = cls(*(_mapped(folder / f"{stage}_{part}.npy") for part in PARTS))
         digests = folder / f"{stage}_digests.npy"
-        return replace(found, digests=np.load(digests)) if digests.is_file() else found
+        return replace(found, digests=_mapped(digests)) if digests.is_file() else found
 
     @staticmethod
     def is_in(folder: Path, stage: str) -> bool:
@@ -58,7 +58,7 @@ class SequenceStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Unpickling maps the files again; otherwise a worker that is not forked would get a copy of them."""
-        arrays = (self.tokens, self.offsets, self.targets)
+        arrays = (self.digests, self.tokens, self.offsets, self.targets)
         return _store, (self.places, *(getattr(part, "filename", part) for part in arrays))
 
     @staticmethod
@@ -73,14 +73,13 @@ class SequenceStore:
         np.save(folder / f"{stage}_targets.npy", np.asarray(targets))
 
 
-def _store(places: Places, *parts: Path | str | np.ndarray) -> SequenceStore:
-    tokens, offsets, targets = (part if isinstance(part, np.ndarray) else _mapped(part) for part in parts)
-    return SequenceStore(tokens, offsets, targets, places)
+def _store(places: Places, digests: str | np.ndarray | None, *parts: str | np.ndarray) -> SequenceStore:
+    return SequenceStore(*map(_mapped, parts), places, None if digests is None else _mapped(digests))
 
 
-def _mapped(file: Path | str) -> np.ndarray:
-    array: np.ndarray = np.load(file, mmap_mode="r")
-    return array
+def _mapped(content: Path | str | np.ndarray) -> np.ndarray:
+    """The array in a file, mapped into memory; an array stays as it is."""
+    return content if isinstance(content, np.ndarray) else np.load(content, mmap_mode="r")
 
 
 NOTHING = SequenceStore(np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.int64))
