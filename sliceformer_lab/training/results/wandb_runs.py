@@ -96,12 +96,19 @@ def _place(row: Row) -> tuple[bool, int]:
 
 
 def open_run(
-    folder: Path, name: str, logger: Mapping[str, Any], *, group: str, tags: Iterable[str | None], **facts: Any
+    folder: Path,
+    name: str,
+    logger: Mapping[str, Any],
+    *,
+    group: str,
+    tags: Iterable[str | None],
+    notes: str | None,
+    job_type: str,
+    config: Mapping[str, Any],
 ) -> Any:
     """The W&B run of `folder`, which continues if it exists. `logger` has project, entity, offline and group.
 
-    `offline` None: offline without an API key or network. `group` is used if the logger has none. `facts` are the
-    arguments notes, job_type and config of `wandb.init`.
+    `offline` None: offline without an API key or network. `group` is used if the logger has none.
     A server that refuses the run or does not answer is a warning, and the run is offline. A run that is waiting
     offline stays so, and what this start logs takes the place of what waits.
     """
@@ -118,7 +125,9 @@ def open_run(
             name=name,
             group=logger["group"] or group,
             tags=list(dict.fromkeys(filter(None, tags))),
-            **facts,
+            notes=notes,
+            job_type=job_type,
+            config=dict(config),
             settings=wandb.Settings(
                 silent=True,
                 x_save_requirements=False,  # reads every installed package; the configuration has the versions
@@ -146,23 +155,28 @@ def send_results(
     name: str,
     logger: Mapping[str, Any],
     *,
+    notes: str,
+    job_type: str,
     tags: Iterable[str],
+    config: Mapping[str, Any],
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
     pictures: Mapping[str, tuple[Any, str]],
     numbers: Mapping[str, Any],
-    **facts: Any,
 ) -> None:
     """Sends the results of many runs as a W&B run in their group; `logger` is the node of their logger.
 
     Tables are records, pictures a file or PIL image and its caption, and numbers are for the summary; unknown ones are
-    left out. `facts` are notes, job_type and config, as for `open_run`; the job type is a tag too.
+    left out. The job type is a tag too.
     """
     import wandb
 
     from sliceformer_lab.training.results.wandb_charts import results_table
 
     (folder / ".wandb").mkdir(exist_ok=True)  # W&B uses it instead of `wandb`, whose config.yaml would look like a run
-    run = open_run(folder, name, logger, group=folder.name, tags=[facts["job_type"], *tags], **facts)
+    tagged = [job_type, *tags]
+    run = open_run(
+        *(folder, name, logger), group=folder.name, tags=tagged, notes=notes, job_type=job_type, config=config
+    )
     try:
         images = {key: wandb.Image(picture, caption=text) for key, (picture, text) in pictures.items()}
         shown = {f"pictures/{key}": image for key, image in images.items()}
