@@ -14,7 +14,7 @@ from support.written_runs import SECONDS, Words, WrittenRuns
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.search import Point, Trial
 from sliceformer_lab.commands.map import map_runs
-from sliceformer_lab.commands.map.cells import next_rate
+from sliceformer_lab.commands.map.cells import next_trial
 from sliceformer_lab.commands.map.command import sorted_words
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.compose import compose_root
@@ -50,29 +50,40 @@ def rising(words: Words) -> float:
 @pytest.mark.parametrize(
     ("tried", "expected"),
     [
-        ({}, 3e-3),
-        ({3e-3: 0.5}, 1e-2),
-        ({3e-3: 0.99}, None),
-        ({3e-3: None, 1e-2: 0.995}, None),
-        ({3e-3: 0.5, 1e-2: 0.4, 1e-3: 0.3}, None),
-        ({3e-3: 0.5, 1e-2: 0.6, 1e-3: 0.3}, 3e-2),
-        ({3e-3: 0.5, 1e-2: 0.6, 1e-3: 0.3, 3e-2: 0.7}, None),
-        ({3e-3: None, 1e-2: None, 1e-3: None}, None),
+        ({}, (3e-3, 0)),
+        ({3e-3: (0.5,)}, (1e-2, 0)),
+        ({3e-3: (0.99,)}, (3e-3, 1)),
+        ({3e-3: (0.99, 0.99)}, None),
+        ({3e-3: (0.99, 0.5)}, (1e-2, 0)),
+        ({3e-3: (None,), 1e-2: (0.995, 1.0)}, None),
+        ({3e-3: (0.5,), 1e-2: (0.4,), 1e-3: (0.3,)}, (3e-3, 1)),
+        ({3e-3: (0.5, 0.1), 1e-2: (0.4,), 1e-3: (0.3,)}, (1e-2, 1)),
+        ({3e-3: (0.5, 0.1), 1e-2: (0.4, 0.9), 1e-3: (0.3,)}, None),
+        ({3e-3: (0.5,), 1e-2: (0.04,), 1e-3: (None,)}, (3e-3, 1)),
+        ({3e-3: (0.5, 0.5), 1e-2: (0.04,), 1e-3: (None,)}, None),
+        ({3e-3: (0.5,), 1e-2: (0.6,), 1e-3: (0.3,)}, (3e-2, 0)),
+        ({3e-3: (0.5,), 1e-2: (0.6,), 1e-3: (0.3,), 3e-2: (0.7,)}, (3e-2, 1)),
+        ({3e-3: (0.04,), 1e-2: (0.05,), 1e-3: (0.03,)}, None),
+        ({3e-3: (None,), 1e-2: (None,), 1e-3: (None,)}, None),
     ],
 )
-def test_rates_are_tried_until_one_solves_and_the_edge_rate_only_if_the_largest_was_best(
-    tried: dict[float, float | None], expected: float | None
+def test_rates_are_tried_until_one_solves_with_two_seeds_and_else_the_best_two_get_the_second(
+    tried: dict[float, tuple[float | None, ...]], expected: tuple[float, int] | None
 ) -> None:
-    trials = [Trial(Point(rate), (value or 0.03,), lost=int(value is None)) for rate, value in tried.items()]
-    assert next_rate(trials, RATES, 3e-2) == expected
+    trials = [
+        Trial(Point(rate), tuple(value or 0.03 for value in values), lost=values.count(None))
+        for rate, values in tried.items()
+    ]
+    assert next_trial(trials, RATES, 3e-2, chance=0.031) == expected
 
 
 def test_rates_are_chosen_with_two_seeds_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
     csp, identity = draw(tmp_path, WrittenRuns(rising))
-    assert [run["rate"] for run in csp["tuning"]] == [3e-3, 3e-3, 1e-2, 1e-2, 1e-3, 1e-3, 3e-2, 3e-2]
-    assert csp["rate"] == 3e-2 and len(identity["tuning"]) == 6 and identity["rate"] == 3e-3
+    tried = [(run["rate"], run["seed"]) for run in csp["tuning"]]
+    assert tried == [(3e-3, 0), (1e-2, 0), (1e-2, 1), (1e-3, 0), (3e-2, 0), (3e-2, 1)] and csp["rate"] == 3e-2
+    assert [(run["rate"], run["seed"]) for run in identity["tuning"]] == [(3e-3, 0), (1e-2, 0), (1e-3, 0)]
+    assert identity["rate"] == 3e-3  # at chance with all rates, so there is nothing to choose
     for cell in (csp, identity):
-        assert {run["seed"] for run in cell["tuning"]} == {0, 1}
         assert [(run["seed"], run["rate"]) for run in cell["reporting"]] == [(100, cell["rate"]), (101, cell["rate"])]
     assert csp["score"] == pytest.approx(0.49)  # the test score that WrittenRuns gives: validation less .01
     runs = tmp_path / "runs"
@@ -95,13 +106,13 @@ def test_a_stopped_map_shows_what_it_has_and_goes_on_without_repeating_a_run(tmp
     with pytest.raises(Interrupted):
         draw(tmp_path / "early", early, attentions=("csp",))
     assert "| csp | validation .300 so far |" in (tmp_path / "early" / "report" / "map.md").read_text()
-    first, second = WrittenRuns(rising, killed_at=9), WrittenRuns(rising)
+    first, second = WrittenRuns(rising, killed_at=7), WrittenRuns(rising)
     with pytest.raises(Interrupted):
         draw(tmp_path, first, attentions=("csp",))
     (cell,) = read_map(tmp_path)
-    assert len(cell["tuning"]) == 8 and len(cell["reporting"]) == 1
+    assert len(cell["tuning"]) == 6 and len(cell["reporting"]) == 1
     (cell,) = draw(tmp_path, second, attentions=("csp",))
-    assert len(cell["reporting"]) == 2 and len(first.done) == 9 and second.done == ["recall-csp-lr0.03-seed101"]
+    assert len(cell["reporting"]) == 2 and len(first.done) == 7 and second.done == ["recall-csp-lr0.03-seed101"]
 
 
 def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take(
@@ -110,12 +121,14 @@ def test_each_round_of_a_map_says_how_many_runs_and_how_long_all_rounds_may_take
     caplog.set_level("INFO")
     launcher = WrittenRuns(rising)
     draw(tmp_path, launcher)
-    rounds = re.findall(r"map, round \d: (\d+) runs; (.*) left with it", caplog.text)
+    rounds = re.findall(r"map, round \d: (\d+) runs?; (.*) left with it", caplog.text)
     assert [(int(runs), rest) for runs, rest in rounds] == [
-        (4, "8 to 26 runs"),  # nothing is known of their time
-        (4, f"8 to 22 runs, about {8 * SECONDS} s to {22 * SECONDS} s,"),
-        (4, f"8 to 18 runs, about {8 * SECONDS} s to {18 * SECONDS} s,"),
-        (2, f"6 to 9 runs, about {6 * SECONDS} s to {9 * SECONDS} s,"),  # identity has chosen
+        (2, "8 to 20 runs"),  # nothing is known of their time
+        (2, f"8 to 18 runs, about {8 * SECONDS} s to {18 * SECONDS} s,"),
+        (2, f"8 to 16 runs, about {8 * SECONDS} s to {16 * SECONDS} s,"),
+        (1, f"6 to 9 runs, about {6 * SECONDS} s to {9 * SECONDS} s,"),  # identity has nothing to choose
+        (1, f"5 to 8 runs, about {5 * SECONDS} s to {8 * SECONDS} s,"),
+        (1, f"5 to 7 runs, about {5 * SECONDS} s to {7 * SECONDS} s,"),
         (4, f"4 runs, about {4 * SECONDS} s,"),
     ]
     assert sum(int(runs) for runs, _ in rounds) == len(launcher.done)
@@ -128,7 +141,7 @@ def test_the_time_of_a_map_is_measured_by_a_few_steps_before_its_first_round(
     monkeypatch.setattr(WrittenRuns, "measures", True)
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())
     draw(tmp_path, WrittenRuns(rising), words=("data.level=easy",))
-    assert re.search(r"round 1: 4 runs; 8 to 26 runs, about \d+ (s|min) to \d+ (s|min), left", caplog.text)
+    assert re.search(r"round 1: 2 runs; 8 to 20 runs, about \d+ (s|min) to \d+ (s|min), left", caplog.text)
 
 
 def test_a_map_grows_by_probes_attentions_and_seeds(tmp_path: Path) -> None:
@@ -144,14 +157,14 @@ def test_a_rate_that_diverges_counts_as_tried_and_as_chance(tmp_path: Path) -> N
     (cell,) = draw(
         tmp_path, WrittenRuns(by_rate(r0_003=0.5, r0_01=None, r0_001=0.4)), attentions=("csp",), edge_rate=None
     )
-    assert [run["status"] for run in cell["tuning"]] == ["ok", "ok", "diverged", "diverged", "ok", "ok"]
+    assert [run["status"] for run in cell["tuning"]] == ["ok", "ok", "diverged", "ok", "ok"]
     assert cell["rate"] == 3e-3
     assert "lr 0.01, seed 0: diverged, the training loss became nan" in (tmp_path / "report" / "map.md").read_text()
 
 
 def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -1 if words["attention"] == "csp" else 0.03)
-    with pytest.raises(LabError, match=r"2 of 4 runs of this map failed.*its process died twice.*retry=true"):
+    with pytest.raises(LabError, match=r"1 of 2 runs of this map failed.*its process died twice.*retry=true"):
         draw(tmp_path, launcher)
     assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
     csp, identity = draw(tmp_path, WrittenRuns(rising), retry=True)
@@ -160,7 +173,7 @@ def test_a_failed_run_is_named_and_waits_for_retry(tmp_path: Path) -> None:
 
 def test_a_run_that_is_stopped_twice_ends_as_stopped_and_the_same_command_goes_on(tmp_path: Path) -> None:
     launcher = WrittenRuns(lambda words: -2 if words["attention"] == "csp" else 0.03)
-    with pytest.raises(LabError, match=r"2 of 4 jobs in .* were stopped or not run.*\(interrupted\); the same command"):
+    with pytest.raises(LabError, match=r"1 of 2 jobs in .* were stopped or not run.*\(interrupted\); the same command"):
         draw(tmp_path, launcher)
     assert launcher.done.count("recall-csp-lr0.003-trial0") == 2
     csp, _ = draw(tmp_path, WrittenRuns(rising))

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sliceformer_lab.commands.compare.compare_rows import OF_RUNS, OF_TRIALS, checked_row
-from sliceformer_lab.commands.compare.search import Trial, chosen_trial
+from sliceformer_lab.commands.compare.search import Trial
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.sweep import PlannedJob
 
 SOLVED = 0.99  # of validation; equals optim.stop_at of conf/optim/probe.yaml
+MARGIN = 0.02  # a score this near to a floor counts as that floor
+NUM_FINALISTS = 2  # learning rates that get a second tuning seed
 WORDS_OF_PROBE = {
     "back_far": ("task=probe_back", "data.max_len=128", "data.distance=37", "data.batch_size=16"),
 }
@@ -82,16 +84,23 @@ def checked_cells(options: MapOptions) -> tuple[list[Cell], list[Mapping[str, An
     return [Cell(*place, options, floors.get(place[1]), refused.get(place)) for place in places], configs
 
 
-def next_rate(trials: Sequence[Trial], rates: Sequence[float], edge_rate: float | None) -> float | None:
-    """The learning rate to try next; None if the choice can be made.
+def next_trial(
+    trials: Sequence[Trial], rates: Sequence[float], edge_rate: float | None, chance: float
+) -> tuple[float, int] | None:
+    """The learning rate to try next and the number of its tuning seed; None if the choice can be made.
 
-    No further rate is tried once one has solved the probe. All cells follow this rule with one list.
+    The rates get the first seed in their order, until one solves the probe with both. If none does, the best ones above
+    chance get the second. All cells follow this rule with one list.
     """
-    if any(trial.usable and trial.mean >= SOLVED for trial in trials):
+    first = {trial.point.rate: trial.scores[0] for trial in trials}
+    confirmed = {trial.point.rate: trial.mean for trial in trials if len(trial.scores) > 1}
+    if any(mean >= SOLVED for mean in confirmed.values()):
         return None
-    tried = [trial.point.rate for trial in trials]
-    if left := [rate for rate in rates if rate not in tried]:
-        return left[0]
-    best = chosen_trial(trials, 1.0, rates[0])
-    is_open = edge_rate is not None and edge_rate not in tried
-    return edge_rate if is_open and best is not None and best.point.rate == max(rates) else None
+    if solved := [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]:
+        return solved[0], 1
+    if left := [rate for rate in rates if rate not in first]:
+        return left[0], 0
+    best = sorted((rate for rate, score in first.items() if score > chance + MARGIN), key=first.__getitem__)[::-1]
+    if edge_rate is not None and edge_rate not in first and best and best[0] == max(rates):
+        return edge_rate, 0
+    return next(((rate, 1) for rate in best[:NUM_FINALISTS] if rate not in confirmed), None)

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from sliceformer_lab.commands.compare.search import Point, Trial, chosen_trial, contested_points
 from sliceformer_lab.commands.compare.trials_of_rows import record_of
-from sliceformer_lab.commands.map.cells import SOLVED, Cell, Floors, next_rate
+from sliceformer_lab.commands.map.cells import NUM_FINALISTS, SOLVED, Cell, Floors, next_trial
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.runs.job_state import state_of
 
@@ -43,41 +43,50 @@ class Result:
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """The trial of each learning rate whose runs have all ended; a run that diverged has the score of chance."""
-        chance = self.cell.floors.chance if self.cell.floors else 0.0
+        """The trial of each learning rate with its scores by seed; a run that diverged has the score of chance."""
         found = []
         for rate in dict.fromkeys(run.rate for run in self.tuning):
             scores = [run.value for run in self.tuning if run.rate == rate]
-            if len(scores) >= len(self.cell.options.tuning_seeds):
-                known = tuple(chance if score is None else score for score in scores)
-                found.append(Trial(Point(rate), known, lost=scores.count(None)))
+            known = tuple(self.chance if score is None else score for score in scores)
+            found.append(Trial(Point(rate), known, lost=scores.count(None)))
         return found
 
     @property
-    def next_rate(self) -> float | None:
-        """The learning rate to try next; None if the choice can be made."""
+    def chance(self) -> float:
+        """The score of chance."""
+        return self.cell.floors.chance if self.cell.floors else 0.0
+
+    @cached_property
+    def next_trial(self) -> tuple[float, int] | None:
+        """The learning rate to try next and its seed; None if the choice can be made."""
         options = self.cell.options
-        return None if self.cell.refused else next_rate(self.trials, options.rates, options.edge_rate)
+        if (
+            self.cell.refused
+            or (found := next_trial(self.trials, options.rates, options.edge_rate, self.chance)) is None
+        ):
+            return None
+        rate, number = found
+        return rate, options.tuning_seeds[number]
 
     @property
     def contested_rates(self) -> list[float]:
         """The learning rates that the seeds disagree on, between which a further one decides."""
-        return [point.rate for point in contested_points(self.trials, 1.0, self.cell.options.rates[0])]
+        seen_twice = [trial for trial in self.trials if len(trial.scores) > 1]
+        return [point.rate for point in contested_points(seen_twice, 1.0, self.cell.options.rates[0])]
 
     @property
     def runs_left(self) -> tuple[int, int]:
-        """The fewest and the most runs to come.
+        """About the fewest and the most runs to come.
 
         They are the fewest if the next rate solves the probe, and the most if none does and a further seed decides.
         """
-        options, done = self.cell.options, len(self.tuning)
-        seeds = len(options.tuning_seeds)
-        if self.next_rate is not None:
-            rates = len(options.all_rates)
-            deciding = min(seeds + 1, rates)
-            return seeds * (
-                len(self.trials) + 1
-            ) - done + options.seeds, seeds * rates - done + deciding + options.seeds
+        options = self.cell.options
+        if self.next_trial is not None:
+            untried = len(options.all_rates) - len(self.trials)
+            seen_twice = sum(len(trial.scores) > 1 for trial in self.trials)
+            fewest = 2 if self.next_trial[1] == options.seed else 1
+            most = untried + max(0, NUM_FINALISTS - seen_twice) + NUM_FINALISTS
+            return fewest + options.seeds, most + options.seeds
         reporting = options.seeds - len(self.reporting) if self.rate is not None else 0
         decided = sum(run.seed == options.deciding_seed for run in self.tuning)
         return reporting, reporting + len(self.contested_rates) - decided
@@ -85,7 +94,7 @@ class Result:
     @property
     def reason(self) -> str | None:
         """Why it stays empty; None: it is filled, or will be."""
-        if self.cell.refused or self.rate is not None or not self.tuning or self.next_rate is not None:
+        if self.cell.refused or self.rate is not None or not self.tuning or self.next_trial is not None:
             return self.cell.refused
         return f"every run diverged: {next((run.error for run in self.tuning if run.error), 'unknown')}"
 
@@ -145,7 +154,7 @@ def read_result(folder: Path, cell: Cell) -> Result:
     options = cell.options
     tuning = _ended_runs(folder, cell, options.all_rates, (*options.tuning_seeds, options.deciding_seed))
     tried = Result(cell, tuning)
-    best = chosen_trial(tried.trials, 1.0, options.rates[0]) if tried.next_rate is None else None
+    best = chosen_trial(tried.trials, 1.0, options.rates[0]) if tried.next_trial is None else None
     if best is None:
         return tried
     rate = best.point.rate

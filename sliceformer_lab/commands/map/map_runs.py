@@ -61,13 +61,13 @@ class MapRounds:
         self._number = 0  # of rounds that began
 
     def run(self) -> None:
-        """Try learning rates of all cells until each has solved its probe or has none left; then the other seeds.
+        """Try learning rates of all cells until each can choose; then the other seeds.
 
         A further seed decides where two disagree.
         """
         options = self._options
-        while wanted := [(one.cell, rate) for one in self._results() if (rate := one.next_rate) is not None]:
-            self._run([cell.job(rate, seed) for seed in options.tuning_seeds for cell, rate in wanted])
+        while wanted := [(one.cell, *trial) for one in self._results() if (trial := one.next_trial) is not None]:
+            self._run([cell.job(rate, seed) for cell, rate, seed in wanted])
         results = self._results()
         self._run([one.cell.job(rate, options.deciding_seed) for one in results for rate in one.contested_rates])
         chosen = [(one.cell, one.rate) for one in self._results() if one.rate is not None]
@@ -79,7 +79,8 @@ class MapRounds:
     def _run(self, jobs: Sequence[PlannedJob]) -> None:
         if left := sum(not state_of(self._runs / job.name).is_final for job in jobs):
             self._number += 1
-            log.info(f"map, round {self._number}: {left} runs; {self._rest()} left with it")
+            runs = "1 run" if left == 1 else f"{left} runs"
+            log.info(f"map, round {self._number}: {runs}; {self._rest()} left with it")
         self._jobs.run(jobs)
 
     def _rest(self) -> str:

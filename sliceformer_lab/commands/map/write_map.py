@@ -12,7 +12,7 @@ from typing import Any
 from sliceformer_lab.commands.compare.compare_options import repeat_command
 from sliceformer_lab.commands.compare.compare_tables import Rows, as_records, print_tables
 from sliceformer_lab.commands.compare.sentences import list_names
-from sliceformer_lab.commands.map.cells import SOLVED
+from sliceformer_lab.commands.map.cells import MARGIN, NUM_FINALISTS, SOLVED
 from sliceformer_lab.commands.map.draw_map import BAG, CHANCE, draw_map, format_score, steps_shown
 from sliceformer_lab.commands.map.map_options import MapOptions
 from sliceformer_lab.commands.map.map_results import Map, Result
@@ -23,7 +23,6 @@ from sliceformer_lab.training.results.wandb_names import is_wandb
 from sliceformer_lab.training.results.wandb_runs import send_results
 
 PICTURE = "map.png"
-MARGIN = 0.02  # a score this near to a floor counts as that floor
 SOLVES, IN_PART, AT_BAG_LEVEL = "solves", "solves in part", "is not above the bag level on"
 AT_CHANCE, CANNOT_RUN, NO_RESULT = "is at chance on", "cannot run", "has no result on"
 VERBS = (SOLVES, IN_PART, AT_BAG_LEVEL, AT_CHANCE, CANNOT_RUN, NO_RESULT)
@@ -121,10 +120,11 @@ def protocol(options: MapOptions) -> str:
     edge = f" {options.edge_rate:g} follows if {max(options.rates):g} was the best." if options.edge_rate else ""
     spread = "Brackets: lowest and highest seed." if others else "One seed shows no spread."
     return (
-        f"The learning {tried} tried in this order with the seeds {options.seed} and {options.seed + 1}, scored on "
-        f"validation, until their mean reaches {SOLVED:g}.{edge} Where the seeds disagree, seed "
-        f"{options.deciding_seed} decides. A run that diverged counts as chance. The best one is trained again with "
-        f"{seeds} and scored on the test set once. All cells follow this rule; one "
+        f"The learning {tried} tried in this order with seed {options.seed} and scored on validation. One that "
+        f"reaches {SOLVED:g} is tried with seed {options.seed + 1}, and ends the search if their mean does.{edge} "
+        f"Otherwise the best {NUM_FINALISTS} above chance get seed {options.seed + 1}, too; where the two seeds "
+        f"disagree, seed {options.deciding_seed} decides. A run that diverged counts as chance. The best one is "
+        f"trained again with {seeds} and scored on the test set once. All cells follow this rule; one "
         "that is solved early has fewer trials, and its steps are those of the first rate that solves it, not of the "
         "fastest.\n"
         f"{spread} Scores within the budget of steps of each probe, not at convergence. Runs that reach {SOLVED:g} "

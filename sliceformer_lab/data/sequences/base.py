@@ -74,7 +74,8 @@ class SequenceStore:
 
 
 def _store(places: Places, digests: str | np.ndarray | None, *parts: str | np.ndarray) -> SequenceStore:
-    return SequenceStore(*map(_mapped, parts), places, None if digests is None else _mapped(digests))
+    tokens, offsets, targets = map(_mapped, parts)
+    return SequenceStore(tokens, offsets, targets, places, None if digests is None else _mapped(digests))
 
 
 def _mapped(content: Path | str | np.ndarray) -> np.ndarray:
