@@ -74,12 +74,7 @@ class GraphTask(Maskable, TargetTask):
         graphs = structure_of(batch)
         tokens, padding, bias = self.embed(batch, graphs)
         edges = self._edges(batch, graphs, tokens.shape[1]) if self.convolves else None
-        reference = None
-        if self.pool.needs_reference:
-            tokens, reference = self.encoder.with_reference(tokens, padding, bias, edges)
-        else:
-            tokens = self.encoder(tokens, padding, bias, edges)
-        pooled = self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+        pooled = self.encoder.pooled(self.pool, tokens, padding, bias, edges, with_padding=self.pool_over_padding)
         if self.whole is not None:
             pooled = torch.cat([pooled, self.whole(batch.context)], dim=1)
         return self.in_own_unit(self.head(pooled))

@@ -72,11 +72,7 @@ class ImageClassification(PatchTask, TargetTask):
     def forward(self, batch: Batch) -> Tensor:
         """Images (B, c, H, W) -> logits (B, classes), or numbers or logits (B, T)."""
         tokens = self.embedding(batch.inputs)  # (B, N, C)
-        if self.pool.needs_reference:
-            tokens, reference = self.encoder.with_reference(tokens)
-            pooled = self.pool(tokens, reference=reference)
-        else:
-            pooled = self.pool(self.encoder(tokens))
+        pooled = self.encoder.pooled(self.pool, tokens)
         return self.in_own_unit(self.head(self.norm(pooled)))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

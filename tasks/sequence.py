@@ -126,12 +126,7 @@ class SequenceClassification(Maskable, TargetTask):
     def encoded(self, inputs: Tensor, padding: Padding | None) -> Tensor:
         """One vector per sequence: (B, N) or (B, N, F) -> (B, dim)."""
         tokens, padding = self.embed(inputs, padding), self._padding_of_tokens(padding)
-        reference = None
-        if self.pool.needs_reference:
-            tokens, reference = self.encoder.with_reference(tokens, padding)
-        else:
-            tokens = self.encoder(tokens, padding)
-        return self.pool(tokens, None if self.pool_over_padding else padding, reference=reference)
+        return self.encoder.pooled(self.pool, tokens, padding, with_padding=self.pool_over_padding)
 
     def embed(self, inputs: Tensor, padding: Padding | None, hidden: Hidden | None = None) -> Tensor:
         """The tokens (B, N, C), with a CLS token in front if pooling reads one."""

@@ -20,7 +20,7 @@ from sliceformer_lab.encoder.base import EncoderBlock
 from sliceformer_lab.encoder.encoder_options import EncoderOptions
 from sliceformer_lab.encoder.linear_init import initialise_block
 from sliceformer_lab.encoder.norm import normalise
-from sliceformer_lab.encoder.pool import ReferenceSort
+from sliceformer_lab.encoder.pool import Pool, ReferenceSort
 from sliceformer_lab.encoder.position import Position, build_position
 from sliceformer_lab.errors import ConfigError
 
@@ -72,6 +72,25 @@ class Encoder(nn.Module):
         with torch.no_grad():  # only its order counts
             reference = attention.reference_channel(block.attention_input(x, padding), padding, bias)
         return self._last(x, given), reference
+
+    def pooled(
+        self,
+        pool: Pool,
+        x: Tensor,
+        padding: Padding | None = None,
+        bias: Tensor | None = None,
+        edges: Edges | None = None,
+        *,
+        with_padding: bool = False,
+    ) -> Tensor:
+        """One vector per sample from the output of `forward`; `with_padding`: from its padded rows, too. -> (B, C)."""
+        reference = None
+        if pool.needs_reference:
+            x, reference = self.with_reference(x, padding, bias, edges)
+        else:
+            x = self(x, padding, bias, edges)
+        found: Tensor = pool(x, None if with_padding else padding, reference=reference)
+        return found
 
     def _all_but_last(self, x: Tensor, given: BlockInputs) -> Tensor:
         if x.shape[1] > self.max_len:
