@@ -90,17 +90,19 @@ def next_trial(
     """The learning rate to try next and the number of its tuning seed; None if the choice can be made.
 
     The rates get the first seed in their order, until one solves the probe with both. If none does, the best ones above
-    chance get the second. All cells follow this rule with one list.
+    chance get the second, if there are several. All cells follow this rule with one list.
     """
     first = {trial.point.rate: trial.scores[0] for trial in trials}
     confirmed = {trial.point.rate: trial.mean for trial in trials if len(trial.scores) > 1}
     if any(mean >= SOLVED for mean in confirmed.values()):
         return None
-    if solved := [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]:
+    solved = [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]
+    if solved and len(rates) > 1:
         return solved[0], 1
     if left := [rate for rate in rates if rate not in first]:
         return left[0], 0
     best = sorted((rate for rate, score in first.items() if score > chance + MARGIN), key=first.__getitem__)[::-1]
     if edge_rate is not None and edge_rate not in first and best and best[0] == max(rates):
         return edge_rate, 0
-    return next(((rate, 1) for rate in best[:NUM_FINALISTS] if rate not in confirmed), None)
+    finalists = best[:NUM_FINALISTS]
+    return next(((rate, 1) for rate in finalists if rate not in confirmed and len(finalists) > 1), None)
