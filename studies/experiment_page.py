@@ -28,6 +28,7 @@ from sliceformer_lab.commands.compare.sentences import (
     half_width,
     list_names,
     number,
+    p_phrase,
     p_value,
 )
 from sliceformer_lab.commands.compare.verdicts import Finding, Outcome, Pairs, outcomes
@@ -194,7 +195,7 @@ def _decided(found: Outcome, metric: str) -> str:
     finding = found.findings[AXIS]
     if found.verdict == "equivalent":
         return f"{found.against} within {amount(finding.margin, metric)} ({difference(finding, metric)})"
-    return f"{found.against} by {_size(finding, metric)} (Holm p = {p_value(found.holm_p)})"
+    return f"{found.against} by {_size(finding, metric)} (Holm {p_phrase(found.holm_p)})"
 
 
 def _undecided(found: Outcome, metric: str) -> str:

@@ -71,7 +71,7 @@ def test_an_audit_ends_with_a_verdict_and_one_sentence(ended: Ended) -> None:
     assert one["verdict"] == "better" and one["holm_p"] < 1e-6
     assert one["findings"]["params"]["sign_flip_p"] == pytest.approx(1 / 32)
     assert found["sentence"].startswith("digits, equal parameters: csp is better than identity by 19.98 ± ")
-    assert "points (6 seeds, Holm p = < .001)" in found["sentence"]
+    assert "points (6 seeds, Holm p < .001)" in found["sentence"]
     page = (folder / "audit" / "report" / "audit.md").read_text()
     assert found["sentence"] in page and "so no claim that the task needs csp" in page and "over seeds" in page
     assert page.count("**") == 2 and "**better**" in page  # bold is for verdicts

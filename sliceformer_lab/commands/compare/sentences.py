@@ -63,7 +63,7 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
     if one.verdict == "equivalent":
         return f"{one.against} within {amount(finding.margin, metric)} ({difference(finding, metric)}, {seeds})"
     size = f"{number(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)} {unit(metric)}"
-    return f"{one.against} by {size} ({seeds}, Holm p = {p_value(one.holm_p)})"
+    return f"{one.against} by {size} ({seeds}, Holm {p_phrase(one.holm_p)})"
 
 
 def _describe_undecided(found: Comparison, one: Outcome) -> str:
@@ -192,6 +192,11 @@ def half_width(finding: Finding, metric: str) -> str:
 def p_value(p: float | None) -> str:
     """A p value with three decimals."""
     return "–" if p is None else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_phrase(p: float | None) -> str:
+    """A p value in a sentence: p = 0.012, or p < .001."""
+    return f"p {p_value(p)}" if p is not None and p < 0.001 else f"p = {p_value(p)}"
 
 
 def list_names(names: Sequence[str]) -> str:
