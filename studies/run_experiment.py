@@ -15,7 +15,6 @@ base64 in the order of the examples' ids.
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
 import shutil
@@ -23,12 +22,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import yaml
+from filelock import FileLock, Timeout
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
 SECONDS_BETWEEN_LOOKS = 10.0  # while other processes run the last jobs of a stage
@@ -119,18 +120,15 @@ def job_name(experiment: Experiment, job: Job) -> str:
     return f"{setting}{job.stage}-{job.row}-{job.rate:g}-{job.seed}"
 
 
-def claim(experiment: Experiment, job: Job, work: Path) -> IO[str] | None:
-    """The open lock file of a job without a line; None if another process runs the job or has just finished it."""
-    lock = (work / f"{job_name(experiment, job)}.lock").open("w", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return None
-    if any(job.is_of(line) for line in experiment.lines()):
-        lock.close()
-        return None
-    return lock
+def claim(experiment: Experiment, job: Job, work: Path) -> FileLock | None:
+    """The held lock of a job without a line; None if another process runs the job or has just finished it."""
+    lock = FileLock(work / f"{job_name(experiment, job)}.lock")
+    with suppress(Timeout):
+        lock.acquire(timeout=0)
+        if not any(job.is_of(line) for line in experiment.lines()):
+            return lock
+        lock.release()
+    return None
 
 
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
@@ -198,11 +196,13 @@ def main(folder: Path, work: Path, machine_words: list[str]) -> None:
             if job is None or lock is None:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 continue
-            with lock:
+            try:
                 sys.stderr.write(f"{experiment.results.stem}: {len(jobs)} of this stage left; now {job}\n")
                 line = run_job(experiment, job, work, machine_words)
                 with experiment.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
+            finally:
+                lock.release()
 
 
 if __name__ == "__main__":

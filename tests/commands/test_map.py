@@ -76,6 +76,12 @@ def test_rates_are_tried_until_one_solves_with_two_seeds_and_else_the_best_two_g
     assert next_trial(trials, RATES, 3e-2, chance=0.031) == expected
 
 
+def test_one_rate_that_solves_a_probe_is_followed_by_no_edge_rate() -> None:
+    first, both = (Trial(Point(3e-3), (0.995,) * count) for count in (1, 2))
+    assert next_trial([first], [3e-3], 3e-2, chance=0.031) == (3e-3, 1)
+    assert next_trial([both], [3e-3], 3e-2, chance=0.031) is None
+
+
 def test_rates_are_chosen_with_two_seeds_without_the_test_set_and_reported_with_others(tmp_path: Path) -> None:
     csp, identity = draw(tmp_path, WrittenRuns(rising))
     tried = [(run["rate"], run["seed"]) for run in csp["tuning"]]

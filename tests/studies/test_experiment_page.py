@@ -13,7 +13,7 @@ import pytest
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
 from marked_sections import section
-from run_experiment import packed
+from run_experiment import claim, packed
 from scipy import stats
 
 from sliceformer_lab.config.compose import compose_root
@@ -147,3 +147,13 @@ def test_every_row_of_a_declared_experiment_composes(name: str) -> None:
 def test_page_of_a_complete_experiment_is_current() -> None:
     for folder in {results.experiment.results.parent for results in COMPLETE}:
         assert (folder / "README.md").read_text(encoding="utf-8") == experiment_page.page(folder), "run `make docs`"
+
+
+def test_two_processes_never_run_one_job_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
+    one = write(tmp_path, []).experiment
+    first, second, *_ = one.jobs([])
+    held = claim(one, first, tmp_path)
+    assert held is not None and claim(one, first, tmp_path) is None and claim(one, second, tmp_path) is not None
+    write(tmp_path, [{"stage": first.stage, "row": first.row, "rate": first.rate, "seed": first.seed}])
+    held.release()
+    assert claim(one, first, tmp_path) is None

@@ -196,7 +196,8 @@ def p_value(p: float | None) -> str:
 
 def p_phrase(p: float | None) -> str:
     """A p value in a sentence: p = 0.012, or p < .001."""
-    return f"p {p_value(p)}" if p is not None and p < 0.001 else f"p = {p_value(p)}"
+    value = p_value(p)
+    return f"p {value}" if value.startswith("<") else f"p = {value}"
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -96,12 +96,12 @@ def next_trial(
     confirmed = {trial.point.rate: trial.mean for trial in trials if len(trial.scores) > 1}
     if any(mean >= SOLVED for mean in confirmed.values()):
         return None
-    solved = [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]
-    if solved and len(rates) > 1:
+    if solved := [rate for rate, score in first.items() if score >= SOLVED and rate not in confirmed]:
         return solved[0], 1
     if left := [rate for rate in rates if rate not in first]:
         return left[0], 0
-    best = sorted((rate for rate, score in first.items() if score > chance + MARGIN), key=first.__getitem__)[::-1]
+    above = [rate for rate, score in first.items() if score > chance + MARGIN]
+    best = sorted(above, key=first.__getitem__, reverse=True)
     if edge_rate is not None and edge_rate not in first and best and best[0] == max(rates):
         return edge_rate, 0
     finalists = best[:NUM_FINALISTS]
