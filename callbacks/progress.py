@@ -10,7 +10,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import RichProgressBar
 
 from sliceformer_lab.callbacks.throughput import peak_memory_gb
-from sliceformer_lab.runs.plain_text import PlainConsole, format_duration
+from sliceformer_lab.runs.plain_text import PlainConsole, format_clock
 from sliceformer_lab.training.interfaces import TaskModule
 
 FIRST, EVERY = 10.0, 60.0  # seconds to the estimate of the run's time, and between lines within an epoch
@@ -56,7 +56,7 @@ class EpochLines(Callback):
             return
         self._next_line = now + EVERY
         each = self._seconds_per_step(trainer, now)
-        left = format_duration(each * (total - trainer.global_step))
+        left = format_clock(each * (total - trainer.global_step))
         line = f"step {trainer.global_step:,}/{total:,}  {each:.2f} s/step, {left} left, {peak_memory_gb():.1f} GB"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
@@ -74,7 +74,7 @@ class EpochLines(Callback):
         if not _total_steps(trainer):
             done = trainer.current_epoch + 1
             place, pace = f"epoch {done}/{trainer.max_epochs}", f"{each * trainer.global_step / done:.1f} s/epoch"
-        line = f"{place}  {shown}  {pace}, {format_duration(each * (total - trainer.global_step))} left"
+        line = f"{place}  {shown}  {pace}, {format_clock(each * (total - trainer.global_step))} left"
         PlainConsole(highlight=False, soft_wrap=True).print(line)
 
     def _seconds_per_step(self, trainer: Trainer, now: float) -> float:

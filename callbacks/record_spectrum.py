@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
 from sliceformer_lab.measures.probe import mean_and_std, measure_places
 from sliceformer_lab.measures.probe_record import MEASURES, ProbeRecord
 from sliceformer_lab.training.context import RunContext
@@ -142,7 +142,7 @@ def _first_samples(trainer: Trainer, count: int) -> Batch | None:
 def _blocks(model: LightningModule) -> list[Any]:
     """The encoder's blocks. Raises ValueError if the model has none."""
     try:
-        return blocks_of(model)
+        return encoder_blocks(model)
     except ValueError as error:
         raise ValueError(f"sliceformer_lab.callbacks.record_spectrum: {error}; use callbacks=minimal") from error
 

@@ -24,7 +24,7 @@ from run_experiment import Experiment, read_experiments, unpacked
 from sliceformer_lab.commands.compare.sentences import (
     VERBS,
     amount,
-    difference,
+    format_difference,
     half_width,
     list_names,
     number,
@@ -147,7 +147,7 @@ def table(results: Results) -> str:
         cells = ["", "", "did not learn" if not results.learned[row] else ""]
         if row in results.outcomes:
             outcome = results.outcomes[row]
-            cells = [difference(outcome.findings[AXIS], metric), p_value(outcome.holm_p), str(outcome.verdict)]
+            cells = [format_difference(outcome.findings[AXIS], metric), p_value(outcome.holm_p), str(outcome.verdict)]
         parameters = next(line["parameters"] for line in results.lines if line["row"] == row)
         rows.append([f"`{row}`", f"{number(own.mean, metric)} ± {half}", *cells, f"{parameters:,}"])
     for name, score in reference_scores(results).items():
@@ -194,7 +194,7 @@ def _verdicts(results: Results) -> Iterator[str]:
 def _decided(found: Outcome, metric: str) -> str:
     finding = found.findings[AXIS]
     if found.verdict == "equivalent":
-        return f"{found.against} within {amount(finding.margin, metric)} ({difference(finding, metric)})"
+        return f"{found.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)})"
     return f"{found.against} by {_size(finding, metric)} (Holm {p_phrase(found.holm_p)})"
 
 
@@ -204,7 +204,7 @@ def _undecided(found: Outcome, metric: str) -> str:
 
 
 def _difference(found: Outcome, metric: str) -> str:
-    return difference(found.findings[AXIS], metric)
+    return format_difference(found.findings[AXIS], metric)
 
 
 def _size(finding: Finding, metric: str) -> str:

@@ -35,7 +35,7 @@ STUDIES = Path(__file__).resolve().parent
 MEASURED, PICTURE = STUDIES / "results" / "growth.json", STUDIES / "figures" / "growth.png"
 LENGTHS = (64, 256, 1024, 4096, 16384, 65536)
 FITTED = 3  # longest lengths, to which the exponents are fitted
-MOST_BYTES, MOST_SECONDS = 2**30, 20  # a length is skipped if the growth so far predicts more
+MAX_BYTES, MAX_SECONDS = 2**30, 20  # a length is skipped if the growth so far predicts more
 DIM, HEADS, ROUNDS = 64, 4, 3
 TEXT = """\
 ## Growth
@@ -74,7 +74,7 @@ def measure(names: Iterable[str], keep: bool = False) -> None:
     for name in found:
         peaks, times = found[name]["peak_bytes"], list[float]()
         for num_tokens in LENGTHS:
-            if _next(peaks) > MOST_BYTES or _next(times) > MOST_SECONDS:
+            if _next(peaks) > MAX_BYTES or _next(times) > MAX_SECONDS:
                 break
             layers[name, num_tokens] = layer = _layer(name, num_tokens)
             peaks.append(_peak_bytes(layer, num_tokens))  # and warm up
@@ -118,8 +118,8 @@ def section() -> str:
         load=f"{measured['processor']['load_before']:.1f}",
         torch=measured["versions"]["torch"],
         fitted=FITTED,
-        most_gb=MOST_BYTES / 2**30,
-        most_seconds=MOST_SECONDS,
+        most_gb=MAX_BYTES / 2**30,
+        most_seconds=MAX_SECONDS,
         later=_later(measured.get("later")),
     )
     first, *multiples = map(_label, measured["lengths"])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.commands.submit.submission import digest
+from sliceformer_lab.commands.submit.submission import digest_line
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.plain_text import markdown_table
 
@@ -51,7 +51,7 @@ def read() -> list[dict[str, Any]]:
     """The committed lines. Raises ValueError for one that does not fit its digest."""
     lines = [json.loads(text) for text in LINES.read_text(encoding="utf-8").splitlines()]
     for line in lines:
-        if digest(line) != line["digest"]:
+        if digest_line(line) != line["digest"]:
             raise ValueError(f"the line of {line['options']['subject']} does not fit its digest")
     return lines
 

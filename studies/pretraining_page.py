@@ -19,12 +19,12 @@ from marked_sections import with_section
 from results import MACHINE_OPTIONS, RESULTS, read
 from scipy import stats
 
-from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, sign_flip_test, student_half_width
+from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, sign_flip_test, student_half_width
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
 STUDY = "pretraining"
-FEWEST_RESAMPLED = 6  # seeds
+MIN_RESAMPLED_SEEDS = 6  # seeds
 PAGE = Path(__file__).resolve().parent / "pretraining.md"
 ARMS = ("scratch", "equal", "pretrained")  # as many steps as the training, as both stages, and both stages
 CONTROLS = {"shuffled": "on shuffled tokens", "new attentions": "attentions drawn again"}  # other arms with pretraining
@@ -176,9 +176,9 @@ def bootstrap_interval(values: Sequence[float] | np.ndarray) -> tuple[float, flo
     """
     results = np.asarray(values, dtype=np.float64)
     count = len(results)
-    if count < FEWEST_IN_INTERVAL:
+    if count < MIN_INTERVAL_RUNS:
         return None
-    if count < FEWEST_RESAMPLED:
+    if count < MIN_RESAMPLED_SEEDS:
         half = float(student_half_width(results.std(ddof=1), count))
         return float(results.mean() - half), float(results.mean() + half)
     tail = float(stats.norm.cdf(-((count / (count - 1)) ** 0.5) * stats.t.ppf(0.975, count - 1)))

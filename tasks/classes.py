@@ -19,7 +19,7 @@ from sliceformer_lab.measures.simple_models import ClassModel, SimpleModel, clas
 from sliceformer_lab.tasks.metrics import OneVsRestAUC
 from sliceformer_lab.training.results.predicted import Names, Row, ScoredSplit, names_or_numbers, seven_digits
 
-MOST_RANKED = 100  # classes; with more, the exact AUC of every class would cost as much as scoring the model
+MAX_RANKED_CLASSES = 100  # classes; with more, the exact AUC of every class would cost as much as scoring the model
 MAX_COLUMNS = 100  # classes with a column of probabilities each; with more, only the predicted one has it
 MAX_MISTAKES = 12
 
@@ -41,7 +41,7 @@ class Classes:
     def metrics(self) -> Mapping[str, Metric | MetricCollection]:
         """Accuracy, F1 and AUC averaged over classes, and top-5 accuracy for more than five classes.
 
-        The AUC of a class is that of its probability, against all other classes; up to MOST_RANKED classes.
+        The AUC of a class is that of its probability, against all other classes; up to MAX_RANKED_CLASSES classes.
         """
         metrics: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(self.count, average="micro"),
@@ -49,7 +49,7 @@ class Classes:
         }
         if self.count > 5:
             metrics["accuracy_top5"] = MulticlassAccuracy(self.count, average="micro", top_k=5)
-        if self.count <= MOST_RANKED:
+        if self.count <= MAX_RANKED_CLASSES:
             metrics["auc"] = OneVsRestAUC()
         return metrics
 

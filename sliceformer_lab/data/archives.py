@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sliceformer_lab.errors import DataError, LabError, machine_error
 
-MOST_TIMES, MOST_BYTES = 20, 100_000_000  # an archive may unpack to 20 times its size and 100 MB
+MAX_UNPACKED_RATIO, MAX_UNPACKED_BYTES = 20, 100_000_000  # an archive may unpack to 20 times its size and 100 MB
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -57,7 +57,7 @@ def _unpack_zip(archive: Path, folder: str) -> None:
 
 
 def _limit(archive: Path) -> int:
-    return MOST_TIMES * archive.stat().st_size + MOST_BYTES
+    return MAX_UNPACKED_RATIO * archive.stat().st_size + MAX_UNPACKED_BYTES
 
 
 def _too_large(archive: Path, limit: int) -> DataError:

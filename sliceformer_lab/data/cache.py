@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sliceformer_lab.data.download import lock_folder
+from sliceformer_lab.data.download import lock_preparation
 from sliceformer_lab.runs.files import digest_of, write_json
 
 CACHE_VERSION = 2  # of the layout of the files; folders of another version are made again
@@ -39,7 +39,7 @@ def cached_folder(
     folder = parent / f"{name}-{_key_digest(key)}"
     if is_complete(folder, key):
         return folder
-    with lock_folder(parent):
+    with lock_preparation(parent):
         if not is_complete(folder, key):  # another process may have made it meanwhile
             _make(folder, key, build, continues)
     return folder

@@ -93,14 +93,14 @@ def fetch_unpacked(file: OfficialFile, folder: Path, inner: str, *, download: bo
     """The folder `inner` of an official archive, unpacked into `folder` unless it is there. Raises DataError."""
     target = folder / inner
     if not target.is_dir():
-        with lock_folder(folder):
+        with lock_preparation(folder):
             if not target.is_dir():  # another process may have unpacked it meanwhile
                 unpack(fetch(file, folder, download=download, check=check), target)
     return target
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_preparation(folder: Path) -> Iterator[None]:
     """Lets one process at a time write into `folder`, and makes the folder if needed. Raises DataError if it cannot."""
     lock = FileLock(folder / ".preparing.lock")
     try:

@@ -22,7 +22,7 @@ def class_of_library(module: Any, name: str, where: str) -> Any:
     raise DataError(f"data.dataset={name} is no class of {where}{hint}")
 
 
-def describe(kind: Any, where: str) -> str:
+def describe_set(kind: Any, where: str) -> str:
     """Where a set comes from: its class, and what that says of itself before its arguments, with paper and page."""
     text = re.split(r"\n\s*(?:Args:|\.\. |\*\*STATS)", inspect.getdoc(kind) or "")[0]
     linked = re.sub(r"`{1,2}([^`<]+?)\s*<([^>]+)>`_{0,2}", r"\1 (\2)", text)  # a link of reStructuredText

@@ -28,11 +28,11 @@ RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*DELIMITERS, ".jsonl", ".parquet")  # endings
 NAMED_BY_HEADER = (*DELIMITERS, ".txt")  # endings of tables whose first line names the columns, or not
-LONGEST_FIELD = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
-MOST_TIMES, MOST_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
+MAX_FIELD_CHARACTERS = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
+MAX_UNPACKED_RATIO, MAX_UNPACKED_BYTES = 100, 100_000_000  # a packed table may have 100 times its size and 100 MB
 MAX_TARGET = 1e18  # of a number to learn; its square is a float32
-MOST_NUMBERS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
-FEWEST_ROWS = 5  # per class, if there are more labels and all are whole numbers
+MAX_FRACTION_LABELS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
+MIN_CLASS_ROWS = 5  # per class, if there are more labels and all are whole numbers
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -91,7 +91,9 @@ def are_measured(labels: Sequence[str], *, is_whole: bool = True) -> bool:
     except ValueError:  # words
         return False
     fractions = any(number % 1 for number in numbers)
-    return len(numbers) > MOST_NUMBERS and (fractions or (is_whole and len(numbers) * FEWEST_ROWS > len(labels)))
+    return len(numbers) > MAX_FRACTION_LABELS and (
+        fractions or (is_whole and len(numbers) * MIN_CLASS_ROWS > len(labels))
+    )
 
 
 def check_classes(file: str, column: str | int, labels: Sequence[str], *, is_whole: bool = True) -> None:
@@ -167,7 +169,7 @@ def ending_of(path: Path) -> str:
 def _content(path: Path) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
-    limit = MOST_TIMES * path.stat().st_size + MOST_BYTES
+    limit = MAX_UNPACKED_RATIO * path.stat().st_size + MAX_UNPACKED_BYTES
     try:
         with gzip.open(path) as file:
             content = file.read(limit + 1)
@@ -180,7 +182,7 @@ def _content(path: Path) -> bytes:
 
 def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[str, list[str]]]:
     """Place and fields of each row of a CSV or TSV table."""
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(MAX_FIELD_CHARACTERS)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     content = io.StringIO(decode_text(_content(path), path), newline="")
     rows = csv.reader(content, delimiter=delimiter, quoting=quoting, strict=True)
@@ -190,8 +192,8 @@ def _separated_rows(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[
     except csv.Error as error:
         if "field larger" in str(error):
             raise DataError(
-                f"{path}, line {rows.line_num}: a field has more than {LONGEST_FIELD:,} characters; look for a quote "
-                "that is not closed, or shorten it"
+                f"{path}, line {rows.line_num}: a field has more than {MAX_FIELD_CHARACTERS:,} characters; look for a "
+                "quote that is not closed, or shorten it"
             ) from error
         raise DataError(f"{path}, line {rows.line_num}: a quote is not closed or not doubled ({error})") from error
 
@@ -237,8 +239,8 @@ def _read_json_lines(path: Path) -> RowsAndErrors:
     for number, line in enumerate(decode_text(_content(path), path).split("\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
-            if len(line) > LONGEST_FIELD:
-                yield place, DataError(f"{place} has more than {LONGEST_FIELD:,} characters; shorten it")
+            if len(line) > MAX_FIELD_CHARACTERS:
+                yield place, DataError(f"{place} has more than {MAX_FIELD_CHARACTERS:,} characters; shorten it")
                 continue
             try:
                 row = json.loads(line, object_pairs_hook=partial(_distinct, place))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 MAX_DEVIATIONS = 4.0  # from the mean, to which rare values of a feature are cut
-SMALLEST_STD = 1e-6  # of a feature that varies
+MIN_STD = 1e-6  # of a feature that varies
 
 
 class WholeFeatures(nn.Module):
@@ -29,7 +29,7 @@ class WholeFeatures(nn.Module):
         """Takes mean and deviation from the features (n, F) of the training samples."""
         self.mean.copy_(features.mean(dim=0))
         std = features.std(dim=0, correction=0)
-        self.scale.copy_(torch.where(std > SMALLEST_STD, 1 / std, 0.0))
+        self.scale.copy_(torch.where(std > MIN_STD, 1 / std, 0.0))
 
     def forward(self, features: Tensor | None) -> Tensor:
         """Features (B, F) -> (B, dim). Raises ValueError for a batch without features."""

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LEAST_SECONDS = 5e-3  # faster calls are repeated and timed together
-MOST_REPEATS = 1000
+MIN_TIMED_SECONDS = 5e-3  # faster calls are repeated and timed together
+MAX_REPEATS = 1000
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 Call = Callable[[], object]
@@ -35,7 +35,7 @@ def in_turns(calls: Mapping[Key, Call], rounds: int, warmup: int, device: str) -
     for _ in range(warmup):
         for key in order:
             last[key] = _seconds(calls[key], 1, device)
-    repeats = {key: min(MOST_REPEATS, max(1, round(LEAST_SECONDS / last[key]))) for key in order}
+    repeats = {key: min(MAX_REPEATS, max(1, round(MIN_TIMED_SECONDS / last[key]))) for key in order}
     found: dict[Key, list[float]] = {key: [] for key in order}
     gc.disable()  # a collection would slow one of them
     try:

@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 
-def blocks_of(model: nn.Module) -> list[Any]:
+def encoder_blocks(model: nn.Module) -> list[Any]:
     """The encoder's blocks. Raises ValueError if the model has none."""
     blocks = getattr(getattr(model, "encoder", None), "blocks", None)
     if not blocks:

@@ -18,8 +18,8 @@ from sliceformer_lab.measures.plots import save_figure, shorten_path, wrap_title
 
 HEADS = ("image", "true mask", "predicted mask")
 NO_CLASS = "white"
-MOST_NAMED = 40  # classes in the legend
-LONGEST_NAME, LONGEST_PLACE = 24, 40  # characters
+MAX_LEGEND_CLASSES = 40  # classes in the legend
+MAX_NAME_CHARACTERS, MAX_PLACE_CHARACTERS = 24, 40  # characters
 GOLDEN = 0.618  # share of the colour circle between two neighbouring classes of many
 
 
@@ -54,17 +54,19 @@ def plot_masks(shown: Sequence[Segmented], names: Sequence[str], path: Path, tit
     grid = figure.subplots(len(shown), len(HEADS), squeeze=False)
     for axes, one in zip(grid, shown, strict=True):
         drawn = (one.picture, _coloured(one.truth, colours), _coloured(one.answer, colours))
-        heads = (shorten_path(one.place, LONGEST_PLACE), HEADS[1], f"{HEADS[2]}: {one.note}")
+        heads = (shorten_path(one.place, MAX_PLACE_CHARACTERS), HEADS[1], f"{HEADS[2]}: {one.note}")
         for panel, pixels, head in zip(axes, drawn, heads, strict=True):
             panel.imshow(pixels, interpolation="nearest")
             panel.set_title(head, fontsize=8, parse_math=False)
             panel.set_xticks([])
             panel.set_yticks([])
     classes, unknown = _occurring(shown)
-    labels = [textwrap.shorten(names[one], LONGEST_NAME, placeholder="…") for one in classes[:MOST_NAMED]]
-    patches = [Patch(facecolor=colours[one] / 255) for one in classes[:MOST_NAMED]]
-    if len(classes) > MOST_NAMED:
-        labels.append(f"and {len(classes) - MOST_NAMED} more")
+    labels = [
+        textwrap.shorten(names[one], MAX_NAME_CHARACTERS, placeholder="…") for one in classes[:MAX_LEGEND_CLASSES]
+    ]
+    patches = [Patch(facecolor=colours[one] / 255) for one in classes[:MAX_LEGEND_CLASSES]]
+    if len(classes) > MAX_LEGEND_CLASSES:
+        labels.append(f"and {len(classes) - MAX_LEGEND_CLASSES} more")
         patches.append(Patch(facecolor="none"))
     if unknown:
         labels.append("no class")

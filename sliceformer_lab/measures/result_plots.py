@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from sliceformer_lab.measures.plots import COLOURS, save_figure, shorten_path, wrap_title
 
-MOST_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
+MAX_CLASSES = 40  # of a confusion matrix; beyond, those in the most errors
 WITH_NUMBERS = 20  # classes of a confusion matrix whose cells have room for numbers
-MOST_PANELS, MOST_CURVES, MOST_POINTS = 6, 12, 5000
-MOST_LINES = 12  # channels of a series that are drawn as lines
+MAX_PANELS, MAX_CURVES, MAX_POINTS = 6, 12, 5000
+MAX_LINES = 12  # channels of a series that are drawn as lines
 TRUE, ANSWERED, MUTED = "#0072B2", "#D55E00", "#59636e"  # colours of the truth, the model's answer, and places
-LONGEST_NAME, LONGEST_TEXT = 24, 500  # characters
+MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS = 24, 500  # characters
 WRAP, SIDE = 136, 160  # characters of a line of text, pixels of a picture
 
 
@@ -46,9 +46,9 @@ def plot_confusion(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence
     np.add.at(table, (targets, answers), 1)
     errors = table - np.diag(table.diagonal())
     chosen = np.arange(count)
-    if count > MOST_CLASSES:
-        chosen = np.sort(np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MOST_CLASSES])
-        title += f"; the {MOST_CLASSES} of {count} classes in the most errors"
+    if count > MAX_CLASSES:
+        chosen = np.sort(np.argsort(-(errors.sum(axis=0) + errors.sum(axis=1)), kind="stable")[:MAX_CLASSES])
+        title += f"; the {MAX_CLASSES} of {count} classes in the most errors"
     shown = table[np.ix_(chosen, chosen)]
     share = shown / np.maximum(table[chosen].sum(axis=1, keepdims=True), 1)
     labels = [_shorten(names[int(i)]) for i in chosen]
@@ -90,7 +90,7 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
             continue
         false, true, _ = roc_curve(truth, scores)
         areas.append(float(auc(false, true)))
-        if len(areas) <= MOST_CURVES:
+        if len(areas) <= MAX_CURVES:
             place = len(areas) - 1
             dashes = "-" if place < len(COLOURS) else "--"
             legend = f"{_shorten(name)}: {areas[-1]:.3f} ({int(truth.sum())} of {len(truth)})"
@@ -99,7 +99,7 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
     axes.set_aspect("equal")
     axes.grid(alpha=0.3)
     if areas:
-        left_out = f", {MOST_CURVES} of {len(areas)} labels" if len(areas) > MOST_CURVES else ""
+        left_out = f", {MAX_CURVES} of {len(areas)} labels" if len(areas) > MAX_CURVES else ""
         head = f"area under the curve{left_out}\n(positives of known)"
         axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), title=head, frameon=False, fontsize=9)
     mean = f"; mean area {np.mean(areas):.3f}" if areas else ""
@@ -109,7 +109,7 @@ def plot_roc(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str],
 
 def plot_predicted(targets: NDArray[Any], outputs: NDArray[Any], names: Sequence[str], path: Path, title: str) -> None:
     """Draw predicted against true numbers (n, T), a panel for each of the first six targets; NaN is unknown."""
-    count = min(targets.shape[1], MOST_PANELS)
+    count = min(targets.shape[1], MAX_PANELS)
     columns = min(count, 3)
     rows = -(-count // columns)
     figure = Figure(figsize=(4.4 * columns, 4.3 * rows + 0.3), layout="compressed")
@@ -131,7 +131,7 @@ def _predicted(axes: Axes, true: NDArray[np.float64], predicted: NDArray[np.floa
     spread = float(((true - true.mean()) ** 2).sum())
     r2 = 1 - float(((true - predicted) ** 2).sum()) / spread if spread > 0 else float("nan")
     mae = float(np.abs(true - predicted).mean())
-    some = np.random.default_rng(0).permutation(len(true))[:MOST_POINTS]
+    some = np.random.default_rng(0).permutation(len(true))[:MAX_POINTS]
     ends = np.array([min(true.min(), predicted.min()), max(true.max(), predicted.max())])
     ends += np.array([-0.04, 0.04]) * (np.ptp(ends) or 1.0)
     axes.plot(ends, ends, color="0.55", linewidth=1, linestyle="--", label="predicted = true")
@@ -211,8 +211,10 @@ def _wrapped(content: object) -> str:
     """A text on at most four lines, without control characters."""
     if not isinstance(content, str):
         return ""
-    words = "".join(letter if letter.isprintable() else " " for letter in content[:LONGEST_TEXT])
-    return "\n".join(textwrap.wrap(words + " …" * (len(content) > LONGEST_TEXT), WRAP, max_lines=4, placeholder=" …"))
+    words = "".join(letter if letter.isprintable() else " " for letter in content[:MAX_TEXT_CHARACTERS])
+    return "\n".join(
+        textwrap.wrap(words + " …" * (len(content) > MAX_TEXT_CHARACTERS), WRAP, max_lines=4, placeholder=" …")
+    )
 
 
 def _picture(axes: Axes, pixels: NDArray[Any]) -> None:
@@ -250,7 +252,7 @@ def _cloud(axes: Any, points: NDArray[Any]) -> None:
 
 def _series(axes: Axes, values: NDArray[Any]) -> None:
     """A line for each channel over the steps, with gaps; many channels, such as mel bands, as a picture."""
-    if values.shape[1] > MOST_LINES:
+    if values.shape[1] > MAX_LINES:
         axes.imshow(values.T, aspect="auto", origin="lower", interpolation="nearest", cmap="viridis")
         return
     for channel, line in enumerate(values.T):
@@ -259,7 +261,7 @@ def _series(axes: Axes, values: NDArray[Any]) -> None:
     axes.set_box_aspect(0.8)
 
 
-def _shorten(text: str, longest: int = LONGEST_NAME) -> str:
+def _shorten(text: str, longest: int = MAX_NAME_CHARACTERS) -> str:
     """The text, or its beginning and its end, which distinguishes numbered names."""
     end = min(longest // 3, 12)
     return text if len(text) <= longest else f"{text[: longest - 1 - end]}…{text[-end:]}"

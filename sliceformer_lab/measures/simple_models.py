@@ -23,7 +23,7 @@ Contents = Sequence[str] | Sequence[Array]
 MAX_KERNEL_PICTURES = 3000  # pictures up to which a kernel machine takes seconds
 HOG_PIXELS = 32  # pixels of the side to which pictures are scaled for their gradients
 CELLS_PER_AXIS = 8  # cells per axis of a cloud's histogram
-FEW_WORDS = 3  # spaces per text, below which its characters tell more than its words
+MIN_WORD_SPACES = 3  # spaces per text, below which its characters tell more than its words
 NUM_TREES = 100
 RIDGE_PENALTIES = tuple(10.0**power for power in range(-3, 4))
 RIDGE_PENALTY = 10.0  # of features scaled to at most 1; with TF-IDF, 1 fits the training texts too closely
@@ -197,7 +197,7 @@ def _tfidf(train: Contents, others: list[Contents]) -> list[Array]:
     """Sparse matrices of words and pairs of words; of one to four characters where texts are single words or names."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    if np.mean([str(text).count(" ") for text in train]) < FEW_WORDS:
+    if np.mean([str(text).count(" ") for text in train]) < MIN_WORD_SPACES:
         vectorizer = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True, min_df=2)
     else:
         pattern = r"(?u)\b\w+\b"

@@ -14,12 +14,12 @@ from scipy import optimize, stats
 
 LEVEL = 0.05  # of tests; intervals cover 1 - LEVEL
 POWER = 0.8  # of the test for which `smallest_difference` is computed
-FEWEST_IN_INTERVAL = 3  # runs; for two, Student's interval is 9 standard deviations to either side
-MOST_EXACT = 20  # pairs for which all 2**20 signs are tried
+MIN_INTERVAL_RUNS = 3  # runs; for two, Student's interval is 9 standard deviations to either side
+MAX_EXACT_PAIRS = 20  # pairs for which all 2**20 signs are tried
 MAX_SEEDS = 1000  # that `seeds_needed` considers
 QUANTILES = 4000  # over which a distribution is averaged
 MAX_GROUPS = 50  # of examples, which a jackknife leaves out one after the other
-FLIPS = 100_000  # random signs that are tried for more than MOST_EXACT pairs
+FLIPS = 100_000  # random signs that are tried for more than MAX_EXACT_PAIRS pairs
 
 Values = Sequence[float] | np.ndarray
 Scored = tuple[np.ndarray, np.ndarray]  # ids (E,), and the scores of these examples or of groups of them (G,)
@@ -190,7 +190,7 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     count = len(values)
     if not count:
         raise ValueError("a paired test needs at least one pair")
-    if count > MOST_EXACT:
+    if count > MAX_EXACT_PAIRS:
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(FLIPS, count))
         return float((1 + _as_extreme(signs @ values, values).sum()) / (1 + FLIPS))
     sums = values[:1]  # keeps the sign of the first value, because flipping all signs changes no absolute value

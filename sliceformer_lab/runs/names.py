@@ -30,7 +30,7 @@ def register_resolvers() -> None:
     register_resolver("tune_folder", tune_folder, use_cache=True)
     register_resolver("audit_folder", audit_folder, use_cache=True)
     register_resolver("map_folder", map_folder)
-    register_resolver("digest", digest)
+    register_resolver("digest", short_digest)
     register_resolver("task_folder", _task_folder)
     register_choices()
 
@@ -44,7 +44,7 @@ def run_folder(resume: str | None, outputs: str, task: str | None, attention: st
         if task is None or attention is None:
             group = "task" if task is None else "attention"
             raise ConfigError(f"{group}: a value is needed; name one option of {group}")
-        return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + digest(options))
+        return _of_this_start(Path(outputs).expanduser() / task / attention, "{}-" + short_digest(options))
     folder = Path(resume).expanduser()
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"resume={resume} is not a run folder: it has no {CONFIG}")
@@ -102,7 +102,7 @@ def _named_by_task(command: str, outputs: str, words: Sequence[str], *options: A
     name = str(chosen.get("recipe") or chosen.get("task") or "digits").replace("/", "-")
     apart = [word for word in words if not word.startswith("paths.")]
     decisive = [sorted(apart), *map(str, options), *digests_of(sources_of_words(words))]
-    return str(Path(outputs).expanduser() / command / f"{name}-{digest(repr(decisive))}")
+    return str(Path(outputs).expanduser() / command / f"{name}-{short_digest(repr(decisive))}")
 
 
 tune_folder = partial(_named_by_task, "tune")
@@ -112,7 +112,7 @@ audit_folder = partial(_named_by_task, "audit")
 def map_folder(outputs: str, words: Sequence[str], *options: Any) -> str:
     """<outputs>/map/<digest>: the same folder for the same options, so that a map goes on and grows."""
     apart = [word for word in words if not word.startswith("paths.")]
-    return str(Path(outputs).expanduser() / "map" / digest(repr([sorted(apart), *map(str, options)])))
+    return str(Path(outputs).expanduser() / "map" / short_digest(repr([sorted(apart), *map(str, options)])))
 
 
 def is_slurm_job() -> bool:
@@ -125,7 +125,7 @@ def is_restarted() -> bool:
     return is_slurm_job() and os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
 
 
-def digest(options: str) -> str:
+def short_digest(options: str) -> str:
     """A hash of a set of options, six characters long."""
     return hashlib.sha256(options.encode()).hexdigest()[:6]
 

@@ -39,7 +39,7 @@ def in_latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in one_line(text))
 
 
-def format_duration(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """A time as 4:05 min or 1:30 h."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02d} h" if whole >= 3600 else f"{whole // 60}:{whole % 60:02d} min"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sliceformer_lab.runs.job_state import OUTPUT, state_of
-from sliceformer_lab.runs.plain_text import PlainConsole, format_duration
+from sliceformer_lab.runs.plain_text import PlainConsole, format_clock
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 
 PLACE = re.compile(r"((?:epoch|step) [\d,]+/[\d,]+)  ")  # begins the lines in which a run says how far it is
@@ -67,14 +67,14 @@ class JobBoard:
         table = Table("job", "time", "at", "metric", "left", title_justify="left")
         for job, began in self._running.items():
             progress = last_progress(self._sweep.place(job) / OUTPUT)
-            table.add_row(job.name, format_duration(time.monotonic() - began), *progress)
+            table.add_row(job.name, format_clock(time.monotonic() - began), *progress)
         self._live.update(Group(table, self._summary()) if self._running else self._summary(), refresh=True)
 
     def _summary(self) -> Text:
         total = len(self._sweep.jobs)
         text = f"{total - self._left} of {total} jobs have ended"
         if self._took and self._left:
-            text += f", about {format_duration(statistics.mean(self._took) * self._left / self._places)} left"
+            text += f", about {format_clock(statistics.mean(self._took) * self._left / self._places)} left"
         return Text(text)
 
 

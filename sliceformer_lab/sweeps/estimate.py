@@ -27,7 +27,7 @@ Measure = Callable[[Sequence[str]], Cost]
 FREE = ("seed", "data.split_seed", "optim.lr", "optim.weight_decay", "study")  # keys that change no cost
 MIN_MEASURED_JOBS = 4  # jobs; the cost of fewer is not measured
 MEASURING_LIMIT_S = 30.0  # seconds for all measurements
-MOST_RUNS = 2000  # finished runs to look at
+MAX_PAST_RUNS = 2000  # finished runs to look at
 GB = 1e9
 
 
@@ -94,7 +94,7 @@ def _finished_costs(outputs: Path, wanted: set[Kind]) -> dict[Kind, Cost]:
     """The median cost of finished runs of some kinds; their commands are in their summaries."""
     found: dict[Kind, list[Cost]] = defaultdict(list)
     for number, folder in enumerate(_run_folders(outputs)):
-        if number >= MOST_RUNS:
+        if number >= MAX_PAST_RUNS:
             break
         with suppress(OSError, ValueError, KeyError, TypeError):
             summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))

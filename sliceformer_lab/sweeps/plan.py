@@ -23,7 +23,7 @@ from sliceformer_lab.config.hydra_node import check_hydra_node, check_hydra_word
 from sliceformer_lab.config.plain_checks import own_paths
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.config.sweep_size import check_sweep_size
-from sliceformer_lab.runs.names import digest, task_folder
+from sliceformer_lab.runs.names import short_digest, task_folder
 from sliceformer_lab.runs.papers import recipe_rows
 from sliceformer_lab.runs.plain_text import is_number
 from sliceformer_lab.runs.resume import may_change
@@ -284,7 +284,7 @@ class _Shapes:
             if own_paths(root) and (of_data := data_words(words)) not in self._read:
                 self._read.add(of_data)
                 self.data |= sources_of_words(of_data)
-        return f"{number}-{self._known[shape]}-{digest(' '.join(word for word in words if not may_change(word)))}"
+        return f"{number}-{self._known[shape]}-{short_digest(' '.join(word for word in words if not may_change(word)))}"
 
 
 def named_modules(node: Any) -> Iterator[str]:

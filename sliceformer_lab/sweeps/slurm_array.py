@@ -46,7 +46,7 @@ POLL_S = 5.0  # seconds between questions to Slurm
 MAX_SILENCE_S = 600.0  # seconds in which Slurm may give no answer, as while its controller is restarted
 BEFORE_END = 90  # seconds before the end of its time at which a job is signalled
 TIME_IS_UP = signal.SIGUSR2  # that signal
-LEAST_TIME = 3  # minutes of a job: a start, some steps, and those seconds
+MIN_JOB_MINUTES = 3  # minutes of a job: a start, some steps, and those seconds
 
 
 class Slurm(Launcher):
@@ -71,10 +71,10 @@ class Slurm(Launcher):
     ) -> None:
         if importlib.util.find_spec("submitit") is None:
             raise ConfigError("launcher=slurm needs submitit; install it with: pip install 'sliceformer-lab[slurm]'")
-        if time < LEAST_TIME:
+        if time < MIN_JOB_MINUTES:
             raise ConfigError(
                 f"launcher.time={time}: a job saves its place {BEFORE_END} s before the end of its time, so at least "
-                f"{LEAST_TIME} minutes are needed"
+                f"{MIN_JOB_MINUTES} minutes are needed"
             )
         if shutil.which("sbatch") is None:
             raise ConfigError("launcher=slurm: this machine has no Slurm (no sbatch); log in to a node of a cluster")

@@ -59,7 +59,7 @@ class LayerHealing(Healing):
     """
 
     def __init__(self, student: Any, teacher: Any, layers: Sequence[int], *, lr: float, num_steps: int) -> None:
-        blocks, originals = blocks_of(student), blocks_of(teacher)
+        blocks, originals = find_blocks(student), find_blocks(teacher)
         self.blocks, self.originals = [blocks[i] for i in layers], [originals[i] for i in layers]
         super().__init__(student, teacher, lr=lr, num_steps=num_steps)
 
@@ -86,7 +86,7 @@ class FinalHealing(Healing):
         return [relative_error(last_states(self.student, inputs), target, inputs)]
 
 
-def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential:
+def find_blocks(model: nn.Module) -> nn.ModuleList | nn.Sequential:
     """The blocks in the order of the layers: the longest list of modules of one class; Sequential in timm.
 
     Raises ValueError for a model without a list of blocks.
@@ -101,7 +101,7 @@ def blocks_of(model: nn.Module) -> nn.ModuleList | nn.Sequential:
 @contextmanager
 def with_original_blocks(student: nn.Module, teacher: nn.Module, layers: Collection[int]) -> Iterator[None]:
     """Puts the teacher's blocks of these layers into the student for a while."""
-    blocks, originals = blocks_of(student), blocks_of(teacher)
+    blocks, originals = find_blocks(student), find_blocks(teacher)
     own = list(blocks)
     for index in layers:
         blocks[index] = originals[index]

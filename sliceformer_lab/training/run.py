@@ -37,7 +37,7 @@ from sliceformer_lab.training.results.scoring import count_evaluation, score, sc
 from sliceformer_lab.training.results.summary import Summary, compare_metrics
 from sliceformer_lab.training.results.wandb_runs import close_wandb, sync_command
 from sliceformer_lab.training.saved.same_data import check_same_data, warn_of_changes
-from sliceformer_lab.training.step_estimate import check_step
+from sliceformer_lab.training.step_estimate import check_step_memory
 from sliceformer_lab.training.trainer import compile_encoder
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def _check_task(plan: RunPlan, task: TaskModule, data: DataModule, summary: Summ
     if reach := reach_of_shifts(task.encoder.attentions):
         log.info(reach)
     if summary is not None:
-        check_step(task, data, plan.trainer.accelerator)
+        check_step_memory(task, data, plan.trainer.accelerator)
 
 
 def run(plan: RunPlan, data: DataModule, folder: Path) -> None:

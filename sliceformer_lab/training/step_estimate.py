@@ -23,7 +23,7 @@ SLOW, LARGE = 5.0, 0.25  # seconds of a step, and share of the memory, from whic
 log = logging.getLogger(__name__)
 
 
-def check_step(task: TaskModule, data: DataModule, accelerator: str) -> None:
+def check_step_memory(task: TaskModule, data: DataModule, accelerator: str) -> None:
     """Log what the largest step needs, if that is much.
 
     Raises MachineError if what the backward pass needs is more than the machine's memory. Does nothing on a GPU, whose

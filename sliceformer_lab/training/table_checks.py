@@ -11,7 +11,7 @@ from sliceformer_lab.data.table_files import STAGE_NAMES, check_classes, ending_
 from sliceformer_lab.errors import DataError
 
 TABLES = ("file", "val_file", "test_file")
-MOST_ROWS = 20_000  # in which labels are looked for: a tenth of a second
+MAX_CHECKED_ROWS = 20_000  # in which labels are looked for: a tenth of a second
 CONTENT_COLUMNS = ("text_column", "image_column", "smiles_column")
 COLUMNS = ("text_column", "image_column", "label_column", "smiles_column", "split_column", "targets")
 
@@ -42,10 +42,10 @@ def check_labels(config: Mapping[str, Any]) -> None:
     if data.get("targets") is not None or data.get("labels_separator") is not None:
         return
     rows = rows_and_errors(path, header=data.get("header", True), quotes=data.get("quotes", True))
-    found = [row for _, row in islice(rows, MOST_ROWS)]
+    found = [row for _, row in islice(rows, MAX_CHECKED_ROWS)]
     trained = [row for row in found if not isinstance(row, DataError) and (split is None or _is_trained(row, split))]
     labels = [str(row.get(str(column))) for row in trained]
-    check_classes(data["file"], column, labels, is_whole=len(found) < MOST_ROWS)
+    check_classes(data["file"], column, labels, is_whole=len(found) < MAX_CHECKED_ROWS)
 
 
 def _is_trained(row: Mapping[str, Any], split_column: str) -> bool:

@@ -30,7 +30,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from sliceformer_lab import swap
 from sliceformer_lab.encoder.transformers_hook import SWAPPED, register
-from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, blocks_of
+from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, find_blocks
 
 ATTENTIONS: dict[str, dict[str, object]] = {  # in the order of the runs, with the options that are not the default
     "csp": {},
@@ -163,7 +163,7 @@ class Study:
     @torch.no_grad()
     def embed(self, student: Any, names: Sequence[str], task: str) -> dict[str, np.ndarray]:
         """The embeddings (E, C) of a task by the original with these sets of layers taken from `student`."""
-        blocks, originals = blocks_of(student), blocks_of(self.original)
+        blocks, originals = find_blocks(student), find_blocks(self.original)
         found: dict[str, list[Tensor]] = {name: [] for name in names}
         for inputs, entrances in zip(self.task(task).batches, self.entrances(task), strict=True):
             mask = inputs["attention_mask"].bool()

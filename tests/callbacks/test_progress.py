@@ -13,7 +13,7 @@ from support.runs import small_config
 
 from sliceformer_lab.callbacks import progress
 from sliceformer_lab.callbacks.progress import EpochLines
-from sliceformer_lab.runs.plain_text import format_duration
+from sliceformer_lab.runs.plain_text import format_clock
 
 
 def test_long_epoch_prints_the_time_that_the_run_needs(
@@ -49,7 +49,7 @@ def test_time_left_counts_neither_the_first_step_nor_what_comes_before_it(
 
 @pytest.mark.parametrize(("seconds", "text"), [(59.9, "0:59 min"), (3599, "59:59 min"), (7325, "2:02 h")])
 def test_remaining_time_is_in_minutes_or_hours(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+    assert format_clock(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "pace"), [(0.08, "12.5 steps/s"), (26.74, "26.74 s/step")])

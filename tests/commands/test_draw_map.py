@@ -36,7 +36,7 @@ def drawn(attentions: tuple[str, ...], groups: dict[str, tuple[str, ...]] | None
     return figures[0].axes[0]
 
 
-@pytest.mark.parametrize("count", [2, picture.MANY])
+@pytest.mark.parametrize("count", [2, picture.MIN_LOW_ROWS])
 def test_texts_do_not_overlap(count: int, tmp_path: Path) -> None:
     names = tuple(f"matrix_toeplitz_{i}" for i in range(count))
     axes = drawn(names, {"softmax attention": names[:1], "controls that mix nothing": names[1:]}, tmp_path)

@@ -23,7 +23,7 @@ from sliceformer_lab.commands.inspect.panels import legend_below, panels
 from sliceformer_lab.commands.inspect.show_maps import DISTANCE_BINS, SHIFT, Maps
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.measures import maps as functions
-from sliceformer_lab.measures.capture import blocks_of
+from sliceformer_lab.measures.capture import encoder_blocks
 from sliceformer_lab.permute.schedule import distances_reached, shift_steps
 
 TOKENS, CHANNELS, HEADS = 12, 8, 2
@@ -206,7 +206,7 @@ def test_opened_models_keep_their_own_operator(study: Callable[[], Study]) -> No
     small_study = study()
     opened: Opened = next(iter(small_study.open_models(small_study.groups[0])))
     list(Maps(samples=2).measured(small_study.groups[0], opened, {}))
-    assert not [block for block in blocks_of(opened.model) if "mix" in vars(block.attention)]
+    assert not [block for block in encoder_blocks(opened.model) if "mix" in vars(block.attention)]
 
 
 def test_distances_on_a_grid_follow_the_patches_in_any_token_order() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.commands.submit.submission import digest
+from sliceformer_lab.commands.submit.submission import digest_line
 
 SMALL = ("probe=recall", "level=easy", "seeds=1", "sizes=[16,32]")
 
@@ -47,11 +47,11 @@ def test_an_operator_of_somebody_else_is_one_line_that_verify_repeats(
     (line,) = [json.loads(text) for text in file.read_text().splitlines()]
     assert len(line["rules"]) > 10 and line["probes"]["recall"]["score"] < 0.5
     assert line["growth"]["seconds"].keys() == {"16", "32"} and len(line["data"]) == 1
-    assert "reverse" in line["sources"] and line["digest"] == digest(line)
+    assert "reverse" in line["sources"] and line["digest"] == digest_line(line)
     began = datetime.fromisoformat(line["growth"]["machine"]["started"]).timestamp()
     assert began <= (tmp_path / "mine" / "growth" / "results.csv").stat().st_mtime, "its load is that before the timing"
     line["growth"]["exponent"] = 1e3  # which no machine repeats
-    file.write_text(json.dumps({**line, "digest": digest(line)}) + "\n")
+    file.write_text(json.dumps({**line, "digest": digest_line(line)}) + "\n")
     assert main(["verify", *trusted, str(file), "folder=again"]) == 1
     assert "the line of reverse is not repeated here: exponent of time" in capfd.readouterr().err
     again = json.loads((tmp_path / "again" / "submission.jsonl").read_text())

@@ -22,7 +22,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.swap.labelled_task import layer_sets
 from sliceformer_lab.commands.swap.swap_verdict import TOGETHER, SwapVerdict, verdict_sentence
 from sliceformer_lab.runs.folder import lock_folder
-from sliceformer_lab.training.heal import Healing, blocks_of, with_original_blocks
+from sliceformer_lab.training.heal import Healing, find_blocks, with_original_blocks
 
 WORDS = ("red", "blue", "dog", "cat", "runs", "sleeps", "under", "tree", "old", "the")
 
@@ -288,7 +288,7 @@ def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(ber
     original, student = (
         swap(transformers.BertModel.from_pretrained(bert).eval(), name) for name in ("identity", "mean")
     )
-    own, theirs = list(blocks_of(student)), list(blocks_of(original))
+    own, theirs = list(find_blocks(student)), list(find_blocks(original))
     inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
     with torch.no_grad(), with_original_blocks(student, original, {0, 1}):
         mixed = student(**inputs).last_hidden_state
@@ -296,7 +296,7 @@ def test_a_set_of_layers_is_scored_with_the_blocks_of_the_original_elsewhere(ber
         for block in (theirs[0], theirs[1], own[2]):
             x = block(x)[0] if isinstance(block(x), tuple) else block(x)
     assert_close(mixed, x)
-    assert list(blocks_of(student)) == own
+    assert list(find_blocks(student)) == own
 
 
 @pytest.mark.parametrize("side", ["csp", "identity", "neither"])

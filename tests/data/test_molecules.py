@@ -222,7 +222,7 @@ def test_descriptors_of_a_molecule_are_stored_batched_and_those_of_a_new_one(
 
 def test_descriptors_follow_from_the_size_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for many, kind in ((4, "rdkit"), (3, "both")):
-        monkeypatch.setattr("sliceformer_lab.data.graphs.molecule.MANY_MOLECULES", many)
+        monkeypatch.setattr("sliceformer_lab.data.graphs.molecule.MIN_FINGERPRINT_MOLECULES", many)
         data = table(tmp_path, ["CCO,1.5", "C,2", "CC,3"], descriptors=None)
         assert f"data.descriptors={kind} (3 molecules in the table)" in map(str, data.choices())
         assert data.spec.context_channels == NUM_DESCRIPTORS[kind]

@@ -173,7 +173,7 @@ def test_the_number_of_points_is_the_median_of_the_clouds(tmp_path: Path, monkey
     assert (size.option, size.value) == ("data.num_points", 60) and "median training cloud has 60" in size.reason
     data.setup()
     assert data.splits["train"].batch([0]).inputs.shape == (1, 60, 27)  # type: ignore[attr-defined]
-    monkeypatch.setattr("sliceformer_lab.data.points.base.MOST_POINTS", 20)
+    monkeypatch.setattr("sliceformer_lab.data.points.base.MAX_POINTS", 20)
     size, *_ = own_clouds(tmp_path).choices()
     assert size.value == 20 and "more than 20 take long" in size.reason
     assert "data.num_points" not in {choice.option for choice in own_clouds(tmp_path, num_points=16).choices()}

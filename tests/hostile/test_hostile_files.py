@@ -87,7 +87,7 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", ARCHIVES)
 def test_a_hostile_archive_leaves_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 1_000_000)
     make, complaint = ARCHIVES[kind]
     folder = tmp_path / "data"
     folder.mkdir()
@@ -147,7 +147,7 @@ TABLES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_hostile_table_is_refused_quickly(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(table_files, "MAX_UNPACKED_BYTES", 1_000_000)
     make, complaint = TABLES[name]
     make(tmp_path / name)
     start = time.monotonic()

@@ -19,7 +19,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
-LONGEST = 280  # seconds that a job may take on a busy machine
+MAX_SECONDS = 280  # seconds that a job may take on a busy machine
 RUN = (*SMALL, "optim.warmup_steps=0", "optim.lr=0.002", "encoder.dropout=0")
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
 STEP = ("srun", "--ntasks=2", "--nodes=1")
@@ -47,7 +47,7 @@ def test_two_tasks_write_one_folder_with_the_metrics_of_one_process(tmp_path: Pa
     sweep = ("-m", "optim.lr=0.002,1e30", f"hydra.sweep.dir={tmp_path}/two", "data.batch_size=8", "optim.epochs=3")
     step = subprocess.run(
         [*STEP, f"--job-name={job_name}", *train(*sweep, "callbacks=default")],
-        text=True, capture_output=True, timeout=LONGEST,
+        text=True, capture_output=True, timeout=MAX_SECONDS,
     )  # fmt: skip
     first, second = sorted(file.parent for file in (tmp_path / "two").rglob("summary.json"))
     assert step.stdout.count("this job diverged: the training loss became") == 1 and "Traceback" not in step.stderr
@@ -67,7 +67,7 @@ def test_each_job_of_the_slurm_launcher_has_two_tasks(tmp_path: Path) -> None:
     launcher = ("launcher=slurm", "launcher.tasks_per_node=2", "launcher.max_parallel=1")
     sweep = subprocess.run(
         train("-m", "optim.lr=0.002,1e30", *launcher, f"hydra.sweep.dir={tmp_path}"),
-        text=True, capture_output=True, timeout=LONGEST,
+        text=True, capture_output=True, timeout=MAX_SECONDS,
     )  # fmt: skip
     summaries = [read_summary(file.parent) for file in sorted(tmp_path.glob("*/summary.json"))]
     assert [summary["status"] for summary in summaries] == ["ok", "diverged"], sweep.stderr
@@ -89,7 +89,7 @@ def test_the_death_of_a_task_ends_the_run_with_one_sentence(
     assert printed_epoch(step)
     child = next(pid for pid in pids() if f"--join={folder}" in words(pid))
     os.kill(parent(child) if killed == "task" else child, signal.SIGKILL)
-    _, errors = step.communicate(timeout=LONGEST)
+    _, errors = step.communicate(timeout=MAX_SECONDS)
     assert step.returncode and "Traceback" not in errors
     assert errors.count("sliceformer-lab: ") == errors.count(sentence) == 1
     assert read_summary(folder)["status"] == "failed"
@@ -105,11 +105,11 @@ def test_a_requeued_job_goes_on_within_the_epoch(tmp_path: Path, job_name: str) 
     number = subprocess.run(
         [*submit, f"--job-name={job_name}", f"--output={log}", str(script)], text=True, capture_output=True, check=True
     ).stdout.strip()
-    wait_for(lambda: log.exists() and "epoch 1/" in log.read_text(), LONGEST)
+    wait_for(lambda: log.exists() and "epoch 1/" in log.read_text(), MAX_SECONDS)
     subprocess.run(["scontrol", "requeue", number], check=True)
-    wait_for(lambda: "PENDING" in state(number), LONGEST)
+    wait_for(lambda: "PENDING" in state(number), MAX_SECONDS)
     subprocess.run(["scontrol", "update", f"job={number}", "StartTime=now"], check=True)  # not in two minutes
-    wait_for(lambda: not state(number), LONGEST)
+    wait_for(lambda: not state(number), MAX_SECONDS)
     (folder,) = {file.parent for file in (tmp_path / "outputs").rglob("summary.json")}
     summary = read_summary(folder)
     assert summary["status"] == "ok", log.read_text()
@@ -118,7 +118,7 @@ def test_a_requeued_job_goes_on_within_the_epoch(tmp_path: Path, job_name: str) 
     whole = tmp_path / "whole"
     subprocess.run(
         [*STEP, f"--job-name={job_name}", *run, f"hydra.run.dir={whole}"],
-        capture_output=True, check=True, timeout=LONGEST,
+        capture_output=True, check=True, timeout=MAX_SECONDS,
     )  # fmt: skip
     assert_equal_runs(whole, folder)
 

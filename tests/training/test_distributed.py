@@ -20,7 +20,7 @@ from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
 TWO = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32-true")
-LONGEST = 280  # seconds that a process may take on a busy machine
+MAX_SECONDS = 280  # seconds that a process may take on a busy machine
 pytestmark = pytest.mark.slow
 
 
@@ -58,7 +58,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     unhappy = ("allow_targets=[unhappy.]", "+callbacks.last={_target_: unhappy.Unhappy}")
     rates = ("-m", "optim.lr=0.002,1e30,0.003", "optim.warmup_steps=0", "optim.epochs=3")
     process = start(outputs, *rates, *unhappy, "callbacks=default", "attention=csp")
-    printed, errors = process.communicate(timeout=LONGEST)
+    printed, errors = process.communicate(timeout=MAX_SECONDS)
     return Sweep(process.returncode, printed, errors, sorted(file.parent for file in outputs.rglob("summary.json")))
 
 
@@ -69,7 +69,7 @@ def test_one_process_of_ddp_trains_as_a_run_without(device: str, tmp_path: Path)
     for name, trainer in (("ddp", "ddp"), ("alone", device.replace("cuda", "gpu"))):
         options = (f"trainer={trainer}", "trainer.devices=1", *here, *exact, f"hydra.run.dir='{tmp_path / name}'")
         command = [sys.executable, "-m", "sliceformer_lab", *last_of_each([*SMALL, *options])]
-        done = subprocess.run(command, text=True, capture_output=True, timeout=LONGEST)
+        done = subprocess.run(command, text=True, capture_output=True, timeout=MAX_SECONDS)
         assert done.returncode == 0, done.stderr
     assert_equal_runs(tmp_path / "alone", tmp_path / "ddp")
 
@@ -117,14 +117,17 @@ def test_all_processes_stop_when_the_first_is_signalled_and_go_on_within_the_epo
         if line.startswith("epoch 1/"):
             break
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=LONGEST)  # ends only when the other process has closed its output, too
+    _, errors = process.communicate(timeout=MAX_SECONDS)  # ends only when the other process has closed its output, too
     assert process.returncode == 143 and "Traceback" not in errors
     assert errors.count("stopped by SIGTERM") == 1
     assert read_summary(stopped)["status"] == "interrupted"
     resumed = subprocess.run(
-        [sys.executable, "-m", "sliceformer_lab", f"resume={stopped}"], text=True, capture_output=True, timeout=LONGEST
+        [sys.executable, "-m", "sliceformer_lab", f"resume={stopped}"],
+        text=True,
+        capture_output=True,
+        timeout=MAX_SECONDS,
     )
     assert resumed.returncode == 0, resumed.stderr
-    other.communicate(timeout=LONGEST)
+    other.communicate(timeout=MAX_SECONDS)
     assert read_summary(stopped)["starts"][1]["from_step"] > 0
     assert_equal_runs(whole, stopped)

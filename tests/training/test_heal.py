@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from sliceformer_lab import swap
-from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, blocks_of, relative_error
+from sliceformer_lab.training.heal import FinalHealing, Healing, LayerHealing, find_blocks, relative_error
 
 
 def bert() -> Any:
@@ -38,7 +38,7 @@ def test_healing_of_chosen_layers_lowers_their_errors_and_leaves_the_rest_alone(
     steps = torch.tensor([healing.step(inputs) for inputs in batches(60)])  # errors, (60, 2)
     assert (steps[-8:].mean(0) < 0.8 * steps[0]).all()
     assert_close(teacher.state_dict(), original)
-    assert_close(blocks_of(student)[1].state_dict(), blocks_of(before)[1].state_dict())
+    assert_close(find_blocks(student)[1].state_dict(), find_blocks(before)[1].state_dict())
     (inputs,) = batches(1)
     target = teacher(**inputs).last_hidden_state
     errors = [relative_error(model(**inputs).last_hidden_state, target, inputs) for model in (before, student)]
@@ -63,4 +63,4 @@ def test_a_padded_token_is_no_target() -> None:
 
 def test_a_model_without_blocks_is_refused() -> None:
     with pytest.raises(ValueError, match="Linear has no list of blocks"):
-        blocks_of(nn.Linear(2, 2))
+        find_blocks(nn.Linear(2, 2))

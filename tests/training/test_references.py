@@ -18,7 +18,7 @@ from sliceformer_lab.measures.simple_models import ClassModel, TargetModel, clas
 from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.training import build
 from sliceformer_lab.training.results import references as module
-from sliceformer_lab.training.results.references import below_reference, difference, references
+from sliceformer_lab.training.results.references import below_reference, difference_from, references
 
 LONG = 1e4  # seconds of a run whose tenth is enough for any model here
 
@@ -96,7 +96,7 @@ def test_a_run_is_ahead_of_a_reference_behind_it_or_neither_on_the_same_examples
     test["logits"], theirs = right.clone(), right.clone()
     test["logits"][:wrong] = 1 - right[:wrong]
     theirs[100:125] = 1 - right[100:125]
-    found = difference(task, predictions, theirs.numpy())["difference"]
+    found = difference_from(task, predictions, theirs.numpy())["difference"]
     assert found["place"] == place and found["value"] == pytest.approx((25 - wrong) / len(right))
     assert found["low"] < found["value"] < found["high"]
     deviation = ((25 + wrong) / len(right) - found["value"] ** 2) ** 0.5  # of an example's difference
@@ -105,11 +105,11 @@ def test_a_run_is_ahead_of_a_reference_behind_it_or_neither_on_the_same_examples
 
 def test_an_error_is_better_where_it_is_smaller_and_missing_outputs_have_no_difference(tmp_path: Path) -> None:
     _, _, task, predictions = digits(tmp_path)
-    assert difference(task, predictions, np.zeros((5, 10), np.float32)) == {}  # no outputs of the run
+    assert difference_from(task, predictions, np.zeros((5, 10), np.float32)) == {}  # no outputs of the run
     numbers = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
     errors = SimpleNamespace(build_metrics=lambda: {"mae": MeanAbsoluteError()}, monitor="mae", monitor_mode="min")
     test = {"test": {"targets": numbers, "logits": numbers + 0.1}}
-    assert difference(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
+    assert difference_from(cast(Any, errors), test, (numbers + 0.2).numpy())["difference"]["place"] == "ahead"
 
 
 def test_reference_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

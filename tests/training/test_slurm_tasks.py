@@ -28,7 +28,7 @@ from sliceformer_lab.training.processes.slurm_tasks import (
     LOST,
     Step,
     StepTask,
-    check_step,
+    check_slurm_step,
     first_host,
     is_other_task,
     joined_step,
@@ -140,17 +140,17 @@ def test_one_task_for_each_process_fits(
     step = replace(step, nodes=nodes, tasks=nodes * devices, tasks_per_node=per_node)
     others = cast(list[StepTask], [None] * (step.tasks - 1))
     monkeypatch.setattr(slurm_tasks, "_others", (os.getpid(), others))
-    check_step(step, nodes, devices)
+    check_slurm_step(step, nodes, devices)
     monkeypatch.setattr(slurm_tasks, "_others", (os.getppid(), others))  # in a job of launcher=local
     with pytest.raises(ConfigError, match="the tasks of a Slurm step train one run at a time"):
-        check_step(step, nodes, devices)
+        check_slurm_step(step, nodes, devices)
 
 
 @pytest.mark.parametrize(("nodes", "devices", "per_node"), [(1, 2, "1"), (2, 1, "2"), (2, 2, "3,1"), (1, 1, "2")])
 def test_other_tasks_than_the_trainer_asks_for_are_refused(step: Step, nodes: int, devices: int, per_node: str) -> None:
     step = replace(step, nodes=2 if "," in per_node else 1, tasks_per_node=per_node)
     with pytest.raises(ConfigError, match=f"srun -N {nodes} --ntasks-per-node={devices}"):
-        check_step(step, nodes, devices)
+        check_slurm_step(step, nodes, devices)
 
 
 @pytest.mark.parametrize(("devices", "count"), [(2, 2), ("3", 3), ([0, 2], 2), ("0,2,", 2), (-1, 1), ("auto", 1)])

@@ -30,7 +30,7 @@ def test_estimating_a_step_changes_neither_the_model_nor_the_random_numbers() ->
     data = build_data(config)
     task = build_task(config, data.spec)
     before, random = {k: v.clone() for k, v in task.state_dict().items()}, torch.get_rng_state()
-    step_estimate.check_step(task, data, "cpu")
+    step_estimate.check_step_memory(task, data, "cpu")
     torch.testing.assert_close(task.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(parameter.grad is None for parameter in task.parameters())
@@ -49,5 +49,5 @@ def test_what_the_first_pass_imports_is_no_time_of_a_step(
 
     monkeypatch.setattr(step_estimate, "saved_bytes", measure_slowly)
     with caplog.at_level(logging.INFO):
-        step_estimate.check_step(build_task(config, data.spec), data, "cpu")
+        step_estimate.check_step_memory(build_task(config, data.spec), data, "cpu")
     assert not any("a step of" in line for line in caplog.messages)

@@ -22,7 +22,7 @@ from .reference import INTEGERS, padded_slots, sort_keys
 
 _VALUES_PER_STEP = 1 << 17  # values per step on a CPU; they fit into the second-level cache with their keys and slots
 _CACHED_BYTES = 64 << 20  # for the sources of shifts
-_LONGEST_NETWORK = 8  # slots; for longer windows a sort is faster, even with the transposition
+_MAX_NETWORK_SLOTS = 8  # slots; for longer windows a sort is faster, even with the transposition
 
 
 class Plain:
@@ -272,7 +272,7 @@ def _reversed_order(keys: Tensor, case: Case) -> Tensor:
 
 def _sort_integers(keys: Tensor, size: int) -> Tensor:
     """Windows of `size` slots sorted on a CPU: (B, K * size, C) -> (B, K * size, C)."""
-    if size <= _LONGEST_NETWORK:
+    if size <= _MAX_NETWORK_SLOTS:
         slots = torch.unflatten(keys, 1, (-1, size)).numpy()
         for i, j in _network(size):
             low, high = slots[:, :, i], slots[:, :, j]

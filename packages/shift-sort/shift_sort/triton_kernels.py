@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 MAX_WINDOW = 16384  # tokens; a column of packed float32 keys then takes 128 KB of registers, half of a multiprocessor's
-_MOST_KEYS = 8192  # of a program, unless one window has more
+_MAX_KEYS = 8192  # of a program, unless one window has more
 _SECTOR_BYTES = 32  # bytes that a GPU reads at once
 _VARYING = ("num_tokens", "num_channel_tiles", "num_row_tiles")  # not specialised, so lengths share machine code
 
@@ -49,7 +49,7 @@ def sort_tile(size: int, num_tokens: int, num_channels: int, itemsize: int) -> T
     there are 1024 threads of at most 64 registers, too few for 32-bit values; only the longest windows need them.
     """
     length = _power_of_two_from(size)
-    keys = max(length, min(length * _SECTOR_BYTES // itemsize, _MOST_KEYS), 4096)
+    keys = max(length, min(length * _SECTOR_BYTES // itemsize, _MAX_KEYS), 4096)
     columns = min(64, _power_of_two_from(num_channels), keys // length)
     rows = min(_power_of_two_from(-(-num_tokens // size)), keys // (length * columns))
     return Tile(rows, columns, max(1, length * rows * columns // (16 * 32)))

@@ -39,7 +39,7 @@ OPERATOR_SHAPES: Shapes = {
 }
 GROUP_SIZES = (1, 2, 4, 8, 32, None)
 CUDA_TOKENS = 65536  # tokens in a batch of operators and layers on a GPU
-MOST_TOKENS_OF_A_PLAIN_MAP = 4096  # longer maps, H N^2 floats several times over, fill the memory
+MAX_PLAIN_MAP_TOKENS = 4096  # longer maps, H N^2 floats several times over, fill the memory
 LAYER_ATTENTIONS = ("torch_mha", "samsa", "published_sliceformer", "published_csp", "sliceformer", "csp")
 PEERS: dict[str, type] = {
     "torch_mha": peers.TorchMHA,
@@ -76,7 +76,7 @@ def _layer(options: BenchmarkOptions, tokens: int) -> SpeedComparison:
     names = LAYER_ATTENTIONS if options.attentions is None else options.attentions
     fused = Variant("mha", "fused", _node(peers.FusedSoftmax))
     plain = Variant("mha", "plain", _node(peers.PlainSoftmax))
-    softmax = [fused] if tokens > MOST_TOKENS_OF_A_PLAIN_MAP else [fused, plain]
+    softmax = [fused] if tokens > MAX_PLAIN_MAP_TOKENS else [fused, plain]
     others = [v for name in dict.fromkeys((*names, "identity")) for v in variants(name, options)]
     return SpeedComparison(workload, (*softmax, *(v for v in others if v.method != "mha")), fused)
 

@@ -43,7 +43,7 @@ def machine(options: BenchmarkOptions) -> dict[str, Any]:
     }
 
 
-def describe(facts: dict[str, Any]) -> str:
+def describe_machine(facts: dict[str, Any]) -> str:
     """The machine in three lines of text."""
     place = facts["accelerator"] or f"{facts['processor']} ({', '.join(facts['cpu_flags'])})"
     backends, versions = ", ".join(facts["backends"]), facts["versions"]

@@ -17,10 +17,10 @@ from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.benchmark.benchmark_options import SUITES, BenchmarkOptions
 from sliceformer_lab.commands.benchmark.comparisons import comparisons
 from sliceformer_lab.commands.benchmark.contest import blank_rows, run_contest
-from sliceformer_lab.commands.benchmark.machine import describe, machine
+from sliceformer_lab.commands.benchmark.machine import describe_machine, machine
 from sliceformer_lab.commands.benchmark.process import ProcessEndedError, in_child
 from sliceformer_lab.commands.benchmark.rows import SpeedRow, set_ratios
-from sliceformer_lab.commands.benchmark.speed_tables import print_tables
+from sliceformer_lab.commands.benchmark.speed_tables import print_speed_tables
 from sliceformer_lab.commands.benchmark.workloads import SpeedComparison
 from sliceformer_lab.errors import LabError
 from sliceformer_lab.runs.files import write_json
@@ -46,8 +46,8 @@ def run(options: BenchmarkOptions, folder: Path) -> list[SpeedRow]:
         set_ratios(rows)
         _write(folder, options, facts, rows)
     console = table_console(WIDTH)
-    print_tables(console, rows)
-    console.print(describe(facts), markup=False)
+    print_speed_tables(console, rows)
+    console.print(describe_machine(facts), markup=False)
     console.print(str(folder), markup=False, soft_wrap=True)
     return rows
 
@@ -62,7 +62,7 @@ def send_results_of(folder: Path, logger: Mapping[str, Any]) -> None:
         folder,
         f"benchmark of {options['suite']} ({options['device']})",
         logger,
-        notes=f"Measures {SUITES[options['suite']]}. {describe(facts)}",
+        notes=f"Measures {SUITES[options['suite']]}. {describe_machine(facts)}",
         job_type="bench",
         tags=[options["suite"], options["device"]],
         config={**options, "machine": facts},

@@ -12,7 +12,7 @@ from sliceformer_lab.commands.benchmark.rows import SpeedRow
 PASSES = {"inference": "forward", "training": "forward + backward"}
 
 
-def print_tables(console: Console, rows: Sequence[SpeedRow]) -> None:
+def print_speed_tables(console: Console, rows: Sequence[SpeedRow]) -> None:
     """Print all tables of a suite."""
     for workload in dict.fromkeys(row.workload for row in rows):
         here = [row for row in rows if row.workload == workload]

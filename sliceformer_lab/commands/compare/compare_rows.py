@@ -14,7 +14,7 @@ from sliceformer_lab.config.plain_checks import missing_files, new_run_faults
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import LabError
-from sliceformer_lab.runs.names import digest
+from sliceformer_lab.runs.names import short_digest
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
 from sliceformer_lab.training.budget import model_cost, within_budget
 from sliceformer_lab.training.build import build_data, build_task
@@ -78,7 +78,7 @@ class ComparedRow:
 
     def _job(self, kind: str, words: Sequence[str], seed: int) -> PlannedJob:
         """A job whose name depends on its words: equal runs of two axes are one run."""
-        known = digest(" ".join(word for word in words if not word.startswith("paths.")))
+        known = short_digest(" ".join(word for word in words if not word.startswith("paths.")))
         return PlannedJob(f"{kind}-{self.name}-{known}-seed{seed}", tuple(words))
 
 

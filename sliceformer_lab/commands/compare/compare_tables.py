@@ -11,7 +11,7 @@ from sliceformer_lab.cli.console import table_console
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
-from sliceformer_lab.commands.compare.sentences import difference, number, p_value, unit
+from sliceformer_lab.commands.compare.sentences import format_difference, number, p_value, unit
 from sliceformer_lab.commands.compare.verdicts import Outcome
 from sliceformer_lab.measures.metric_scale import format_heading
 
@@ -42,7 +42,7 @@ def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
             )
         tests = [p_value(finding.p), p_value(finding.sign_flip_p), number(finding.smallest, metric)]
         name = AXIS_NAMES[axis]
-        yield [*first, name, difference(finding, metric), *tests, number(finding.margin, metric), validation]
+        yield [*first, name, format_difference(finding, metric), *tests, number(finding.margin, metric), validation]
 
 
 def row_table(found: Comparison, result: AxisResult) -> Rows:

@@ -61,7 +61,7 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
     finding = first_finding(one)
     seeds, metric = f"{len(finding.differences)} {_units(found)}", found.metric
     if one.verdict == "equivalent":
-        return f"{one.against} within {amount(finding.margin, metric)} ({difference(finding, metric)}, {seeds})"
+        return f"{one.against} within {amount(finding.margin, metric)} ({format_difference(finding, metric)}, {seeds})"
     size = f"{number(abs(finding.estimate.mean), metric)} ± {half_width(finding, metric)} {unit(metric)}"
     return f"{one.against} by {size} ({seeds}, Holm {p_phrase(one.holm_p)})"
 
@@ -77,7 +77,8 @@ def _describe_undecided(found: Comparison, one: Outcome) -> str:
     else:
         seen = f"a difference of {number(finding.smallest, metric)} could have been found"
     reason = f"; {one.reason}" if one.reason else ""
-    return f"{one.against} ({difference(finding, metric)}, {len(finding.differences)} {_units(found)}; {seen}{reason})"
+    seeds = f"{len(finding.differences)} {_units(found)}"
+    return f"{one.against} ({format_difference(finding, metric)}, {seeds}; {seen}{reason})"
 
 
 def limits_of(found: Comparison) -> list[str]:
@@ -177,7 +178,7 @@ def amount(value: float | None, metric: str) -> str:
     return f"{number(value, metric)} {unit(metric)}"
 
 
-def difference(finding: Finding, metric: str) -> str:
+def format_difference(finding: Finding, metric: str) -> str:
     """A mean difference in favour of the subject, with its interval; an interval over seeds alone says so."""
     mean = finding.estimate.mean
     over = "" if finding.estimate.over == "seeds and examples" else f" over {finding.estimate.over}"

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sliceformer_lab.commands.export.program import LONGEST_NETWORK, Predict, reason_of
+from sliceformer_lab.commands.export.program import MAX_NETWORK_TOKENS, Predict, reason_of
 from sliceformer_lab.errors import LabError
 
 INSTEAD = "use format=onnx or format=torch_export"
 IF_SORT = (
-    f"csp and sliceformer with reference=none become minima and maxima in windows of at most {LONGEST_NETWORK} tokens; "
-    f"otherwise {INSTEAD}"
+    "csp and sliceformer with reference=none become minima and maxima in windows of at most "
+    f"{MAX_NETWORK_TOKENS} tokens; otherwise {INSTEAD}"
 )
 
 

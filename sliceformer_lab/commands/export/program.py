@@ -20,7 +20,7 @@ from sliceformer_lab.training.interfaces import TaskModule
 
 Predict = Callable[..., Tensor]  # inputs, and the lengths of padded sequences -> output
 MOST = 4096  # samples in a batch of an exported program
-LONGEST_NETWORK = 4096  # tokens that a program of one input sorts by minima and maxima
+MAX_NETWORK_TOKENS = 4096  # tokens that a program of one input sorts by minima and maxima
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def exported(
     sizes = [dict(batch) for _ in arguments]
     if lengths is not None and tokens is not None:
         sizes[0][1] = torch.export.Dim.DYNAMIC(min=lengths.shortest, max=lengths.longest)
-    operator = partial(decomposed, longest_network=LONGEST_NETWORK if one_input else 0)
+    operator = partial(decomposed, longest_network=MAX_NETWORK_TOKENS if one_input else 0)
     try:
         with torch.no_grad():
             program = torch.export.export(Function(task), arguments, dynamic_shapes=tuple(sizes))

@@ -17,7 +17,7 @@ from sliceformer_lab.attention.linear_map import LinearMix
 from sliceformer_lab.attention.permutation import PermutationAttention
 from sliceformer_lab.measures.maps import matrices, spread
 
-MOST_WEIGHTS = 2**26  # weights of maps in memory at once
+MAX_MAP_WEIGHTS = 2**26  # weights of maps in memory at once
 MAX_RELATIVE_ERROR = 1e-3  # relative error up to which maps count as explaining an output
 
 
@@ -70,12 +70,12 @@ class Mixed:
         operator because it mixes channels too, and if the maps of all channels would not fit in memory.
         """
         num_tokens = self.v.shape[1]
-        limit = max(1, min(limit, MOST_WEIGHTS // num_tokens**2))
+        limit = max(1, min(limit, MAX_MAP_WEIGHTS // num_tokens**2))
         chosen = spread(self.num_maps, limit)
         if isinstance(self.attention, PermutationAttention):
             return chosen, matrices(self.attention.source_index(self.v, None)[0, :, chosen])
         if isinstance(self.attention, LinearMix | GatedKernel):
-            if self.v.shape[2] * num_tokens**2 > 2 * MOST_WEIGHTS:
+            if self.v.shape[2] * num_tokens**2 > 2 * MAX_MAP_WEIGHTS:
                 return None
             with torch.no_grad():  # maps of all channels (1, C, N, N)
                 if isinstance(self.attention, LinearMix):

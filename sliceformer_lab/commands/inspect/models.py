@@ -27,7 +27,7 @@ from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
-MOST_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
+MAX_TOKEN_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Group:
         """
         split = self._split(source)
         count = min(samples, len(split))
-        size = max(1, min(count, MOST_PAIRS // model.num_tokens() ** 2))
+        size = max(1, min(count, MAX_TOKEN_PAIRS // model.num_tokens() ** 2))
         return [split.__getitems__(list(range(i, min(i + size, count)))) for i in range(0, count, size)]
 
     def _split(self, source: Source) -> Any:

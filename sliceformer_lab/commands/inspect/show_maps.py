@@ -27,7 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.config.compose import load_option
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import blocks_of, evaluation_mode
+from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode
 from sliceformer_lab.measures.maps import (
     apart_on_grid,
     binned,
@@ -140,7 +140,7 @@ class Maps(Analysis):
         """The values of every measure over samples, by layer, name and bin (0 without a histogram)."""
         found: dict[tuple[int, str, int], list[float]] = defaultdict(list)
         before: dict[int, Tensor] = {}  # the maps of the previous sample
-        blocks = blocks_of(opened.model)
+        blocks = encoder_blocks(opened.model)
         name = f"{opened.source.label}\n{CHECKPOINT_TITLES[opened.checkpoint]}"
         is_new = all(key[0] != name for key in picture)
         for batch in group.batches(opened.source, opened.model, self.samples):

@@ -27,7 +27,7 @@ from sliceformer_lab.commands.inspect.panels import (
 )
 from sliceformer_lab.commands.inspect.parts import ALL_PARTS, WHOLE, Parts, can_be_taken_apart, only_parts
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
 from sliceformer_lab.measures.residual import (
     centre_of,
     csp_bound_factor,
@@ -40,7 +40,7 @@ from sliceformer_lab.measures.residual import (
 
 ALONE = Parts(skip=False, mlp=False, norm=False)
 PERMUTING = (PermutationAttention, Identity, RandomPermutation)  # move values within a channel, as Theorem 1 requires
-LARGEST_PROGRAM = 2048  # entries of a matrix whose best centre takes seconds to find
+MAX_PROGRAM_ENTRIES = 2048  # entries of a matrix whose best centre takes seconds to find
 SHOWN_FROM = 1e-8  # float32 rounding; smaller values are plotted at this value
 CAVEAT = (
     "the bound holds for operators that permute within channels, without biases, skip connections and norms; "
@@ -63,7 +63,7 @@ class Residual(Analysis):
 
     def rows(self, group: Group, opened: Opened) -> Iterator[dict[str, Any]]:
         """A row for each layer, measure and combination of parts."""
-        blocks = blocks_of(opened.model)
+        blocks = encoder_blocks(opened.model)
         for parts in ALL_PARTS if can_be_taken_apart(blocks) else [WHOLE]:
             with only_parts(blocks, parts):
                 samples = list(self._streams(group, opened))
@@ -106,7 +106,7 @@ class Residual(Analysis):
 
     def _streams(self, group: Group, opened: Opened) -> Iterator[list[Tensor]]:
         """For every sample, its real tokens (n, C) before the first block and after each block."""
-        blocks = blocks_of(opened.model)
+        blocks = encoder_blocks(opened.model)
         for batch in group.batches(opened.source, opened.model, self.samples):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:
                 opened.model(batch)
@@ -140,7 +140,7 @@ def _growth(stream: Sequence[Tensor]) -> list[float]:
     the best centre in the 1-norm, and the mean replaces the best one in the inf-norm.
     """
     start = stream[0]
-    small = start.numel() <= LARGEST_PROGRAM
+    small = start.numel() <= MAX_PROGRAM_ENTRIES
     first = float(residual(start, "per_norm" if small else "mean"))
     grown = [_upper_residual(x) if small else float(residual(x, "mean")) for x in stream[1:]]
     return [1.0, *(value / first for value in grown)]

@@ -17,7 +17,7 @@ from sliceformer_lab.commands.inspect.base import Analysis
 from sliceformer_lab.commands.inspect.models import Group, Opened
 from sliceformer_lab.commands.inspect.panels import CHECKPOINT_TITLES, caption, draw_grid, styles, summary_table
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.measures.capture import blocks_of, evaluation_mode, record_blocks
+from sliceformer_lab.measures.capture import encoder_blocks, evaluation_mode, record_blocks
 from sliceformer_lab.measures.plots import MIN_SINGULAR_VALUE, PLACES_SHOWN
 from sliceformer_lab.measures.probe import mean_and_std, measure_places
 from sliceformer_lab.measures.probe_record import FORMS, MEASURES, PLACES
@@ -85,7 +85,7 @@ class Spectrum(Analysis):
 
     def measured(self, group: Group, opened: Opened) -> Layers:
         """The measures of every sample, [layer][place][measure] -> (S, F), the spectrum (S, F, R)."""
-        blocks = blocks_of(opened.model)
+        blocks = encoder_blocks(opened.model)
         parts = []
         for batch in group.batches(opened.source, opened.model, self.samples):
             with evaluation_mode(opened.model), record_blocks(blocks) as taken:

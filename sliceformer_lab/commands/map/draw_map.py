@@ -16,7 +16,7 @@ from sliceformer_lab.commands.map.map_results import Map, Result
 from sliceformer_lab.measures.plots import save_figure
 
 SHADES = mpl.colormaps["YlGnBu"]
-MANY = 30  # attentions, from which on their rows are low
+MIN_LOW_ROWS = 30  # attentions, from which on their rows are low
 DARK = 0.6  # from this share on, white text is easier to read
 BAG, CHANCE = "bag level", "chance"
 
@@ -24,11 +24,11 @@ BAG, CHANCE = "bag level", "chance"
 def draw_map(found: Map, path: Path, groups: Mapping[str, Sequence[str]] | None = None) -> None:
     """Draw a cell for each attention and probe: mean score, and the steps to .99; the floors at the bottom.
 
-    `groups` are all attentions under titles; without it, they are in the order of the options. From MANY attentions on,
-    rows are low, and the steps are beside the score instead of below it.
+    `groups` are all attentions under titles; without it, they are in the order of the options. From MIN_LOW_ROWS
+    attentions on, rows are low, and the steps are beside the score instead of below it.
     """
     options = found.options
-    is_low = len(options.attentions) >= MANY
+    is_low = len(options.attentions) >= MIN_LOW_ROWS
     rows, titles = _heights(groups or {"": options.attentions})
     last = rows[CHANCE]
     width, height = max(6.0, 2.6 + 1.0 * len(options.probes)), 1.6 + (0.3 if is_low else 0.55) * (last + 0.8)

@@ -17,7 +17,7 @@ from sliceformer_lab.training.results.predicted import Row
 from sliceformer_lab.training.results.prediction_table import write_table
 from sliceformer_lab.training.saved.saved_run import load_run
 
-MOST_ERRORS = 20  # that are printed; the table has all
+MAX_PRINTED_ERRORS = 20  # that are printed; the table has all
 
 
 def run(options: PredictOptions, folder: Path) -> None:
@@ -63,10 +63,10 @@ def run(options: PredictOptions, folder: Path) -> None:
     read = {str(source.resolve()): digest_of(source)}
     write_json(record, {"run": str(folder.resolve()), "trained_on": recorded_digests(folder), "input": read})
     console = PlainConsole(highlight=False, soft_wrap=True)
-    for error in errors[:MOST_ERRORS]:
+    for error in errors[:MAX_PRINTED_ERRORS]:
         console.print(f"not predicted: {error}")
-    if len(errors) > MOST_ERRORS:
-        console.print(f"{len(errors) - MOST_ERRORS:,} more are in the column `error`")
+    if len(errors) > MAX_PRINTED_ERRORS:
+        console.print(f"{len(errors) - MAX_PRINTED_ERRORS:,} more are in the column `error`")
     console.print(f"predicted {total - len(errors):,} of {total:,} inputs: {output}")
 
 

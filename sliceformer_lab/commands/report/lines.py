@@ -15,8 +15,8 @@ from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.measures.metric_scale import less_is_better, metric_bounds
 from sliceformer_lab.measures.statistics import (
-    FEWEST_IN_INTERVAL,
     LEVEL,
+    MIN_INTERVAL_RUNS,
     Estimate,
     Interval,
     Scored,
@@ -89,7 +89,7 @@ class Test:
     def verdict(self) -> str:
         """Whether the difference is significant, or why that was not tested."""
         if self.p is None:
-            return f"not tested: {self.pairs} of {FEWEST_IN_INTERVAL} pairs" if self.pairs else NOTHING_IN_COMMON
+            return f"not tested: {self.pairs} of {MIN_INTERVAL_RUNS} pairs" if self.pairs else NOTHING_IN_COMMON
         return "significant" if self.p < LEVEL else "not significant"
 
 
@@ -191,7 +191,7 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     values, others = row.values(metric), opponent.values(metric)
     differences = [values[unit] - others[unit] for unit in common]
     estimate = None
-    if len(common) >= FEWEST_IN_INTERVAL:
+    if len(common) >= MIN_INTERVAL_RUNS:
         known = [[scores.of(runs[unit], metric) for unit in common] for runs in (ours, theirs)]
         estimate = estimate_pairs(differences, *known)
     against = " ".join([opponent.label, *map(str, opponent.factors)])
@@ -292,7 +292,7 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
         remark = "its runs were scored on different examples, so its interval is over seeds"
     estimate = estimate_runs([*row.values(metric).values()], scored)
-    if estimate is None or len(runs) < FEWEST_IN_INTERVAL:
+    if estimate is None or len(runs) < MIN_INTERVAL_RUNS:
         return None, remark
     found, (low, high) = estimate.interval(), metric_bounds(metric)
     return replace(found, low=max(low, found.low), high=min(high, found.high)), remark

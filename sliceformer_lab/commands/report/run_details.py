@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sliceformer_lab.commands.report.figures.curves import curve_of
-from sliceformer_lab.commands.report.figures.figure import subsample
+from sliceformer_lab.commands.report.figures.figure import thin_out
 from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.errors import RunFolderError
 from sliceformer_lab.runs.collect import RunRecord
@@ -20,10 +20,11 @@ from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.runs.folder import LAST_PICTURES, pictures_in
 
 CURVE_POINTS = 60_000  # of all runs
-FEWEST_POINTS, MOST_POINTS = 12, 100  # of a curve
+MIN_POINTS, MAX_POINTS = 12, 100  # of a curve
 MAX_PREDICTIONS = 400_000  # predictions of all runs; a class is two or three bytes of the page, a number six
 PICTURE_BYTES = 3_000_000  # of all pictures in the page; further ones are links
-DESCRIBED, LONGEST = 200, 200  # examples of a test set whose text is in the page, and its characters
+MAX_DESCRIBED_EXAMPLES = 200  # of a test set, whose text is in the page
+MAX_DESCRIBED_CHARACTERS = 200  # of such a text
 
 Details = dict[str, Any]
 
@@ -31,7 +32,7 @@ Details = dict[str, Any]
 def run_details(runs: Sequence[RunRecord], sections: Sequence[Section]) -> tuple[list[Details], list[Details]]:
     """For each run its `curves`, `pictures`, the index `test` of its test set and `answers`; and the test sets."""
     metrics = {run.folder: table.metric for table, found in sections for line in found for run in line.row.runs}
-    points = min(MOST_POINTS, max(FEWEST_POINTS, CURVE_POINTS // max(3 * len(runs), 1)))
+    points = min(MAX_POINTS, max(MIN_POINTS, CURVE_POINTS // max(3 * len(runs), 1)))
     embedded = _embedded(sections)
     tests: dict[str, Details] = {}
     each = max(100, MAX_PREDICTIONS // max(len(runs), 1))
@@ -55,7 +56,7 @@ def _curves(run: RunRecord, metric: str, points: int) -> dict[str, Any]:
     table = curve_of(run, metric.partition("/")[2].removesuffix("_best_test_epoch"))
     curves = {}
     for panel, here in table.groupby("panel", sort=False):
-        kept = here[here["x"].isin(subsample(here["x"].to_numpy(), points))]
+        kept = here[here["x"].isin(thin_out(here["x"].to_numpy(), points))]
         curves[str(panel)] = [[int(x) for x in kept["x"]], [float(f"{value:.4g}") for value in kept["value"]]]
     return curves
 
@@ -77,7 +78,7 @@ def _predictions(run: RunRecord, tests: dict[str, Details], each: int) -> Detail
         kind, targets, answers = "numbers", targets[:, 0], outputs[:, 0]
     else:
         return {}
-    kept = subsample(np.arange(len(ids)), each)
+    kept = thin_out(np.arange(len(ids)), each)
     digest = sha256(ids.tobytes() + targets.tobytes()).hexdigest()
     if digest not in tests:
         places = words.get("test_places")
@@ -111,7 +112,9 @@ def _describe(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -
     test["texts"] = {}
     table = np.array(answers, dtype=float)
     spread = table.std(axis=0) if test["kind"] == "numbers" else (table != table[0]).sum(axis=0)
-    chosen = [int(i) for i in np.argsort(-np.nan_to_num(spread), kind="stable")[:DESCRIBED] if spread[i] > 0]
+    chosen = [
+        int(i) for i in np.argsort(-np.nan_to_num(spread), kind="stable")[:MAX_DESCRIBED_EXAMPLES] if spread[i] > 0
+    ]
     try:
         written = pd.read_csv(run.folder / "predictions.csv", keep_default_na=False)
         here = written[written["split"] == "test"]
@@ -119,7 +122,7 @@ def _describe(test: Details, answers: Sequence[Sequence[Any]], run: RunRecord) -
     except (OSError, KeyError, ValueError):
         return
     if len(texts) == test["total"]:
-        test["texts"] = {i: str(texts[rows[i]])[:LONGEST] for i in chosen}
+        test["texts"] = {i: str(texts[rows[i]])[:MAX_DESCRIBED_CHARACTERS] for i in chosen}
 
 
 def _embedded(sections: Sequence[Section]) -> dict[tuple[str, str], str]:

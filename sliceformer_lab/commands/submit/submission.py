@@ -67,12 +67,12 @@ def submit(options: SubmitOptions, launcher: Launcher) -> Line:
         "data": _test_digests(folder / "map" / RUNS),
         "commit": git_commit(),
     }
-    line["digest"] = digest(line)
+    line["digest"] = digest_line(line)
     write_text(folder / LINE, json.dumps(line, sort_keys=True, allow_nan=False) + "\n")
     return line
 
 
-def digest(line: Mapping[str, Any]) -> str:
+def digest_line(line: Mapping[str, Any]) -> str:
     """Of all that is in a line, without the digest itself: a line that was edited has another one."""
     content = {key: value for key, value in line.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -101,7 +101,7 @@ def read_line(file: Path) -> Line:
     """The last line of a file. Raises LabError for one that `submit` did not write, or that was edited."""
     try:
         line: Line = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
-        is_sound = line["format"] == FORMAT and digest(line) == line["digest"]
+        is_sound = line["format"] == FORMAT and digest_line(line) == line["digest"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise LabError(f"{file} has no line that `submit` wrote ({type(error).__name__}: {error})") from error
     if not is_sound:

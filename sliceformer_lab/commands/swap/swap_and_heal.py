@@ -27,7 +27,7 @@ from sliceformer_lab.errors import ConfigError, DataError
 from sliceformer_lab.runs.files import digest_of, whole_file
 from sliceformer_lab.runs.folder import LOCK, lock_folder
 from sliceformer_lab.runs.plain_text import PlainConsole
-from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, blocks_of, with_original_blocks
+from sliceformer_lab.training.heal import FinalHealing, Healing, Inputs, LayerHealing, find_blocks, with_original_blocks
 
 STATE = "healing.pt"  # in the output, until the model is written
 CONTROLS = "controls"  # folder in the output with the states of controls, as long
@@ -57,7 +57,7 @@ def run(
     healing, held_out = _contents(inputs, opened)
     task = None if labelled.file is None else LabelledTask(opened, labelled, options.batch_size, options.seed)
     students = {name: _swap(opened, options, layers, name, overrides) for name, overrides in rows.items()}
-    depth = len(blocks_of(opened.trunk(opened.model)))
+    depth = len(find_blocks(opened.trunk(opened.model)))
     chosen = list(range(depth) if layers is None else layers)
     console = PlainConsole(highlight=False, soft_wrap=True)
     counts = f"{len(healing):,} inputs heal, {len(held_out)} measure"

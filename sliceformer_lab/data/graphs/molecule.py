@@ -23,7 +23,7 @@ from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table, field_of, number_of, split_of, table_rows
 from sliceformer_lab.measures.molecule_features import NUM_DESCRIPTORS, Descriptors, descriptors_of
 
-MANY_MOLECULES = 3000  # of a table, from which a fingerprint helps; in smaller ones it is learned by heart
+MIN_FINGERPRINT_MOLECULES = 3000  # of a table, from which a fingerprint helps; in smaller ones it is learned by heart
 
 MaxNodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 
@@ -101,7 +101,7 @@ class MoleculeTable(MoleculeData, OwnTargets):
         """`descriptors`, or those that suit the size of the table. Raises DataError."""
         if self.descriptors is not None:
             return self.descriptors
-        return "rdkit" if self._num_rows < MANY_MOLECULES else "both"
+        return "rdkit" if self._num_rows < MIN_FINGERPRINT_MOLECULES else "both"
 
     @cached_property
     def _num_rows(self) -> int:

@@ -16,7 +16,7 @@ from pydantic import Field
 from sliceformer_lab.config.option_types import Count, Fraction, Natural
 from sliceformer_lab.data.graphs.base import GraphData, GraphEntry, Result
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
-from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe
+from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.errors import DataError, machine_error
@@ -90,7 +90,7 @@ class PygData(GraphData):
         return tuple(map(str, range(self._recorded["num_classes"])))
 
     def about(self) -> str:
-        return describe(self._class, "torch_geometric.datasets")
+        return describe_set(self._class, "torch_geometric.datasets")
 
     def is_official(self) -> tuple[None, str]:
         return None, "torch-geometric does not say whether these are the published files; sha256 is of the graphs"

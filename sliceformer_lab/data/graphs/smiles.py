@@ -27,7 +27,7 @@ BOND_FEATURES: dict[str, tuple[Any, ...]] = {
     "conjugated": (False, True),
 }
 
-MOST_ATOMS = 2**15  # the ends of bonds are int16
+MAX_ATOMS = 2**15  # the ends of bonds are int16
 
 
 class TooManyAtomsError(Exception):
@@ -52,7 +52,7 @@ def values_of(features: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
     return tuple(len(values) + 1 for values in features.values())
 
 
-def molecule(smiles: str, most_atoms: int = MOST_ATOMS) -> Molecule | None:
+def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
     """The graph of a SMILES string with only the hydrogens that it writes as atoms; None if it does not parse.
 
     Raises TooManyAtomsError above `most_atoms`, and DataError if RDKit is not installed.
@@ -61,7 +61,7 @@ def molecule(smiles: str, most_atoms: int = MOST_ATOMS) -> Molecule | None:
     parsed = chem.MolFromSmiles(smiles)
     if parsed is None:
         return None
-    if parsed.GetNumAtoms() > min(most_atoms, MOST_ATOMS):
+    if parsed.GetNumAtoms() > min(most_atoms, MAX_ATOMS):
         raise TooManyAtomsError
     atoms = [_positions(ATOM_FEATURES, _atom_row(atom)) for atom in parsed.GetAtoms()]
     ends, bonds = [], []

@@ -28,7 +28,7 @@ from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import digest_of
 
-LARGEST_SIDE = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
+MAX_SIDE_PIXELS = 64  # pixels, that image_size=null chooses: a run on one core then takes minutes
 LOOKED_AT = 100  # training images that decide options left null
 MAX_GREY_DIFFERENCE = 4  # mean difference between the largest and the smallest colour value of a pixel, 0 to 255
 
@@ -220,8 +220,8 @@ class ImageFolder(TimmImages, FolderData, OwnData):
         chosen = []
         if self.image_size is None:
             reason = f"the median training image has a shorter side of {self._median_side} pixels"
-            if self._median_side > LARGEST_SIDE:
-                reason += f"; more than {LARGEST_SIDE} take long on a CPU"
+            if self._median_side > MAX_SIDE_PIXELS:
+                reason += f"; more than {MAX_SIDE_PIXELS} take long on a CPU"
             chosen.append(Choice("data.image_size", self.side, reason))
         if self.mirror is None:
             reason = "grey images may be letters or digits" if self._are_grey else "the images are coloured"
@@ -240,7 +240,7 @@ class ImageFolder(TimmImages, FolderData, OwnData):
 
     @cached_property
     def _are_grey(self) -> bool:
-        images = replace(self.parts["train"], shorter_side=LARGEST_SIDE).read(self._looked_at)
+        images = replace(self.parts["train"], shorter_side=MAX_SIDE_PIXELS).read(self._looked_at)
         return all(np.ptp(np.asarray(image), axis=2).mean() < MAX_GREY_DIFFERENCE for image in images)
 
     @property
@@ -248,7 +248,7 @@ class ImageFolder(TimmImages, FolderData, OwnData):
         """`image_size`, or the median of the shorter sides, rounded down so that patches of about an eighth tile it."""
         if self.image_size is not None:
             return self.image_size
-        side = min(self._median_side, LARGEST_SIDE)
+        side = min(self._median_side, MAX_SIDE_PIXELS)
         return max(8, side - side % (8 if side >= 32 else 4))
 
     @property

@@ -13,7 +13,7 @@ from PIL import Image
 from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
 from sliceformer_lab.errors import DataError
 
-MOST_CLASSES = 255  # that a byte holds besides "ignored"
+MAX_CLASSES = 255  # that a byte holds besides "ignored"
 
 Sizes = tuple[int, int]  # height, width
 
@@ -46,7 +46,7 @@ class MaskValues:
                 f"{file} holds the value {int(mask[found < 0][0])}, which is neither in data.values="
                 f"{list(self.values or ())} nor data.ignore={self.ignore}; add it to data.values"
             )
-        if found.max() > MOST_CLASSES:
+        if found.max() > MAX_CLASSES:
             raise DataError(f"{file} holds the class 255, one more than fit; set data.ignore=255 or data.values")
         return np.asarray(found, dtype=np.uint8)
 

@@ -20,9 +20,9 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import StoredSplit
 from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
-from sliceformer_lab.data.images.folders import LARGEST_SIDE
+from sliceformer_lab.data.images.folders import MAX_SIDE_PIXELS
 from sliceformer_lab.data.images.image_pairs import (
-    MOST_CLASSES,
+    MAX_CLASSES,
     MaskValues,
     Pair,
     Sizes,
@@ -88,7 +88,7 @@ class MaskFolder(OwnFolder):
     The mask of images/NAME.jpg is masks/NAME.png: 8-bit grey or with a palette, its values are class numbers.
     root/classes.txt may name the classes, one a line. For a missing test or validation folder, `test_fraction` and then
     `val_fraction` are held out. Images are resized to `height` and `width` (bilinear, masks nearest) and kept in
-    `cache`. Null sizes are the medians of the training images, reduced to a shorter side of at most LARGEST_SIDE.
+    `cache`. Null sizes are the medians of the training images, reduced to a shorter side of at most MAX_SIDE_PIXELS.
     """
 
     title = "mask_folder"
@@ -136,8 +136,8 @@ class MaskFolder(OwnFolder):
     def choices(self) -> list[Choice]:
         height, width = self._sizes
         reason = "the median training image has {} pixels"
-        if min(self._median_sizes) > LARGEST_SIDE:
-            reason += f"; a shorter side of more than {LARGEST_SIDE} takes long on a CPU"
+        if min(self._median_sizes) > MAX_SIDE_PIXELS:
+            reason += f"; a shorter side of more than {MAX_SIDE_PIXELS} takes long on a CPU"
         median = dict(zip(("height", "width"), self._median_sizes, strict=True))
         chosen = {"height": height, "width": width}
         return [
@@ -185,7 +185,7 @@ class MaskFolder(OwnFolder):
         if self.height is not None and self.width is not None:
             return self.height, self.width
         height, width = self._median_sizes
-        reduced = min(1.0, LARGEST_SIDE / min(height, width))
+        reduced = min(1.0, MAX_SIDE_PIXELS / min(height, width))
         rounded = [max(SIDE_STEP, SIDE_STEP * round(side * reduced / SIDE_STEP)) for side in (height, width)]
         return self.height or rounded[0], self.width or rounded[1]
 
@@ -204,7 +204,7 @@ class MaskFolder(OwnFolder):
 
     def _build(self, folder: Path) -> None:
         pairs = [(stage, pair) for stage, found in self._pairs.items() for pair in found]
-        pace, counts = Pace("images", len(pairs)), np.zeros(MOST_CLASSES + 1, dtype=np.int64)
+        pace, counts = Pace("images", len(pairs)), np.zeros(MAX_CLASSES + 1, dtype=np.int64)
         pixels = open_memmap(folder / PIXELS, mode="w+", dtype=np.uint8, shape=(len(pairs), 4, *self._sizes))
         read = partial(read_pair, sizes=self._sizes, meaning=MaskValues(self.values, self.ignore))
         for i, (found, seen) in enumerate(in_order(read, (pair for _, pair in pairs), self.processes)):

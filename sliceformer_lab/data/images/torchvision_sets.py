@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder, reduce
-from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe
+from sliceformer_lab.data.library_sets import PlainOptions, class_of_library, describe_set
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError, machine_error
 
@@ -86,7 +86,7 @@ class TorchvisionData(ImageFolder):
         return self.path
 
     def about(self) -> str:
-        return describe(self._class, "torchvision.datasets")
+        return describe_set(self._class, "torchvision.datasets")
 
     @cached_property
     def _class(self) -> Any:

@@ -20,7 +20,7 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import CachedData, StoredSplit
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.parallel import Pace, in_order
-from sliceformer_lab.data.points.clouds import Order, curve_order, read_cloud, subsample
+from sliceformer_lab.data.points.clouds import Order, choose_points, curve_order, read_cloud
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class
 from sliceformer_lab.data.strings import UNKNOWN, Places, Strings
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
-MOST_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
+MAX_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
 SAMPLED_CLOUDS = 100  # training clouds, spread over the set, that num_points=null reads
 Clouds = Sequence[Path] | Sequence[np.ndarray]
 
@@ -97,7 +97,7 @@ class PointData(CachedData):
     """Labelled clouds, subsampled to `num_points` by farthest-point sampling.
 
     Clouds with fewer points are counted, and repeat random points, which depend on the cloud's place in the set.
-    `num_points` null means the median of the training clouds, at most MOST_POINTS.
+    `num_points` null means the median of the training clouds, at most MAX_POINTS.
     """
 
     content_kind = "cloud"
@@ -148,14 +148,14 @@ class PointData(CachedData):
     @property
     def cloud_size(self) -> int:
         """Points of every cloud after subsampling. Raises DataError."""
-        return min(self._median_size, MOST_POINTS) if self.num_points is None else self.num_points
+        return min(self._median_size, MAX_POINTS) if self.num_points is None else self.num_points
 
     def choices(self) -> list[Choice]:
         if self.num_points is not None:
             return super().choices()
         reason = f"the median training cloud has {self._median_size:,} points"
-        if self._median_size > MOST_POINTS:
-            reason += f"; more than {MOST_POINTS} take long on a CPU"
+        if self._median_size > MAX_POINTS:
+            reason += f"; more than {MAX_POINTS} take long on a CPU"
         return [Choice("data.num_points", self.cloud_size, reason), *super().choices()]
 
     def prepare(self) -> Path:
@@ -214,7 +214,7 @@ class PointData(CachedData):
         if not len(content) or not np.isfinite(content).all():
             raise DataError("the cloud has no points" if not len(content) else "the cloud contains NaN or infinity")
         return torch.from_numpy(
-            self._features(subsample(content.astype(np.float32), self.cloud_size, seed=0)[0][None])[0]
+            self._features(choose_points(content.astype(np.float32), self.cloud_size, seed=0)[0][None])[0]
         )
 
     def collate(self, encoded: Sequence[Any]) -> Batch:
@@ -267,9 +267,9 @@ class PublishedPoints(PointData):
 
 
 def prepare_cloud(item: tuple[int, Path | np.ndarray], num_points: int) -> tuple[np.ndarray, bool]:
-    """`subsample` of (place in the set, file or points). Raises DataError if the file cannot be read."""
+    """`choose_points` of (place in the set, file or points). Raises DataError if the file cannot be read."""
     place, cloud = item
-    return subsample(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points, seed=place)
+    return choose_points(read_cloud(cloud) if isinstance(cloud, Path) else cloud, num_points, seed=place)
 
 
 def position_waves(xyz: Tensor, frequencies: int) -> list[Tensor]:

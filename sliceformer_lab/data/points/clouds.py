@@ -94,7 +94,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
     return chosen
 
 
-def subsample(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
+def choose_points(points: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, bool]:
     """`count` points of a cloud (P, 3 or 6) by farthest-point sampling, and whether it has too few.
 
     A cloud with too few points repeats random ones, chosen by `seed`.

@@ -12,7 +12,7 @@ from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.cache import stamp_of
 from sliceformer_lab.data.download import OfficialFile, fetch_unpacked
 from sliceformer_lab.data.sequences.base import SequenceSplit, SequenceStore
-from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest
+from sliceformer_lab.data.sequences.text import Text, TextData, Texts, digest_texts
 from sliceformer_lab.data.sequences.tokenizer import ByteTokenizer, PieceTokenizer, Tokenizer, VocabSize
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.data.splits import Stage
@@ -63,7 +63,7 @@ class Reviews(TextData):
             stage: Stage = "train" if path.parent.parent.name == "train" else "test"
             parts[stage].append(Text(decode_text(path.read_bytes(), path), path.parent.name, str(path)))
         every = parts["train"] + parts["test"]
-        if self.verify and digest(every) != self.published_sha256:
+        if self.verify and digest_texts(every) != self.published_sha256:
             raise DataError(
                 f"{self.reviews} does not hold the published reviews ({len(every):,} texts, expected 50,000 with "
                 "another sha256); delete it to download them again, or set data.verify=false to use this copy, which "

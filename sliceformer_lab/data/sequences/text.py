@@ -166,7 +166,7 @@ class TextData(SequenceData):
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
-        facts = {**names, "sha256": digest(every)}
+        facts = {**names, "sha256": digest_texts(every)}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:
@@ -196,7 +196,7 @@ class TextData(SequenceData):
         }
 
 
-def digest(texts: list[Text]) -> str:
+def digest_texts(texts: list[Text]) -> str:
     """sha256 of texts and labels in their given order."""
     found = hashlib.sha256()
     for text in texts:

@@ -27,7 +27,7 @@ from sliceformer_lab.errors import ConfigError, Interrupted, LabError
 from sliceformer_lab.runs.processes import is_first_process, num_cores
 from sliceformer_lab.training.processes.child_process import ProcessRank, start_child
 from sliceformer_lab.training.processes.signals import end_in_time, no_end
-from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_step, other_tasks, slurm_step
+from sliceformer_lab.training.processes.slurm_tasks import LEAVING, LOST, check_slurm_step, other_tasks, slurm_step
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # that Lightning sets
 FIRST_ERROR = ".first_error.json"
@@ -71,7 +71,7 @@ def check_processes(plan: RunPlan) -> None:
     """
     trainer, cores = plan.trainer, num_cores()
     wanted, kind, step = str(trainer.devices), trainer.accelerator, slurm_step()
-    check_step(step, trainer.num_nodes, num_devices(trainer))
+    check_slurm_step(step, trainer.num_nodes, num_devices(trainer))
     if step is not None or plan.oversubscribe or not wanted.isdigit() or int(wanted) <= cores:
         return
     if kind == "cpu" or (kind == "auto" and not torch.accelerator.is_available()):

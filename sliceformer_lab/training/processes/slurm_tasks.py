@@ -28,7 +28,7 @@ ANSWER = 2.0  # seconds that a connected task may take to say who it is
 EVERY = 0.2  # seconds between two looks at a process
 LEAVING = 30.0  # seconds in which another task ends its process
 LOST = 1000  # in place of an exit code: the task itself has ended
-LONGEST_LINE = 65536  # bytes
+MAX_LINE_BYTES = 65536  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def first_host(nodes: str) -> str:
     return re.sub(r"\[([^],-]*)[^]]*\]", r"\1", nodes).split(",")[0]
 
 
-def check_step(step: Step | None, num_nodes: int, num_devices: int) -> None:
+def check_slurm_step(step: Step | None, num_nodes: int, num_devices: int) -> None:
     """Raises ConfigError if the tasks of the step are not the processes that `trainer` asks for."""
     given = f"trainer.num_nodes={num_nodes} trainer.devices={num_devices}"
     if step is None:
@@ -271,7 +271,7 @@ class _Link:
                 part = self._connection.recv(4096)
             except TimeoutError:
                 return None
-            if not part or len(self._unread) > LONGEST_LINE:
+            if not part or len(self._unread) > MAX_LINE_BYTES:
                 raise ConnectionError("the connection has ended")
             self._unread += part
         line, _, self._unread = self._unread.partition(b"\n")

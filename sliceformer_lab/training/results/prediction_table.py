@@ -22,8 +22,8 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Names, Row
 
 PREPROCESSING, TABLE = "preprocessing.json", "predictions.csv"
-MOST_ROWS = 100_000  # of each split in predictions.csv; predictions.npz has all
-MOST_CHARACTERS = 1_000  # of a text in predictions.csv
+MAX_TABLE_ROWS = 100_000  # of each split in predictions.csv; predictions.npz has all
+MAX_TEXT_CHARACTERS = 1_000  # of a text in predictions.csv
 CHUNK = 1_000  # examples that are read at once
 
 
@@ -74,7 +74,7 @@ def record_predictions(
 
 def _rows(task: TaskModule, data: DataModule, names: Names, split: Any, parts: Mapping[str, Tensor]) -> Iterator[Row]:
     """The rows of one split; none if the task has no such table."""
-    ids, targets, outputs = (parts[name][:MOST_ROWS] for name in ("ids", "targets", "logits"))
+    ids, targets, outputs = (parts[name][:MAX_TABLE_ROWS] for name in ("ids", "targets", "logits"))
     if not task.truths(targets[:1], names):
         return
     for start in range(0, len(ids), CHUNK):
@@ -94,7 +94,7 @@ def _described(data: DataModule, split: Any, rows: list[int]) -> list[Row]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "…"
+    return text if len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + "…"
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -72,7 +72,7 @@ def references(
         file = folder / f"{_key(plan, data, task, model)}.json"
         with suppress(OSError, ValueError):
             row, outputs = json.loads(file.read_text(encoding="utf-8")), np.load(file.with_suffix(".npy"))
-            rows.append(row | difference(task, predictions, outputs))
+            rows.append(row | difference_from(task, predictions, outputs))
             continue
         try:
             row = _fitted(model, data, task, train, targets, scored, predictions, limit)
@@ -84,7 +84,7 @@ def references(
                 folder.mkdir(parents=True, exist_ok=True)
                 np.save(file.with_suffix(".npy"), outputs)
                 write_json(file, row)
-            row |= difference(task, predictions, outputs)
+            row |= difference_from(task, predictions, outputs)
         rows.append(row)
     rows.reverse()
     return [*constants, *task.more_references(data, predictions), *rows]
@@ -102,7 +102,7 @@ def below_reference(task: TaskModule, metrics: Mapping[str, float], rows: list[R
     return [f"the run is below the reference: {name} {metrics[name]:.4f}, {listed} on the same split"]
 
 
-def difference(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -> Row:
+def difference_from(task: TaskModule, predictions: Predictions, theirs: np.ndarray) -> Row:
     """The run's test score minus that of outputs (n, ...) for the same examples, in the metric that selects epochs.
 
     `low` and `high` are the 95 % interval over test examples, by the jackknife. `place` is ahead or behind where the

@@ -23,7 +23,7 @@ BY_DEPTH = {  # chart key: measure, form and title
 }
 LINE_SERIES = "wandb/lineseries/v0"
 LINE_SERIES_FIELDS = {"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"}
-MOST_MOMENTS = 6  # lines in the chart over training
+MAX_MOMENTS = 6  # lines in the chart over training
 
 Lines = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # x and y by name
 
@@ -44,7 +44,7 @@ def spectrum_charts(record: ProbeRecord) -> dict[str, CustomChart]:
     samples = f"mean over {len(record.sample_ids)} samples"
     output = PLACES_SHOWN["output"].lower()
     layers = record.at("spectrum", "output", "raw")
-    chosen = np.unique(np.linspace(0, len(record.epochs) - 1, MOST_MOMENTS).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(record.epochs) - 1, MAX_MOMENTS).round().astype(int))
     charts = {
         SPECTRUM_BY_LAYER: _chart(
             {f"layer {i}": _log_spectrum(values) for i, values in enumerate(layers, start=1)},

@@ -13,7 +13,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     legend_of,
     line_panel,
     seed_means,
-    subsample,
+    thin_out,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.measures.metric_scale import format_heading, format_value, metric_bounds
@@ -61,7 +61,7 @@ def learning_curves(plotted: PlotTable) -> list[Figure]:
 def _panel(table: pd.DataFrame, looks: dict[str, Look], panel: str, name: str) -> Panel:
     title = {"metric": f"Validation {name}", "val/loss": "Validation loss", "train/loss": "Training loss"}[panel]
     here = table[table["panel"] == panel]
-    epochs = here[here["x"].isin(subsample(here["x"].to_numpy()))]
+    epochs = here[here["x"].isin(thin_out(here["x"].to_numpy()))]
     metric = name if panel == "metric" else "loss"
     low, high = epochs["mean"].min(), epochs["mean"].max()
     log = panel != "metric" and 0 < 10 * low < high  # else late epochs would look flat

@@ -18,10 +18,10 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, PercentForma
 from sliceformer_lab.commands.compare.row_looks import Look
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
 from sliceformer_lab.measures.plots import whole_numbers
-from sliceformer_lab.measures.statistics import FEWEST_IN_INTERVAL, student_half_width
+from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, student_half_width
 
 PANEL_INCHES = (2.9, 2.4)
-MOST_POINTS = 120  # on a line
+MAX_LINE_POINTS = 120  # on a line
 SYMBOLS = 7  # markers on a line
 TITLE_LETTERS = 28  # of a line of a panel's title
 ROW, MOMENT = "row", "moment"
@@ -57,12 +57,12 @@ def seed_means(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     most = grouped.groupby(ROW)["count"].transform("max")
     common = grouped[2 * grouped["count"] >= most]
     mean, std, count = common["mean"], common["std"], common["count"]
-    enough = count >= FEWEST_IN_INTERVAL
+    enough = count >= MIN_INTERVAL_RUNS
     half = student_half_width(std.where(enough).to_numpy(), count.where(enough).to_numpy())
     return common.drop(columns=["std", "count"]).assign(low=mean - half, high=mean + half, n=count)
 
 
-def subsample(positions: Sequence[int] | np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
+def thin_out(positions: Sequence[int] | np.ndarray, most: int = MAX_LINE_POINTS) -> np.ndarray:
     """At most `most` of the positions, evenly spaced, with the first and the last."""
     known: np.ndarray = np.unique(positions)
     if len(known) <= most:

@@ -14,7 +14,7 @@ from sliceformer_lab.commands.report.table_cells import Section
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.controls import is_control
 
-MOST_ROWS = 12  # more cannot be distinguished
+MAX_PLOT_ROWS = 12  # more cannot be distinguished
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PlotTable:
     title: str
     metric: str
     rows: tuple[PlotRow, ...]  # those with a successful run, in the order of the table
-    main_rows: tuple[PlotRow, ...]  # at most MOST_ROWS of `rows`
+    main_rows: tuple[PlotRow, ...]  # at most MAX_PLOT_ROWS of `rows`
 
     def looks(self, table: pd.DataFrame) -> dict[str, Look]:
         """The looks of the main rows that occur in the column ROW of `table`."""
@@ -61,7 +61,7 @@ def plot_tables(sections: Sequence[Section]) -> list[PlotTable]:
         rows = tuple(PlotRow(name, line, looks[name]) for line in lines for name in [name_in_figures(line.row)])
         ended = tuple(row for row in rows if row.runs)
         suffix = f"_{number}" if len(sections) > 1 else ""
-        found.append(PlotTable(suffix, table.title, table.metric, ended, tuple(select_rows(ended, MOST_ROWS))))
+        found.append(PlotTable(suffix, table.title, table.metric, ended, tuple(select_rows(ended, MAX_PLOT_ROWS))))
     return found
 
 

@@ -33,7 +33,7 @@ from sliceformer_lab.measures.metric_scale import (
     metric_bounds,
 )
 
-MOST_ROWS = 40  # of a figure
+MAX_FIGURE_ROWS = 40  # of a figure
 WIDTH, HEIGHT, ROW_HEIGHT = 6.2, 3.6, 0.36  # inches of a panel, and of a row of scores
 CHANCE, REFERENCE = ("--", "dashed line"), (":", "dotted line")
 MAX_MARKER_AREA, USUAL_MARKER_AREA = 420.0, 90.0  # square points: of most memory, of unknown memory
@@ -49,7 +49,7 @@ def score_figures(plotted: PlotTable) -> list[Figure]:
 def _scores(plotted: PlotTable) -> list[Figure]:
     """Mean, interval and single runs of each row, best mean first."""
     metric = plotted.metric
-    rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MOST_ROWS)
+    rows = select_rows([row for row in plotted.rows if row.line.mean is not None], MAX_FIGURE_ROWS)
     if not rows:
         return []
     rows = sorted(rows, key=_mean, reverse=not less_is_better(metric))

@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from sliceformer_lab.commands.report.figures.figure import (
     AFTER,
     BEFORE,
+    MAX_LINE_POINTS,
     MOMENT,
-    MOST_POINTS,
     ROW,
     Figure,
     Panel,
@@ -28,7 +28,7 @@ from sliceformer_lab.commands.report.figures.figure import (
     line_panel,
     moments_legend,
     seed_means,
-    subsample,
+    thin_out,
 )
 from sliceformer_lab.commands.report.figures.plot_rows import PlotTable
 from sliceformer_lab.measures.plots import DEPTH_PANELS, GRADIENT, MIN_SINGULAR_VALUE
@@ -36,8 +36,8 @@ from sliceformer_lab.measures.probe_record import ProbeRecord
 
 SPECTRUM = "spectrum.npz"
 FORMS = {"raw": "", "mean_removed": ", token mean removed"}
-MOST_LAYERS = 4  # shown one by one
-MOST_EPOCHS = 6  # of spectra over training
+MAX_LAYERS = 4  # shown one by one
+MAX_EPOCHS = 6  # of spectra over training
 INDICES = set(np.geomspace(1, 4096, 56).round().astype(int).tolist())  # indices of singular values that are plotted
 ALT_MEASURE = DEPTH_PANELS[2][2]  # the residual, which the text alternatives state
 MEASURED_OUTPUT = "Operator output (the input of its last linear layer) on a fixed set of validation samples. "
@@ -118,9 +118,7 @@ def _growth(plotted: PlotTable, found: Probed) -> Figure | None:
         ),
         alt=f"{len(panels)} rows, epochs {epochs[0]} to {epochs[1]}.",
         panels=panels,
-        legend=[
-            Line2D([], [], color=colours[epoch], label=f"epoch {epoch}") for epoch in subsample(drawn, MOST_EPOCHS)
-        ],
+        legend=[Line2D([], [], color=colours[epoch], label=f"epoch {epoch}") for epoch in thin_out(drawn, MAX_EPOCHS)],
         columns=4,
     )
 
@@ -199,12 +197,12 @@ def _probed(plotted: PlotTable) -> Probed | None:
 def _spectra_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for form in FORMS:
         layers = record.at("spectrum", "output", form)
-        for place, layer in enumerate(_spread(len(layers), MOST_LAYERS)):
+        for place, layer in enumerate(_spread(len(layers), MAX_LAYERS)):
             yield from ((form, place, *point) for point in _points(layers[layer]))
 
 
 def _growth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
-    for moment in _spread(len(record.epochs), MOST_EPOCHS):
+    for moment in _spread(len(record.epochs), MAX_EPOCHS):
         last = record.at("spectrum", "output", "raw", moment=moment)[-1]
         yield from ((int(record.epochs[moment]) + 1, *point) for point in _points(last))
 
@@ -219,14 +217,14 @@ def _depth_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
 
 def _training_of(record: ProbeRecord) -> Iterator[tuple[object, ...]]:
     for name, form, title in DEPTH_PANELS:
-        for moment in _spread(len(record.epochs), MOST_POINTS):
+        for moment in _spread(len(record.epochs), MAX_LINE_POINTS):
             value = float(record.at(name, "output", form, moment=moment).mean())
             yield title, int(record.epochs[moment]) + 1, value
 
 
 def _spread(count: int, most: int) -> list[int]:
     """At most `most` of the numbers 0 to `count` - 1, with the first and the last."""
-    return [int(number) for number in subsample(np.arange(count), most)]
+    return [int(number) for number in thin_out(np.arange(count), most)]
 
 
 def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
@@ -238,12 +236,12 @@ def _points(values: np.ndarray) -> Iterator[tuple[int, float]]:
 
 def _layer_titles(depths: Sequence[int]) -> list[str]:
     """Titles of the chosen layers, in models of one or several depths."""
-    chosen = [[f"{layer + 1} of {depth}" for layer in _spread(depth, MOST_LAYERS)] for depth in depths]
+    chosen = [[f"{layer + 1} of {depth}" for layer in _spread(depth, MAX_LAYERS)] for depth in depths]
     return [f"Layer {', '.join(filter(None, names))}" for names in zip_longest(*chosen)]
 
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[ProbeRecord], Iterator[tuple[object, ...]]]]] = {
-    "spectra": (("form", "layer", "x"), _spectra_of),  # layer of MOST_LAYERS, x the index
+    "spectra": (("form", "layer", "x"), _spectra_of),  # layer of MAX_LAYERS, x the index
     "growth": (("epoch", "x"), _growth_of),  # of the last layer, raw; x the index
     "depth": (("measure", MOMENT, "x"), _depth_of),  # x the layer
     "training": (("measure", "x"), _training_of),  # mean over the layers; x the epoch

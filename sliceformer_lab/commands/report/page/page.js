@@ -378,7 +378,7 @@ const a_b = (chosen) => chosen.map(([number]) => runs[number]);
 const PAIR = ["A", "B"];
 const PAIR_COLOURS = ["#0072B2", "#D55E00"];
 const PANELS = { metric: "", "val/loss": "Validation loss", "train/loss": "Training loss" };
-const MOST_DIFFERING = 50;
+const MAX_DIFFERING = 50;
 
 /** The learning curves of two runs, for the panels that either has. */
 function pairCurves(pair) {
@@ -450,7 +450,7 @@ function pairAnswers(pair) {
   const sentence = classes
     ? `${some}both are right on ${count((e) => right(e, 0) && right(e, 1))}, only A on ${count((e) => right(e, 0) && !right(e, 1))}, only B on ${count((e) => !right(e, 0) && right(e, 1))}, neither on ${count((e) => !right(e, 0) && !right(e, 1))}.`
     : `${some}A is closer on ${closer(0)}, B on ${closer(1)}.`;
-  const shown = differing.slice(0, MOST_DIFFERING);
+  const shown = differing.slice(0, MAX_DIFFERING);
   const columns = ["example", ...(Object.keys(test.texts).length ? ["content"] : []), "true", "run A", "run B"];
   const rows = shown.map((example) => ({
     cells: [test.places?.[example.i] ?? `test example ${example.id}`, ...(columns.includes("content") ? [test.texts[example.i] ?? ""] : []),
