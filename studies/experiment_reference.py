@@ -29,6 +29,7 @@ from sliceformer_lab.training.build import build_data
 
 Array = np.ndarray
 MAX_DESCRIPTOR = 1e6  # some descriptors of RDKit overflow
+MIN_SHARE = 0.02  # of the training molecules that have another value than most; a rarer column is left out
 TUNING_PICTURES = 10_000  # of the training pictures, which choose C and gamma; the chosen one sees all of them
 
 
@@ -68,18 +69,23 @@ def describe_molecule(smiles: object) -> Array:
 
 
 def fit_boosting(features: Mapping[str, Array], targets: Mapping[str, Array]) -> tuple[list[Trial], Array]:
-    """Absolute errors (m,) of gradient boosting; its leaves and rate are chosen on validation."""
+    """Absolute errors (m,) of gradient boosting; its leaves are chosen on validation.
+
+    Columns that nearly all molecules share are left out: a tree takes a third of the time.
+    """
+    varies = np.mean(features["train"] != np.median(features["train"], axis=0), axis=0) > MIN_SHARE
+    kept = {stage: values[:, varies] for stage, values in features.items()}
     found: list[tuple[Trial, HistGradientBoostingRegressor]] = []
     for leaves, rate in ((63, 0.1), (255, 0.1)):
         model = HistGradientBoostingRegressor(
             loss="absolute_error", max_iter=1000, learning_rate=rate, max_leaf_nodes=leaves, random_state=0,
             early_stopping=True, validation_fraction=0.05, n_iter_no_change=20,
         )  # fmt: skip
-        model.fit(features["train"], targets["train"])
-        error = float(np.abs(model.predict(features["val"]) - targets["val"]).mean())
+        model.fit(kept["train"], targets["train"])
+        error = float(np.abs(model.predict(kept["val"]) - targets["val"]).mean())
         found.append((Trial({"leaves": leaves, "rate": rate, "trees": model.n_iter_}, error), model))
     found.sort(key=lambda one: -one[0].val)
-    return [trial for trial, _ in found], np.abs(found[-1][1].predict(features["test"]) - targets["test"])
+    return [trial for trial, _ in found], np.abs(found[-1][1].predict(kept["test"]) - targets["test"])
 
 
 def describe_picture(picture: object) -> Array:
