@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.config.compose import load_option
+from sliceformer_lab.data.sequences.text_csv import TextCSV
 from sliceformer_lab.data.sequences.tokenizer import PretrainedTokenizer
 from sliceformer_lab.encoder.embed import TokenEmbedding
 from sliceformer_lab.encoder.factory import build_encoder
@@ -134,6 +135,22 @@ def test_the_tokenizer_gives_the_ids_of_transformers(folder: Path, tmp_path: Pat
         assert 0 not in ids
     assert ours.decode(next(iter(ours.encode(["the Red dogs"], tmp_path))), tmp_path) == "the red dogs"
     assert ours.vocab_size == 15
+
+
+def test_a_cut_text_keeps_its_last_token_as_transformers_cuts_it(folder: Path, tmp_path: Path) -> None:
+    texts = ["the red dogs run under the tree", "blue cat", "red dogs", "the cat sleeps under the blue tree"]
+    table = tmp_path / "texts.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{i % 2}\n" for i, text in enumerate(texts * 8)))
+    data = TextCSV(file=table, tokenizer_folder=folder, max_len=5, root=tmp_path / "tokens")
+    data.prepare_data()
+    data.setup()
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    rows = list(range(16))
+    for row, example in zip(rows, data.examples("train", rows), strict=True):
+        ids = theirs(example.content, truncation=True, max_length=5)["input_ids"]
+        assert data.splits["train"].batch([row]).inputs.tolist() == [ids]
+        assert data.encode([str(example.content)]).inputs.tolist() == [ids]
+    assert data.rule_of_ids.endswith("without padding; of more than 5, the first 4 and the last")
 
 
 def test_a_folder_without_a_tokenizer_as_berts_is_refused(folder: Path, tmp_path: Path) -> None:

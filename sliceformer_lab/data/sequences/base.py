@@ -98,7 +98,8 @@ class SequenceSplit(StoredSplit):
     max_len: int
     pad_to_max_len: bool = False
     scale: tuple[float, float] | None = None  # mean and std that normalise numbers; None: token ids
-    end: int | None = None
+    end: int | None = None  # a token after the kept ones
+    keeps_last: bool = False  # a sequence that is cut keeps its last token, as [SEP] of BERT
     order: np.ndarray | None = None  # (max_len,) position in the sequence of each token; None: their own order
 
     def lengths(self) -> np.ndarray:
@@ -145,6 +146,8 @@ class SequenceSplit(StoredSplit):
 
     def _cut(self, sequence: np.ndarray) -> np.ndarray:
         kept = sequence[: self.max_len] if self.order is None else sequence[self.order]
+        if self.keeps_last and len(sequence) > self.max_len:
+            kept = np.append(kept[:-1], sequence[-1])
         return kept if self.end is None else np.append(kept, self.end)
 
 

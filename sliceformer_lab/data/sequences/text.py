@@ -17,7 +17,7 @@ from sliceformer_lab.data.cache import IDENTITY, cached_folder, manifest
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.own_targets import Target
 from sliceformer_lab.data.parallel import Pace
-from sliceformer_lab.data.sequences.base import SequenceData, SequenceStore
+from sliceformer_lab.data.sequences.base import SequenceData, SequenceSplit, SequenceStore
 from sliceformer_lab.data.sequences.tokenizer import TOKENIZER_FILE, Tokenizer
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, hold_out
@@ -58,7 +58,12 @@ class TextData(SequenceData):
     @property
     def rule_of_ids(self) -> str:
         """How a program outside this package makes the ids of a text."""
-        return self.tokenizer.rule
+        if not self.tokenizer.adds_end:
+            return self.tokenizer.rule
+        return f"{self.tokenizer.rule}; of more than {self.max_len}, the first {self.max_len - 1} and the last"
+
+    def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, keeps_last=self.tokenizer.adds_end, rows=rows)
 
     @abstractmethod
     def source(self) -> dict[str, Any]:

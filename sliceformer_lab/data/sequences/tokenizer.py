@@ -36,6 +36,11 @@ class Tokenizer(ABC):
     rule: ClassVar[str]  # how a program outside this package makes the ids of a text
     vocab_size: int
 
+    @property
+    def adds_end(self) -> bool:
+        """Whether it puts a special token after every text, as BERT's puts [SEP]."""
+        return False
+
     def key(self) -> dict[str, Any]:
         """Everything that decides its ids except the training texts."""
         return {"tokens": self.kind, "vocab_size": self.vocab_size}
@@ -140,6 +145,10 @@ class PretrainedTokenizer(Tokenizer):
     def vocab_size(self) -> int:  # type: ignore[override]
         """One more than the largest id."""
         return 1 + max(self._model(self.source).get_vocab().values())
+
+    @property
+    def adds_end(self) -> bool:
+        return bool(self._model(self.source).encode("a").special_tokens_mask[-1])
 
     def key(self) -> dict[str, Any]:
         return {"tokens": self.kind, "sha256": digest_of(self._checked_file())}
