@@ -74,7 +74,8 @@ class GraphStore:
         """The graphs that `write` stored in the folder."""
         names = ("nodes", "edges", "edge_features", "pairs", "positions", "context")
         files = {name: folder / f"{name}.npy" for name in names}
-        parts = {name: np.load(file, mmap_mode="r") for name, file in files.items() if file.is_file()}
+        # as plain arrays, because a slice of np.memmap takes ten times as long
+        parts = {name: np.asarray(np.load(file, mmap_mode="r")) for name, file in files.items() if file.is_file()}
         nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
         pairs = np.cumsum([0, *np.diff(nodes) ** 2], dtype=np.int64)
         return cls(parts, nodes, edges, pairs, np.load(folder / "targets.npy", mmap_mode="r"))
@@ -153,7 +154,8 @@ class GraphSplit(StoredSplit):
 
     def structure(self, graphs: Sequence[Graph], width: int) -> Graphs:
         """Edges, paths and positions of graphs whose nodes are padded to `width`."""
-        index = np.concatenate([graph.edges + np.int64(row * width) for row, graph in enumerate(graphs)], axis=1)
+        starts = np.repeat(np.arange(len(graphs)) * width, [graph.edges.shape[1] for graph in graphs])
+        index = np.concatenate([graph.edges for graph in graphs], axis=1) + starts
         features = np.concatenate([graph.edge_features for graph in graphs])
         edge_index, edge_features = torch.from_numpy(index), torch.from_numpy(features).long()
         positions = distances = path_edges = None
