@@ -6,18 +6,20 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from sliceformer_lab.config.option_types import Fraction
+from sliceformer_lab.config.option_types import Count, Fraction
 from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
+Column = str | Count  # of a table: its name, or its number from 1 in a table without a header
 
 PLURALS: dict[ContentKind, str] = {
     "text": "texts",
@@ -84,6 +86,38 @@ class OwnFolder(CachedData, OwnData):
     @property
     def cache_root(self) -> Path:
         return Path(self.cache).expanduser()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnTables(OwnData):
+    """A user's own table, and perhaps one for each other split.
+
+    Raises ValueError if both a column and files define the splits.
+    """
+
+    file: str
+    split_column: Column | None = None
+    val_file: str | None = None
+    test_file: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split_column is not None and (self.val_file or self.test_file):
+            raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
+
+    @property
+    def origin(self) -> Path:
+        return self.files["train"]
+
+    @property
+    def files(self) -> dict[Stage, Path]:
+        """The table of each split."""
+        named: dict[Stage, str | None] = {"train": self.file, "val": self.val_file, "test": self.test_file}
+        return {stage: Path(name).expanduser() for stage, name in named.items() if name}
+
+    def known_by(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """What identifies the tables and the columns that are read, for the key of a cache."""
+        return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
 
 def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:

@@ -10,15 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.own_data import OwnData
+from sliceformer_lab.data.own_data import Column, OwnData
 from sliceformer_lab.data.spec import Choice
 from sliceformer_lab.data.table_files import field_of, number_of
 from sliceformer_lab.errors import DataError
 
 Kind = Literal["regression", "classification"]
 Target = str | tuple[str, ...] | tuple[float, ...]  # a class, labels or numbers of an example
-Column = str | Count  # its name, or its number from 1 in a table without a header
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -11,7 +11,8 @@ import torch
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.images.augment import ImageAugment
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
-from sliceformer_lab.data.own_targets import Column, TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.own_data import Column
+from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import check_classes, check_table, field_of, split_of, table_rows

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Share
-from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.loader import Split
-from sliceformer_lab.data.own_targets import Column, TableTargets, label_matrix, sorted_labels
+from sliceformer_lab.data.own_data import Column, OwnTables
+from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
 from sliceformer_lab.data.sequences.base import SequenceStore
 from sliceformer_lab.data.sequences.text import Text, TextData, Texts
 from sliceformer_lab.data.sequences.tokenizer import (
@@ -33,24 +33,20 @@ MORE_STEPS = 4  # times optim.target_steps, that short texts train
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TextCSV(TextData, TableTargets):
+class TextCSV(TextData, TableTargets, OwnTables):
     """Texts of a table with one class each, named by words or numbers, or with several numbers or labels.
 
-    A column, separate files, or fractions of every class define the splits. Raises ValueError if both a column and
-    files define them, or if two options define the tokens.
+    A column, separate files, or fractions of every class define the splits. Raises ValueError if two options define
+    the tokens.
     """
 
     title = "text_csv"
     note = "your own texts; sha256 is of their tokens and labels"
     batch_sizes: ClassVar[tuple[int, int]] = (16, 32)
 
-    file: str
     text_column: Column = "text"
-    split_column: Column | None = None
     header: bool = True
     quotes: bool = True
-    val_file: str | None = None
-    test_file: str | None = None
     batch_size: Count | None = None
     bucket_share: Share = 0.05
     tokens: TokenKind = "bpe"
@@ -61,8 +57,6 @@ class TextCSV(TextData, TableTargets):
         super().__post_init__()
         if self.tokenizer_folder and (self.tokens == "bytes" or self.vocab_size):
             raise ValueError("tokenizer_folder decides the tokens; leave tokens=bpe and vocab_size=null")
-        if self.split_column is not None and (self.val_file or self.test_file):
-            raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -124,22 +118,12 @@ class TextCSV(TextData, TableTargets):
             self.check_kind()
         return super().make_splits()
 
-    @property
-    def origin(self) -> Path:
-        return self.files["train"]
-
-    @property
-    def files(self) -> dict[Stage, Path]:
-        """The table of each split."""
-        named: dict[Stage, str | None] = {"train": self.file, "val": self.val_file, "test": self.test_file}
-        return {stage: Path(name).expanduser() for stage, name in named.items() if name}
-
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
             check_table(path, "texts and labels")
         columns = {"text": self.text_column, "split": self.split_column, **self.target_columns}
         columns |= {"header": self.header, "quotes": self.quotes}
-        return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
+        return self.known_by(columns)
 
     def read(self) -> Texts:
         parts: dict[Stage, list[Text]] = {}

@@ -6,46 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from sliceformer_lab.config.option_types import Count
-from sliceformer_lab.data.cache import by_name
+from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import ENDINGS, Series, TableForm, read_series, series_and_errors
 from sliceformer_lab.data.spec import NewInput
-from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import check_table
 from sliceformer_lab.errors import DataError
 
-Column = str | Count  # its name, or its number from 1 in a table without a header
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SeriesTable(SeriesData):
+class SeriesTable(SeriesData, OwnTables):
     """Series of a table with one class or number each. A column, separate files, or fractions define the splits.
 
     Without `id_column` a row is a series: label first in a table without a header, then its values; missing values at
     the end of a row are none, so that series may differ in length. With `id_column` a row is one time of a series, and
-    `value_columns` are its channels. Raises ValueError if both a column and files define the splits, and for channels
-    of rows with an id.
+    `value_columns` are its channels. Raises ValueError for channels of rows with an id.
     """
 
     title = "series_csv"
     note = "your own series; sha256 is of their values and labels"
 
-    file: str
     root: str
     label_column: Column = "label"
     value_columns: tuple[Column, ...] | None = None
     num_channels: Count = 1
     id_column: Column | None = None
     time_column: Column | None = None
-    split_column: Column | None = None
     header: bool | None = None
-    val_file: str | None = None
-    test_file: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.split_column is not None and (self.val_file or self.test_file):
-            raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
         if self.id_column is not None and self.num_channels > 1:
             raise ValueError(
                 f"num_channels={self.num_channels} is for tables with one series a row; with id_column, name the "
@@ -68,24 +58,13 @@ class SeriesTable(SeriesData):
         )
 
     @property
-    def origin(self) -> Path:
-        return self.files["train"]
-
-    @property
-    def files(self) -> dict[Stage, Path]:
-        """The table of each split."""
-        named: dict[Stage, str | None] = {"train": self.file, "val": self.val_file, "test": self.test_file}
-        return {stage: Path(name).expanduser() for stage, name in named.items() if name}
-
-    @property
     def number_name(self) -> str:
         return str(self.label_column)
 
     def source(self) -> dict[str, Any]:
         for path in self.files.values():
             check_table(path, "series", endings=ENDINGS)
-        columns = {name: value for name, value in vars(self.form).items() if value is not None}
-        return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
+        return self.known_by({name: value for name, value in vars(self.form).items() if value is not None})
 
     def read(self) -> Iterator[Series]:
         """The series of all tables."""
