@@ -160,7 +160,7 @@ def reference_scores(results: Results) -> dict[str, float]:
     """Test scores of models without a network: the experiment's own, and those that its runs fitted."""
     name = results.experiment.metric.replace("val/", "test/")
     found = {one["name"]: one["test"] for one in results.references}
-    fitted = next(line["references"] for line in results.lines if line["stage"] == "report") or []
+    fitted = next((line["references"] for line in results.lines if line.get("references")), [])  # of one run
     return found | {row["name"]: row["metrics"][name] for row in fitted if name in (row.get("metrics") or {})}
 
 

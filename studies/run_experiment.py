@@ -140,9 +140,9 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
     words = [*experiment.command, *experiment.rows[job.row], f"optim.lr={job.rate:g}", f"seed={job.seed}"]
     if job.stage == "tune":
         words += ["score_test=false"]
-    if job.stage == "tune" or any(line["stage"] == "report" for line in experiment.lines()):
-        none = "reference=null"  # the first reporting run has fitted the references, on the same examples
-        words += [none] if none not in words else []
+    is_first = (job.stage, job.row, job.seed) == ("report", next(iter(experiment.rows)), experiment.seeds[0])
+    if not is_first and "reference=null" not in words:
+        words += ["reference=null"]  # the first reporting run fits the references, on the same examples
     summary_file = folder / "summary.json"
     if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
