@@ -14,7 +14,7 @@ def test_a_line_is_a_row_with_its_scores_and_an_edited_one_is_refused(
 ) -> None:
     probes = {"recall": {"score": 0.5, "scores": [0.4, 0.6], "reason": None}, "back": {"score": None, "reason": "long"}}
     line = {"options": {"subject": "mine", "level": "easy", "seeds": 2}, "probes": probes, "growth": {"exponent": 1.25}}
-    line["digest"] = leaderboard.digest(line)
+    line["digest"] = leaderboard.digest_line(line)
     shown = leaderboard.page([line])
     assert "| `mine` | .500 [.400, .600] | long | 2 | 1.25 |" in shown and "## Level easy" in shown
     monkeypatch.setattr(leaderboard, "LINES", tmp_path / "lines.jsonl")
