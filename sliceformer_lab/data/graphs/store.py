@@ -74,7 +74,7 @@ class GraphStore:
         """The graphs that `write` stored in the folder."""
         names = ("nodes", "edges", "edge_features", "pairs", "positions", "context")
         files = {name: folder / f"{name}.npy" for name in names}
-        # as plain arrays, because a slice of np.memmap takes ten times as long
+        # as plain arrays, because a slice of np.memmap takes six times as long
         parts = {name: np.asarray(np.load(file, mmap_mode="r")) for name, file in files.items() if file.is_file()}
         nodes, edges = np.load(folder / "node_offsets.npy"), np.load(folder / "edge_offsets.npy")
         pairs = np.cumsum([0, *np.diff(nodes) ** 2], dtype=np.int64)
