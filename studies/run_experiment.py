@@ -134,15 +134,21 @@ def claim(experiment: Experiment, job: Job, work: Path) -> FileLock | None:
     return None
 
 
-def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
-    """Trains one job and returns its line. Raises RuntimeError if the run fails."""
-    folder = work / job_name(experiment, job)
+def job_words(experiment: Experiment, job: Job) -> list[str]:
+    """The words of a job's command line. Only the first reporting run fits references; all have the same examples."""
     words = [*experiment.command, *experiment.rows[job.row], f"optim.lr={job.rate:g}", f"seed={job.seed}"]
     if job.stage == "tune":
         words += ["score_test=false"]
     is_first = (job.stage, job.row, job.seed) == ("report", next(iter(experiment.rows)), experiment.seeds[0])
     if not is_first and "reference=null" not in words:
-        words += ["reference=null"]  # the first reporting run fits the references, on the same examples
+        words += ["reference=null"]
+    return words
+
+
+def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
+    """Trains one job and returns its line. Raises RuntimeError if the run fails."""
+    folder = work / job_name(experiment, job)
+    words = job_words(experiment, job)
     summary_file = folder / "summary.json"
     if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
 from marked_sections import section
-from run_experiment import claim, packed
+from run_experiment import Job, claim, job_words, packed, train
 from scipy import stats
 
 from sliceformer_lab.config.compose import compose_root
@@ -157,3 +157,20 @@ def test_two_processes_never_run_one_job_and_a_finished_one_is_not_run_again(tmp
     write(tmp_path, [{"stage": first.stage, "row": first.row, "rate": first.rate, "seed": first.seed}])
     held.release()
     assert claim(one, first, tmp_path) is None
+
+
+def test_one_reporting_run_fits_the_references_and_the_page_finds_them_in_any_line(tmp_path: Path) -> None:
+    results = write(tmp_path, made_up_lines())
+    one = results.experiment
+    jobs = [Job("report", row, one.recipe_rate, seed) for row in one.rows for seed in one.seeds]
+    jobs += [Job("tune", row, one.recipe_rate, seed) for row in one.rows for seed in one.tuning_seeds]
+    assert [job for job in jobs if "reference=null" not in job_words(one, job)] == jobs[:1]
+    metric = one.metric.replace("val/", "test/")
+    lines = made_up_lines()
+    lines[-1]["references"] = [{"name": "nearest neighbour", "metrics": {metric: 0.5}}]
+    assert experiment_page.reference_scores(write(tmp_path, lines)) == {"nearest neighbour": 0.5}
+
+
+def test_a_run_that_fails_stops_the_experiment(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the run failed: task=nothing"):
+        train(tmp_path, ["task=nothing"])
