@@ -31,7 +31,7 @@ class JobBoard:
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._running: dict[PlannedJob, float] = {}  # when it began
         self._took: list[float] = []  # seconds, of jobs that ran to their end here
-        self._left = sum(not state_of(sweep.place(job)).is_final for job in sweep.jobs)
+        self._left = [job for job in sweep.jobs if not state_of(sweep.place(job)).is_final]
 
     def __enter__(self) -> JobBoard:
         if self._live is not None:
@@ -53,7 +53,8 @@ class JobBoard:
         """Prints how a job ended."""
         seconds = time.monotonic() - self._running.pop(job)
         state = state_of(self._sweep.place(job))
-        self._left -= state.is_final
+        # other processes may work on the same sweep, and end jobs of it too
+        self._left = [job for job in self._left if not state_of(self._sweep.place(job)).is_final]
         if state.status == "ok":
             self._took.append(seconds)
         said = f"{state.value:.4f}" if state.value is not None else state.error or ""
@@ -71,10 +72,10 @@ class JobBoard:
         self._live.update(Group(table, self._summary()) if self._running else self._summary(), refresh=True)
 
     def _summary(self) -> Text:
-        total = len(self._sweep.jobs)
-        text = f"{total - self._left} of {total} jobs have ended"
-        if self._took and self._left:
-            text += f", about {format_clock(statistics.mean(self._took) * self._left / self._places)} left"
+        total, left = len(self._sweep.jobs), len(self._left)
+        text = f"{total - left} of {total} jobs have ended"
+        if self._took and left:
+            text += f", about {format_clock(statistics.mean(self._took) * left / self._places)} left"
         return Text(text)
 
 
