@@ -25,7 +25,7 @@ from sliceformer_lab.measures.ngram import ngram_bits
 from sliceformer_lab.tasks.base import Task
 from sliceformer_lab.tasks.metrics import MeanBits
 from sliceformer_lab.training.results.predicted import Row
-from sliceformer_lab.training.results.references import MAX_REFERENCE_EXAMPLES, scores_of
+from sliceformer_lab.training.results.references import scores_of
 
 MAX_NGRAM_TOKENS = 7
 
@@ -94,7 +94,7 @@ class LanguageModel(Task):
         started = time.monotonic()
         bits: dict[str, list[Tensor]] = {}
         for split, parts in predictions.items():
-            batch = data.splits[split].batch(parts["ids"][:MAX_REFERENCE_EXAMPLES].tolist())  # type: ignore[index]
+            batch = data.splits[split].batch(parts["ids"].tolist())  # type: ignore[index]
             windows = torch.cat([batch.inputs[:, :1], batch.target], dim=1).numpy()
             found = ngram_bits(train.seen, windows, self.data_spec.vocab_size, MAX_NGRAM_TOKENS)
             bits[split] = [torch.from_numpy(each) for each in found]
@@ -107,7 +107,6 @@ class LanguageModel(Task):
             if place < len(means):
                 metrics: dict[str, float] = {}
                 for split, each in bits.items():
-                    targets = predictions[split]["targets"][:MAX_REFERENCE_EXAMPLES]
-                    metrics |= scores_of(self, split, each[place], targets)
+                    metrics |= scores_of(self, split, each[place], predictions[split]["targets"])
                 rows.append({"name": name, "metrics": metrics, "seconds": seconds, "num_train": len(train.seen)})
         return rows

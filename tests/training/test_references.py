@@ -51,6 +51,21 @@ def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkey
     assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
 
 
+def test_a_reference_says_which_part_it_learned_from_and_is_scored_on_every_test_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_REFERENCE_EXAMPLES", 100)  # fewer than there are test examples
+    plan, data, task, predictions = digits(tmp_path)
+    targets = predictions["test"]["targets"]
+    predictions["test"]["logits"] = torch.nn.functional.one_hot(targets, 10).float()  # a perfect run
+    _, simple = references(plan, data, task, predictions, LONG)
+    assert simple["name"] == "HOG + support vectors (100 of 600 examples)"
+    (kept,) = (tmp_path / "references").glob("*.npy")
+    right = torch.from_numpy(np.load(kept)).argmax(dim=1) == targets
+    assert len(right) == 299 and simple["metrics"]["test/accuracy"] == pytest.approx(float(right.float().mean()))
+    assert simple["difference"]["value"] == pytest.approx(1 - float(right.float().mean()))
+
+
 def test_each_reference_has_half_a_minute_or_a_tenth_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

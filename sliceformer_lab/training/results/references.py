@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from sliceformer_lab.config.checked import RunPlan
-from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.splits import STAGES
 from sliceformer_lab.measures.simple_models import SimpleModel
 from sliceformer_lab.measures.statistics import jackknife_rows, jackknife_values, student_half_width
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.predicted import Row
 
-MAX_REFERENCE_EXAMPLES = 10_000  # examples of a split that a simple model sees
+MAX_REFERENCE_EXAMPLES = 10_000  # training examples that a simple model sees; more are a random sample
+RULES = 2  # counts changes of what a row says, so that a kept row of older rules is not read
 REFERENCE_SHARE, MIN_REFERENCE_S = 0.1, 30.0  # of the run's time, and in any case, that each simple model may take
 OPTIONS_WITHOUT_EFFECT = (
     "batch_size",
@@ -49,7 +50,8 @@ def references(
     """A row for the best constant and for each simple model of the task; the strongest model comes last.
 
     A row has name, metrics (test/accuracy and so on) and seconds, or name and `skipped`, the reason. That of a simple
-    model has the `difference` from the run too.
+    model has the `difference` from the run too, and its name says if it saw a part of the training examples only.
+    All are scored on every example that the run predicted.
     Each model may take a tenth of the run's time, or half a minute if that is longer; then it is stopped.
     Results are kept in `paths.data`, once per data, split and metrics.
 
@@ -59,11 +61,9 @@ def references(
         return []
     started = time.monotonic()
     folder = Path(plan.paths.data) / "references"
-    train = np.arange(min(MAX_REFERENCE_EXAMPLES, len(data.splits["train"])))
+    count = len(data.splits["train"])
+    train = np.sort(np.random.default_rng(0).permutation(count)[:MAX_REFERENCE_EXAMPLES])
     targets = data.splits["train"].targets_at(train.tolist())
-    scored: dict[Stage, Tensor] = {
-        split: predictions[split]["ids"][:MAX_REFERENCE_EXAMPLES] for split in ("val", "test") if split in predictions
-    }
     found = task.constant(targets)
     constants = [] if found is None else [_constant(*found, task, predictions, started)]
     rows: list[Row] = []  # the strongest first
@@ -75,7 +75,7 @@ def references(
             rows.append(row | difference_from(task, predictions, outputs))
             continue
         try:
-            row = _fitted(model, data, task, train, targets, scored, predictions, limit)
+            row = _fitted(model, data, task, train, targets, predictions, limit)
         except Exception as error:  # a reference must not end a run
             row = {"name": model.name, "skipped": f"{type(error).__name__}: {error}"}
         outputs = row.pop("test_outputs", None)
@@ -86,6 +86,8 @@ def references(
                 write_json(file, row)
             row |= difference_from(task, predictions, outputs)
         rows.append(row)
+    if len(train) < count:
+        rows = [row | {"name": f"{row['name']} ({len(train):,} of {count:,} examples)"} for row in rows]
     rows.reverse()
     return [*constants, *task.more_references(data, predictions), *rows]
 
@@ -110,9 +112,9 @@ def difference_from(task: TaskModule, predictions: Predictions, theirs: np.ndarr
     that kind, or the interval is not defined.
     """
     ours = predictions.get("test", {}).get("logits")
-    if ours is None or ours[: len(theirs)].shape != theirs.shape:
+    if ours is None or ours.shape != theirs.shape:
         return {}
-    targets, others = predictions["test"]["targets"][: len(theirs)], torch.from_numpy(theirs).float()
+    targets, others = predictions["test"]["targets"], torch.from_numpy(theirs).float()
     metric = task.build_metrics()[task.monitor]
     metric.distributed_available_fn = bool
 
@@ -142,10 +144,9 @@ def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predicti
 
 
 def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: Predictions) -> dict[str, float]:
-    """The metrics of outputs (n, ...) of all splits, for the first examples that a run predicted."""
+    """The metrics of outputs (n, ...) of all splits, for the examples that a run predicted."""
     found = {
-        split: {"logits": logits, "targets": predictions[split]["targets"][: len(logits)]}
-        for split, logits in outputs.items()
+        split: {"logits": logits, "targets": predictions[split]["targets"]} for split, logits in outputs.items()
     }
     metrics = task.decided_metrics(found)
     for split, parts in found.items():
@@ -168,7 +169,6 @@ def _fitted(
     task: TaskModule,
     train: np.ndarray,
     targets: Tensor,
-    scored: Mapping[Stage, Tensor],
     predictions: Predictions,
     limit: float,
 ) -> Row:
@@ -177,7 +177,10 @@ def _fitted(
     deadline = started + limit
     late = {"name": model.name, "skipped": f"it takes longer than {limit:.0f} s"}
     contents: dict[str, list[Any]] = {}
-    for stage, rows in {"train": train, **{split: ids.numpy() for split, ids in scored.items()}}.items():
+    for stage in STAGES:
+        if stage != "train" and stage not in predictions:
+            continue
+        rows = train if stage == "train" else predictions[stage]["ids"].numpy()
         contents[stage] = []
         for part in np.array_split(rows, max(1, len(rows) // 500)):
             contents[stage] += [example.content for example in data.examples(stage, part.tolist())]
@@ -214,5 +217,6 @@ def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel) 
         options,
         sorted(map(str, task.build_metrics())),
         data.sizes(),
+        RULES,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
