@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
-from sliceformer_lab.config.compose import compose_root, option_names, written_option
+from sliceformer_lab.config.compose import option_names, preset_root, written_option
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, write_child_config
@@ -100,7 +100,7 @@ def _recipe_faults(recipe: str | None, words: Sequence[str]) -> list[str]:
     written = written_option("recipe", recipe)
     given = dict(word.split("=", 1) for word in words if "=" in word)
     for node in sorted({"encoder", "optim"}.intersection(given, written)):
-        own = compose_root([f"recipe={recipe}"])["hydra"]["runtime"]["choices"][node]
+        own = preset_root(f"recipe={recipe}")["hydra"]["runtime"]["choices"][node]
         if given[node] != own:
             keys = ", ".join(f"{node}.{key}" for key in written[node])
             faults.append(

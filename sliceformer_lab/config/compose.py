@@ -6,7 +6,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
@@ -160,6 +160,24 @@ def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
         return plain_values(config)
 
 
+def preset_root(*choices: str) -> Mapping[str, Any]:
+    """`compose_root` of options as their files say it, such as 'task=cifar10', composed once in a process."""
+    return _composed_once(compose_root, choices, conf_folders())
+
+
+def preset_job(*choices: str) -> Mapping[str, Any]:
+    """`compose_job` of options as their files say it, such as 'task=cifar10', composed once in a process."""
+    return _composed_once(compose_job, choices, conf_folders())
+
+
+@cache  # composing takes a quarter of a second, and every run of a study or report asks for the same few
+def _composed_once(
+    compose_choices: Callable[[Sequence[str]], dict[str, Any]], choices: tuple[str, ...], folders: tuple[Path, ...]
+) -> dict[str, Any]:
+    del folders  # part of the cache's key: `search_path` reads the same ones
+    return compose_choices(choices)
+
+
 @contextmanager
 def running_config(overrides: Sequence[str], config_name: str = "config") -> Iterator[DictConfig]:
     """The whole configuration of one job; inside, resolvers and `HydraConfig` read its node of Hydra.
@@ -218,13 +236,7 @@ def _default_value(default: tuple[Any, ...], node: Node) -> Any:
     name, _, key = str(node._get_full_key(None)).partition(".")
     choices = HydraConfig.get().runtime.choices
     group = name if name in choices else "task"  # a task's YAML has the node `data` too
-    return _root_with(group, choices[group], conf_folders())[name].get(key, LEFT_OUT)
-
-
-@cache
-def _root_with(group: str, name: str, folders: tuple[Path, ...]) -> dict[str, Any]:
-    del folders  # part of the cache's key: `search_path` reads the same ones
-    return compose_root([f"{group}={name}"])
+    return preset_root(f"{group}={choices[group]}")[name].get(key, LEFT_OUT)
 
 
 @contextmanager

@@ -6,13 +6,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.compose import compose_job, option_names
+from sliceformer_lab.config.compose import option_names, preset_job
 from sliceformer_lab.errors import ConfigError, LabError
 from sliceformer_lab.runs.collect import REPLICATES, Collection, MissingRun, RunRecord, Unit, flat_options
 from sliceformer_lab.runs.papers import FULL
@@ -247,13 +246,8 @@ def _default_options(run: RunRecord) -> dict[str, Any]:
     named = {group: name for group, name in chosen.items() if name is not None}
     if not all(name in option_names(group) for group, name in named.items()):
         return {}
-    return _composed(tuple(f"{group}={name}" for group, name in named.items()))
-
-
-@cache  # a second for each
-def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     try:
-        return dict(flat_options(compose_job(overrides)))
+        return dict(flat_options(preset_job(*(f"{group}={name}" for group, name in named.items()))))
     except (HydraException, OmegaConfBaseException, LabError):
         return {}
 

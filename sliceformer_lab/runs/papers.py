@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from sliceformer_lab.config.compose import compose_job, option_names, written_option
+from sliceformer_lab.config.compose import option_names, preset_job, written_option
 
 KEYS = ("paper", "table", "task", "attention", "variant", "metric")
 FULL = "full"  # the scale of the published recipe
@@ -150,10 +150,10 @@ def repeated_cell(config: Mapping[str, Any]) -> dict[str, str] | None:
         return dict(published) if published else None
     recipe, attention, differing = names["recipe"], f"attention={names['attention']}", []
     if recipe not in option_names("recipe"):
-        return None  # a recipe from the user's own folder, which compose_job cannot find
+        return None  # a recipe from the user's own folder, which preset_job cannot find
     for words, row in published["rows"].items():
         if attention in words.split():
-            repeated = compose_job([f"recipe={recipe}", f"scale={names['scale']}", *words.split()])
+            repeated = preset_job(f"recipe={recipe}", f"scale={names['scale']}", *words.split())
             differing.append(_differing_keys(config, repeated))
             if not differing[-1]:
                 cell = _cell_of(published, row)

@@ -51,14 +51,6 @@ def composed(command: str) -> dict[str, Any]:
     return config
 
 
-@pytest.fixture(autouse=True)
-def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Composing the rows that a configuration is compared with takes minutes for all of them."""
-    monkeypatch.setattr(
-        published, "compose_job", lambda words: composed(" ".join(w for w in words if w != "scale=full"))
-    )
-
-
 def parameters_in_millions(config: dict[str, Any]) -> float:
     with torch.device("meta"):
         task = build_task(config, build_data(config).spec)
