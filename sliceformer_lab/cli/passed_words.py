@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 
-from sliceformer_lab.config.compose import compose_root, preset_root
+from sliceformer_lab.config.compose import preset_root
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.runs.sweep import override_key
 
@@ -23,7 +23,7 @@ def with_passed_words(
     `lists` are keys whose values become a list of another name: {"attention": "attentions"}. `refused` are keys that
     no run of the command may get, each with the reason. Raises ConfigError.
     """
-    own = compose_root([], command)
+    own = preset_root(config_name=command)
     training = preset_root()
     known = [*own, *lists, *training, *training["hydra"]["runtime"]["choices"]]
     kept, passed = [], []

@@ -6,7 +6,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
@@ -160,22 +160,29 @@ def compose_job(overrides: Sequence[str]) -> dict[str, Any]:
         return plain_values(config)
 
 
-def preset_root(*choices: str) -> Mapping[str, Any]:
-    """`compose_root` of options as their files say it, such as 'task=cifar10', composed once in a process."""
-    return _composed_once(compose_root, choices, conf_folders())
+def preset_root(*choices: str, config_name: str = "config") -> dict[str, Any]:
+    """`compose_root` of options as their files say it, such as 'task=cifar10', composed once; it is not to be changed.
+
+    Composing takes a quarter of a second, and every run of a study or a report asks for the same few.
+    """
+    return _root_once(config_name, choices, conf_folders())
 
 
-def preset_job(*choices: str) -> Mapping[str, Any]:
-    """`compose_job` of options as their files say it, such as 'task=cifar10', composed once in a process."""
-    return _composed_once(compose_job, choices, conf_folders())
+def preset_job(*choices: str) -> dict[str, Any]:
+    """`compose_job` of options as their files say it, composed once as `preset_root`; it is not to be changed."""
+    return _job_once(choices, conf_folders())
 
 
-@cache  # composing takes a quarter of a second, and every run of a study or report asks for the same few
-def _composed_once(
-    compose_choices: Callable[[Sequence[str]], dict[str, Any]], choices: tuple[str, ...], folders: tuple[Path, ...]
-) -> dict[str, Any]:
+@cache
+def _root_once(config_name: str, choices: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
     del folders  # part of the cache's key: `search_path` reads the same ones
-    return compose_choices(choices)
+    return compose_root(choices, config_name)
+
+
+@cache
+def _job_once(choices: tuple[str, ...], folders: tuple[Path, ...]) -> dict[str, Any]:
+    del folders
+    return compose_job(choices)
 
 
 @contextmanager

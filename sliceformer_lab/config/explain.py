@@ -11,7 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from sliceformer_lab.config.compose import compose_job, compose_root, no_such_option, option_names, written_option
+from sliceformer_lab.config.compose import compose_job, no_such_option, option_names, preset_root, written_option
 from sliceformer_lab.config.schema import ConfigError, nearest
 from sliceformer_lab.config.sweep_size import split_jobs
 from sliceformer_lab.errors import LabError
@@ -66,10 +66,10 @@ def _missing_option(error: MissingConfigException, overrides: Sequence[str]) -> 
 def _faults(overrides: list[str], config_name: str) -> list[str]:
     """A sentence for each wrong override of one job; its group options all exist."""
     parsed = OverridesParser.create().parse_overrides(overrides)
-    groups = list(compose_root([], config_name)["hydra"]["runtime"]["choices"])
+    groups = list(preset_root(config_name=config_name)["hydra"]["runtime"]["choices"])
     chosen = [o for o in parsed if o.key_or_group in groups]
     faults = [fault for o in chosen if (fault := _choice_fault(o))]
-    root = compose_root([str(o.input_line) for o in chosen if not _choice_fault(o)], config_name)
+    root = preset_root(*(str(o.input_line) for o in chosen if not _choice_fault(o)), config_name=config_name)
     return faults + [fault for o in parsed if o not in chosen and (fault := _key_fault(o, root, groups))]
 
 
