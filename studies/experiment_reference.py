@@ -1,6 +1,7 @@
 """The strongest simple model we can write for an experiment: chosen on validation, then scored on the test data once.
 
-usage: python studies/experiment_reference.py studies/qm9_gap data.root=QM9    or: studies/fashion_mnist, FASHION
+usage: python studies/experiment_reference.py studies/qm9_gap data.root=QM9
+or:    studies/fashion_mnist data.root=FASHION, studies/imdb data.root=ACLIMDB
 
 It sees the rows of the experiment's runs, which `experiment.yaml` names. It writes `FOLDER/NAME_reference.json`: every
 trial, the digests of the data and the scores of single test examples, packed as in results.jsonl.
@@ -20,11 +21,14 @@ from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from run_experiment import packed, read_experiments
 from skimage.feature import hog
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.data.splits import STAGES
+from sliceformer_lab.data.base import DataModule
+from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.training.build import build_data
 
 Array = np.ndarray
@@ -45,13 +49,22 @@ class Trial:
 class Reference:
     """A simple model of an experiment: how it is called and how it learns.
 
-    `fit` maps the features (n, F) and targets (n,) of each split to its trials, best last, and the scores (m,) of the
-    test examples.
+    `features` makes (n, F), or n texts, of the examples of a split. `fit` maps these and the targets (n,) of each split
+    to its trials, best last, and the scores (m,) of the test examples.
     """
 
     name: str
-    features: Callable[[object], Array]
+    features: Callable[[DataModule, Stage], Array]
     fit: Callable[[Mapping[str, Array], Mapping[str, Array]], tuple[list[Trial], Array]]
+
+
+def features_by(describe: Callable[[object], Array]) -> Callable[[DataModule, Stage], Array]:
+    """Features (n, F) of a split's examples, each by `describe` from what a person sees of it."""
+
+    def features(data: DataModule, stage: Stage) -> Array:
+        return np.stack([describe(one.content) for one in data.examples(stage, range(len(data.splits[stage])))])
+
+    return features
 
 
 def describe_molecule(smiles: object) -> Array:
@@ -113,9 +126,32 @@ def fit_svm(features: Mapping[str, Array], targets: Mapping[str, Array]) -> tupl
     return trials, model.predict(scaled["test"]) == targets["test"]
 
 
+def write_pieces(data: DataModule, stage: Stage) -> Array:
+    """The word pieces that a model sees of each text of a split, as numbers in a text: (n,)."""
+    rows = list(range(len(data.splits[stage])))
+    parts = [data.splits[stage].batch(part.tolist()).inputs for part in np.array_split(rows, 1 + len(rows) // 500)]
+    return np.array([" ".join(map(str, text[text > 0].tolist())) for part in parts for text in part], dtype=object)
+
+
+def fit_words(features: Mapping[str, Array], targets: Mapping[str, Array]) -> tuple[list[Trial], Array]:
+    """Which test texts (m,) a logistic regression on TF-IDF names rightly; n-grams and C are chosen on validation."""
+    found = []
+    for longest in (1, 2, 3):
+        vectorizer = TfidfVectorizer(ngram_range=(1, longest), sublinear_tf=True, min_df=2, token_pattern=r"\d+")
+        seen = {"train": vectorizer.fit_transform(features["train"])}
+        seen |= {stage: vectorizer.transform(features[stage]) for stage in ("val", "test")}
+        for cost in (1.0, 3.0, 10.0, 30.0):
+            model = LogisticRegression(C=cost, max_iter=1000).fit(seen["train"], targets["train"])
+            trial = Trial({"longest": longest, "C": cost}, float(model.score(seen["val"], targets["val"])))
+            found.append((trial, model.predict(seen["test"]) == targets["test"]))
+    found.sort(key=lambda one: one[0].val)
+    return [trial for trial, _ in found], found[-1][1]
+
+
 REFERENCES = {
-    "qm9_gap": Reference("fingerprints, descriptors + boosting", describe_molecule, fit_boosting),
-    "fashion_mnist": Reference("HOG, pixels + SVM", describe_picture, fit_svm),
+    "qm9_gap": Reference("fingerprints, descriptors + boosting", features_by(describe_molecule), fit_boosting),
+    "fashion_mnist": Reference("HOG, pixels + SVM", features_by(describe_picture), fit_svm),
+    "imdb": Reference("TF-IDF of the same word pieces + regression", write_pieces, fit_words),
 }
 
 
@@ -126,9 +162,8 @@ def main(folder: Path, words: list[str]) -> None:
     data.setup()
     features, targets = {}, {}
     for stage in STAGES:
-        rows = list(range(len(data.splits[stage])))  # an example's id is its row
-        features[stage] = np.stack([reference.features(one.content) for one in data.examples(stage, rows)])
-        targets[stage] = data.splits[stage].targets_at(rows).numpy().squeeze()
+        features[stage] = reference.features(data, stage)
+        targets[stage] = data.splits[stage].targets_at(list(range(len(features[stage])))).numpy().squeeze()
     trials, scores = reference.fit(features, targets)
     chosen = {"chosen": dict(trials[-1].options), "val": trials[-1].val, "test": float(scores.mean())}
     found = {

@@ -145,9 +145,7 @@ def _constant(name: str, output: Tensor, task: TaskModule, predictions: Predicti
 
 def _scores(task: TaskModule, outputs: Mapping[str, Tensor], predictions: Predictions) -> dict[str, float]:
     """The metrics of outputs (n, ...) of all splits, for the examples that a run predicted."""
-    found = {
-        split: {"logits": logits, "targets": predictions[split]["targets"]} for split, logits in outputs.items()
-    }
+    found = {split: {"logits": logits, "targets": predictions[split]["targets"]} for split, logits in outputs.items()}
     metrics = task.decided_metrics(found)
     for split, parts in found.items():
         metrics |= scores_of(task, split, parts["logits"], parts["targets"])
