@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from sliceformer_lab.__main__ import main as run_command
-from sliceformer_lab.sweeps.fork_server import fork_server
+from sliceformer_lab.sweeps.fork_server import end_with, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
 SECONDS_BETWEEN_LOOKS = 10.0  # while other processes run the last jobs of a stage
@@ -164,16 +165,23 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
 
 
 def train(work: Path, words: list[str]) -> None:
-    """Trains in a process that is forked with the libraries, which saves ten seconds a run. Raises RuntimeError."""
+    """Trains in a process that is forked with the libraries, which saves ten seconds a run. Raises RuntimeError.
+
+    The run ends with this process, however that ends.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
-    process = fork_server([]).Process(target=_train_in, args=(work, words))
-    process.start()
-    process.join()
+    context = fork_server([])
+    lifeline, held_here = context.Pipe(duplex=False)
+    with held_here:
+        process = context.Process(target=_train_in, args=(work, words, lifeline))
+        process.start()
+        process.join()
     if process.exitcode:
         raise RuntimeError(f"the run failed: {shlex.join(words)}")
 
 
-def _train_in(work: Path, words: list[str]) -> None:
+def _train_in(work: Path, words: list[str], lifeline: Connection) -> None:
+    end_with(lifeline)
     os.chdir(work)
     sys.exit(run_command(words))
 

@@ -8,7 +8,11 @@ many jobs would carry state from one to the next.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 
 LIBRARIES = ("sliceformer_lab.training.run", "matplotlib.pyplot", "sklearn.linear_model", "torchmetrics.classification")
@@ -27,3 +31,14 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*LIBRARIES, *modules])
     return context
+
+
+def end_with(lifeline: Connection) -> None:
+    """Ends this process when the other end of a pipe is closed, as by a SIGKILL of the process that holds it."""
+    threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+
+
+def _wait_for_the_end(lifeline: Connection) -> None:
+    with suppress(EOFError, OSError):
+        lifeline.recv()
+    os._exit(1)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -22,7 +21,7 @@ from sliceformer_lab.runs.job_state import OUTPUT
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.board import JobBoard
-from sliceformer_lab.sweeps.fork_server import can_fork, fork_server
+from sliceformer_lab.sweeps.fork_server import can_fork, end_with, fork_server
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
 from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors, time_to_save
 
@@ -116,7 +115,7 @@ def _stop(processes: Sequence[ForkServerProcess]) -> None:
 
 def _work(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, str], lifeline: Connection) -> None:
     """What a job's process does. `lifeline` is a pipe from the process of the sweep, with which the job ends."""
-    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    end_with(lifeline)
     os.setpgid(0, 0)  # a Ctrl-C reaches the process of the sweep only, which stops its jobs
     os.environ |= variables
     folder = sweep.place(job)
@@ -128,10 +127,3 @@ def _work(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, st
     except (LabError, Interrupted) as error:
         print(f"this job {error.status}: {error}", flush=True)  # noqa: T201
         sys.exit(error.exit_code)
-
-
-def _end_with(lifeline: Connection) -> None:
-    """Ends this process when the other end of a pipe is closed, as by a SIGKILL of the process that holds it."""
-    with suppress(EOFError, OSError):
-        lifeline.recv()
-    os._exit(1)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import experiment_page
 import numpy as np
 import pytest
+import run_experiment
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
 from marked_sections import section
 from run_experiment import Job, claim, job_words, packed, train
 from scipy import stats
+from support.other_process import wait_for
 
 from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.runs.folder import is_held
 from sliceformer_lab.runs.names import register_resolvers
 
 DECLARED = {
@@ -171,6 +176,25 @@ def test_one_reporting_run_fits_the_references_and_the_page_finds_them_in_any_li
     assert experiment_page.reference_scores(write(tmp_path, lines)) == {"nearest neighbour": 0.5}
 
 
-def test_a_run_that_fails_stops_the_experiment(tmp_path: Path) -> None:
+def test_a_run_that_fails_stops_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())  # a wrong line needs none
     with pytest.raises(RuntimeError, match="the run failed: task=nothing"):
         train(tmp_path, ["task=nothing"])
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_the_process_of_its_experiment_even_if_it_is_killed(tmp_path: Path) -> None:
+    words = [
+        "encoder=tiny",
+        "optim.epochs=10000",
+        "pictures=false",
+        "reference=null",
+        f"hydra.run.dir={tmp_path / 'run'}",
+    ]
+    code = f"from pathlib import Path; from run_experiment import train; train(Path({str(tmp_path)!r}), {words})"
+    driver = subprocess.Popen([sys.executable, "-c", code], cwd=Path(run_experiment.__file__).parent)
+    wait_for(lambda: (tmp_path / "run" / "summary.json").exists())
+    assert is_held(tmp_path / "run")
+    driver.kill()
+    driver.wait()
+    wait_for(lambda: not is_held(tmp_path / "run"))
