@@ -15,6 +15,7 @@ from sliceformer_lab.__main__ import main
 from sliceformer_lab.batch import Padding
 from sliceformer_lab.encoder.series_embed import SeriesEmbedding
 from sliceformer_lab.runs.folder import read_summary
+from sliceformer_lab.training.results import references
 from sliceformer_lab.training.saved.saved_run import load_run
 
 QUICK = ["callbacks=minimal", "encoder.dim=16", "encoder.depth=1", "encoder.mlp_dim=16", "encoder.num_heads=2"]
@@ -51,6 +52,7 @@ def test_a_run_on_a_table_learns_classes_draws_predicts_and_exports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(references, "MIN_REFERENCE_S", 600.0)  # half a minute is short on a busy machine
     file = series_files.ucr(tmp_path / "mine")
     new = series_files.ucr(tmp_path / "mine", 4, "new.txt")
     folder = run(tmp_path, "task=series_csv", f"data.file={file}")
