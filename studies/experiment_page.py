@@ -188,7 +188,7 @@ def _verdicts(results: Results) -> Iterator[str]:
         yield f"{one.subject} is not distinguishable from {listed}"
     if withheld := [found for found in undecided if found.withheld]:
         listed = list_names([f"{found.against} ({_difference(found, one.metric)})" for found in withheld])
-        yield f"no verdict on {listed}, because the losing row's rate is at the edge of those tried"
+        yield f"no verdict on {listed}, because a best rate is at the edge of those tried"
 
 
 def _decided(found: Outcome, metric: str) -> str:

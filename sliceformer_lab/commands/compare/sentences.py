@@ -69,8 +69,8 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
 def _describe_undecided(found: Comparison, one: Outcome) -> str:
     finding, metric = first_finding(one), found.metric
     if one.withheld:
-        verdict, loser = ("worse", found.options.subject) if finding.estimate.mean < 0 else ("better", one.against)
-        seen = f"'{verdict}' is withheld, because the best learning rate of {loser} is at the edge of the trials"
+        of = {"worse": f" of {found.options.subject}", "better": f" of {one.against}"}.get(one.withheld, "")
+        seen = f"'{one.withheld}' is withheld, because a best learning rate{of} is at the edge of the trials"
     elif one.only_on:
         alone = [f"{one.findings[axis].alone} only at {AXIS_NAMES[axis]}" for axis in one.only_on]
         seen = " and ".join(alone)

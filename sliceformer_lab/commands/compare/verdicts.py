@@ -48,7 +48,7 @@ class Outcome:
     findings: Mapping[str, Finding]  # by axis
     holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows
     only_on: tuple[str, ...] = ()  # the axes with a verdict that not every axis has
-    withheld: bool = False  # a verdict that a row at the edge of its trials does not get
+    withheld: Verdict | None = None  # what it would be, if a best rate were not at the edge of those tried
 
     @property
     def depends_on_split(self) -> bool:
@@ -67,7 +67,8 @@ def outcomes(
 
     A row is `better` or `worse` if the sign is the same on every axis and the adjusted p of the largest p of all axes
     is below 5 %; such an intersection of tests needs no correction over the axes. It is `equivalent` if the 90 %
-    interval of every axis lies within the margin, else `undecided`.
+    interval of every axis lies within the margin, else `undecided`. A verdict that a better rate beyond the edge of
+    those tried could undo is withheld.
     """
     compared = {name: pairs for name, pairs in family.items() if any(one.estimate for one in pairs.values())}
     joint = dict(zip(compared, holm([_joint_p(pairs) for pairs in compared.values()]), strict=True))
@@ -129,11 +130,15 @@ def _outcome(
     reason = next((one.obstacle for one in pairs.values() if one.obstacle), None)
     is_everywhere = len(findings) == len(pairs)
     equivalent = [one.p_equivalent is not None and one.p_equivalent < LEVEL for one in findings.values()]
+    verdict: Verdict = "undecided"
+    may_gain = False  # whether a rate beyond the edge could make the row that loses, or that is equal, a better one
     if holm_p < LEVEL:
-        if other_at_edge if mean > 0 else subject_at_edge:
-            return Outcome(name, "undecided", reason, findings, holm_p, withheld=True)
-        return Outcome(name, "better" if mean > 0 else "worse", reason, findings, holm_p)
-    if is_everywhere and all(equivalent):
-        return Outcome(name, "equivalent", reason, findings, holm_p)
+        verdict, may_gain = ("better", other_at_edge) if mean > 0 else ("worse", subject_at_edge)
+    elif is_everywhere and all(equivalent):
+        verdict, may_gain = "equivalent", subject_at_edge or other_at_edge
+    if may_gain:
+        return Outcome(name, "undecided", reason, findings, holm_p, withheld=verdict)
+    if verdict != "undecided":
+        return Outcome(name, verdict, reason, findings, holm_p)
     only_on = tuple(axis for axis, one in findings.items() if one.alone != "undecided") if len(pairs) > 1 else ()
     return Outcome(name, "undecided", reason, findings, holm_p, only_on)
