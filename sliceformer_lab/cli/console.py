@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from rich.console import Console
@@ -23,3 +24,11 @@ def print_error(error: Ending) -> int:
     """Prints the sentence of an error to stderr and returns its exit code."""
     print(f"{PROGRAM}: {one_line(error)}", file=sys.stderr, flush=True)  # noqa: T201
     return error.exit_code
+
+
+def print_text(text: str) -> None:
+    """Prints help or options. What reads them, such as `head`, may have enough before their end."""
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's own flush at exit fails

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 
 from sliceformer_lab.cli.arguments import check_given_once, first_word, open_arguments, parse_arguments
 from sliceformer_lab.cli.command import Command
-from sliceformer_lab.cli.console import print_error
+from sliceformer_lab.cli.console import print_error, print_text
 from sliceformer_lab.cli.jobs import join_run
 from sliceformer_lab.cli.run_once import as_sentence, complete, print_options, run_once
 from sliceformer_lab.cli.run_sweep import planned_sweep, run_sweep
@@ -63,7 +63,7 @@ def run_command(command: Command, argv: Sequence[str]) -> int:
             if is_other_task():
                 follow()
             elif arguments.asks_for_help:
-                print(command.help_text())  # noqa: T201
+                print_text(command.help_text())
             elif arguments.asks_for_completion:
                 complete(command, argv)
             elif arguments.asks_for_options:

@@ -12,6 +12,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from sliceformer_lab.cli.command import Command
+from sliceformer_lab.cli.console import print_text
 from sliceformer_lab.cli.jobs import as_lab_error
 from sliceformer_lab.config.compose import CONF_DIR, running_config, search_path
 from sliceformer_lab.config.explain import explain
@@ -40,7 +41,7 @@ def print_options(command: Command, words: Sequence[str]) -> None:
     try:
         register_resolvers()
         with running_config([*command.implied(words), *words], command.config_name) as config:
-            print(OmegaConf.to_yaml(_without_hydra(config)))  # noqa: T201
+            print_text(OmegaConf.to_yaml(_without_hydra(config)))
     except Exception as error:
         raise as_sentence(error, words, command) from error
 

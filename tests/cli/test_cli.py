@@ -69,6 +69,15 @@ def test_flags_may_come_before_a_command(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.startswith(load("report").summary)
 
 
+@pytest.mark.parametrize("words", ["--help", "--cfg job"])
+def test_help_and_options_can_be_read_in_part(words: str) -> None:
+    command = [sys.executable, "-m", "sliceformer_lab", *words.split()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()  # before a word is written
+        assert (process.stderr.read(), process.wait()) == ("", 0)
+
+
 def test_help_and_refusals_import_nothing_heavy() -> None:
     calls = ["--help", "--foo", "reprot outputs", *(f"{word} --help" for word in COMMANDS)]
     refused = ["attention=cps", "attention.groupsize=4", "sed=1", "attention.order=[", "report outputs metrc=x"]
