@@ -86,6 +86,8 @@ def test_a_verdict_holds_on_every_axis_or_names_the_axis_that_it_holds_on() -> N
     assert both.verdict == "better" and both.holm_p == pytest.approx(3 * stats.ttest_1samp(CLEAR, 0).pvalue)
     assert (one.verdict, one.only_on) == ("undecided", ("time",))
     assert opposed.verdict == "undecided" and opposed.holm_p == 1.0
+    (at_edge,) = outcomes({"one": {"params": pairs(WIDE), "time": pairs(CLEAR)}}, at_edge=["one"])
+    assert (at_edge.verdict, at_edge.only_on) == ("undecided", ())
     cannot = {"params": Pairs({}, None, obstacle="no width fits"), "time": pairs(CLEAR)}
     (found,) = outcomes({"cannot": cannot})
     assert (found.verdict, found.only_on, found.reason) == ("undecided", ("time",), "no width fits")

@@ -34,7 +34,7 @@ class Finding:
     p_equivalent: float | None  # of two one-sided tests; None without a margin
     smallest: float  # the true difference that could have been found among these comparisons
     margin: float | None
-    alone: Verdict  # from this axis alone, with Holm's correction over the rows
+    alone: Verdict  # from this axis alone, with Holm's correction over the rows; undecided where it is withheld
     on_validation: Interval | None
 
 
@@ -82,12 +82,12 @@ def outcomes(
             reason = next((one.obstacle for one in pairs.values() if one.obstacle), "no seed has a score of both")
             found.append(Outcome(name, None, reason, {}))
             continue
+        edges = subject_at_edge, name in at_edge
         findings = {
-            axis: _finding(one, one.estimate, alone[name, axis], len(compared))
+            axis: _finding(one, one.estimate, alone[name, axis], len(compared), edges)
             for axis, one in pairs.items()
             if one.estimate is not None
         }
-        edges = subject_at_edge, name in at_edge
         found.append(_outcome(name, pairs, findings, joint[name], edges))
     return found
 
@@ -101,13 +101,23 @@ def _joint_p(pairs: Mapping[str, Pairs]) -> float:
     return max(estimate.p() for estimate in known)
 
 
-def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int) -> Finding:
+def _verdict(p: float, mean: float, is_equivalent: bool) -> Verdict:
+    if p < LEVEL:
+        return "better" if mean > 0 else "worse"
+    return "equivalent" if is_equivalent else "undecided"
+
+
+def _can_be_undone(verdict: Verdict, edges: tuple[bool, bool]) -> bool:
+    """Whether a rate beyond the edge could undo a verdict: the row that loses, or an equal one, would be better."""
+    subject_at_edge, other_at_edge = edges
+    return (subject_at_edge and verdict in ("worse", "equivalent")) or (
+        other_at_edge and verdict in ("better", "equivalent")
+    )
+
+
+def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edges: tuple[bool, bool]) -> Finding:
     p_equivalent = None if pairs.margin is None else estimate.equivalence_p(pairs.margin)
-    alone: Verdict = "undecided"
-    if adjusted < LEVEL:
-        alone = "better" if estimate.mean > 0 else "worse"
-    elif p_equivalent is not None and p_equivalent < LEVEL:
-        alone = "equivalent"
+    alone = _verdict(adjusted, estimate.mean, p_equivalent is not None and p_equivalent < LEVEL)
     return Finding(
         pairs.differences,
         estimate,
@@ -117,7 +127,7 @@ def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int) -> F
         p_equivalent,
         smallest_difference(estimate, count),
         pairs.margin,
-        alone,
+        "undecided" if _can_be_undone(alone, edges) else alone,
         None if pairs.on_validation is None else pairs.on_validation.interval(),
     )
 
@@ -126,17 +136,10 @@ def _outcome(
     name: str, pairs: Mapping[str, Pairs], findings: Mapping[str, Finding], holm_p: float, edges: tuple[bool, bool]
 ) -> Outcome:
     mean = next(iter(findings.values())).estimate.mean
-    subject_at_edge, other_at_edge = edges
     reason = next((one.obstacle for one in pairs.values() if one.obstacle), None)
-    is_everywhere = len(findings) == len(pairs)
     equivalent = [one.p_equivalent is not None and one.p_equivalent < LEVEL for one in findings.values()]
-    verdict: Verdict = "undecided"
-    may_gain = False  # whether a rate beyond the edge could make the row that loses, or that is equal, a better one
-    if holm_p < LEVEL:
-        verdict, may_gain = ("better", other_at_edge) if mean > 0 else ("worse", subject_at_edge)
-    elif is_everywhere and all(equivalent):
-        verdict, may_gain = "equivalent", subject_at_edge or other_at_edge
-    if may_gain:
+    verdict = _verdict(holm_p, mean, len(findings) == len(pairs) and all(equivalent))
+    if _can_be_undone(verdict, edges):
         return Outcome(name, "undecided", reason, findings, holm_p, withheld=verdict)
     if verdict != "undecided":
         return Outcome(name, verdict, reason, findings, holm_p)
