@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 
 from sliceformer_lab.attention import build_layer
 from sliceformer_lab.attention.contract import make_spec
 from sliceformer_lab.attention.fnet import FNet
 from sliceformer_lab.attention.identity import Identity
 from sliceformer_lab.attention.mha import MHA
-from sliceformer_lab.config.compose import CONF_DIR, load_option
+from sliceformer_lab.config.compose import CONF_DIR, load_option, preset_job, preset_root, with_conf_folders
 from sliceformer_lab.config.hybrid import attention_nodes
 from sliceformer_lab.config.schema import ConfigError
 
@@ -21,6 +24,18 @@ PATTERN = "pattern=[fnet,identity,mha]"
 def test_overrides_replace_the_values_of_the_file() -> None:
     assert load_option("attention", "mha")["gate"] is False
     assert load_option("attention", "mha", ["gate=true"])["gate"] is True
+
+
+def test_a_preset_is_composed_once_for_the_same_folders_of_options(tmp_path: Path) -> None:
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text("_target_: sliceformer_lab.attention.identity.Identity\n")
+    assert preset_root("task=digits") is preset_root("task=digits") and preset_root() is preset_root()
+    assert preset_job("task=digits") is preset_job("task=digits") and "hydra" not in preset_job("task=digits")
+    assert preset_root(config_name="audit").keys() != preset_root().keys()
+    with with_conf_folders([tmp_path]):
+        assert preset_root("attention=mine")["hydra"]["runtime"]["choices"]["attention"] == "mine"
+    with pytest.raises(HydraException):  # what one folder has, the others lack
+        preset_root("attention=mine")
 
 
 def test_unknown_option_names_the_nearest_and_the_rest_unless_they_are_many() -> None:
