@@ -14,6 +14,7 @@ from scipy import optimize, stats
 
 LEVEL = 0.05  # of tests; intervals cover 1 - LEVEL
 POWER = 0.8  # of the test for which `smallest_difference` is computed
+MIN_CROSSED_SEEDS = 5  # with fewer, their spread may be small by chance, and then small p values come too often
 MIN_INTERVAL_RUNS = 3  # runs; for two, Student's interval is 9 standard deviations to either side
 MAX_EXACT_PAIRS = 20  # pairs for which all 2**20 signs are tried
 MAX_SEEDS = 1000  # that `seeds_needed` considers
@@ -48,6 +49,7 @@ class Estimate:
     variance: float
     df: float
     over: str  # what was drawn at random: "seeds", "examples", "seeds and examples"
+    over_seeds: Estimate | None = None  # of fewer than MIN_CROSSED_SEEDS seeds; each test must hold over them alone too
 
     def interval(self, level: float = LEVEL) -> Interval:
         """The interval that covers 1 - level, 95 %."""
@@ -60,12 +62,17 @@ class Estimate:
 
     def p(self) -> float:
         """The two-sided p value of a true mean of 0."""
+        if self.over_seeds is not None:
+            return max(replace(self, over_seeds=None).p(), self.over_seeds.p())
         if self.variance == 0:
             return 1.0 if self.mean == 0 else 0.0
         return float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.df))
 
     def equivalence_p(self, margin: float) -> float:
         """The larger p value of the two one-sided tests of |mean| < margin (Schuirmann 1987)."""
+        if self.over_seeds is not None:
+            crossed = replace(self, over_seeds=None)
+            return max(crossed.equivalence_p(margin), self.over_seeds.equivalence_p(margin))
         if self.variance == 0:
             return 0.0 if abs(self.mean) < margin else 1.0
         return float(stats.t.sf((margin - abs(self.mean)) / self.variance**0.5, self.df))
@@ -84,7 +91,9 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     """The mean of scores (S, E) whose S seeds and E examples are both random draws.
 
     The mean squares are those of a two-way table without replication; the degrees of freedom are Satterthwaite's. One
-    seed has the variance over examples alone. Raises ValueError for fewer than two examples.
+    seed has the variance over examples alone. The interval covers its 95 % from three seeds on; in families of tests,
+    which ask for small p values, fewer than five seeds are also tested alone (both simulated in the tests).
+    Raises ValueError for fewer than two examples.
     """
     table = np.asarray(scores, dtype=np.float64)
     seeds, examples = table.shape
@@ -101,7 +110,8 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
     parts = {seeds - 1: of_seed, examples - 1: of_example, (seeds - 1) * (examples - 1): of_rest}
     spread = sum((square / table.size) ** 2 / df for df, square in parts.items())
     df = variance**2 / spread if spread > 0 else seeds - 1
-    return Estimate(float(mean), float(variance), float(df), "seeds and examples")
+    alone = estimate_over_seeds(rows) if seeds < MIN_CROSSED_SEEDS else None
+    return Estimate(float(mean), float(variance), float(df), "seeds and examples", alone)
 
 
 def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate | None:
@@ -114,7 +124,8 @@ def estimate_runs(values: Values, scored: Sequence[Scored | None]) -> Estimate |
     if over_seeds is None or len(known) < len(scored) or any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
         return over_seeds
     crossed = estimate_crossed(np.stack([scores for _, scores in known]))
-    return replace(crossed, mean=over_seeds.mean)  # the jackknife's own is without its bias
+    alone = over_seeds if crossed.over_seeds else None
+    return replace(crossed, mean=over_seeds.mean, over_seeds=alone)  # the jackknife's own mean is without its bias
 
 
 def estimate_pairs(
@@ -157,6 +168,9 @@ def smallest_difference(estimate: Estimate, num_tests: int = 1) -> float:
     This is the first step of Holm's correction over `num_tests`. The noncentral t distribution is computed as a mean
     over the chi distribution of the sample spread, because scipy's own gives NaN for two pairs.
     """
+    if estimate.over_seeds is not None:
+        parts = replace(estimate, over_seeds=None), estimate.over_seeds
+        return max(smallest_difference(part, num_tests) for part in parts)
     level, df = LEVEL / max(1, num_tests), estimate.df
     limit = float(stats.t.ppf(1 - level / 2, df))
     shares = (np.arange(QUANTILES) + 0.5) / QUANTILES

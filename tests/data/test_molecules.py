@@ -313,7 +313,7 @@ def test_numbers_are_standardised_unless_the_task_says_no() -> None:
         assert (task.target_mean.item(), task.target_std.item()) == found
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_molecule_that_takes_too_long_is_left_out_whatever_rdkit_does(
     processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

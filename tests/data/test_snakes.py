@@ -162,7 +162,7 @@ def accuracy(classifier: Any, features: np.ndarray, labels: np.ndarray) -> tuple
     return score, 0.5 / (len(labels) - half) ** 0.5
 
 
-@pytest.mark.parametrize("matched", [True, False])
+@pytest.mark.parametrize("matched", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_marker_places_reveal_the_label_only_if_scenes_are_not_matched(matched: bool) -> None:
     pictures = many(matched)
     places = np.array([drawing.markers.ravel() for drawing in pictures], float)

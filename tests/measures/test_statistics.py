@@ -131,6 +131,26 @@ def test_crossed_intervals_hold_the_true_mean_as_often_as_they_say(seeds: int, e
     assert 0.93 <= held <= 0.985
 
 
+def test_a_family_of_seven_true_nulls_has_one_verdict_in_twenty_with_three_seeds_too() -> None:
+    """Without the test over seeds alone it has one in seven: three seeds agree by accident too often."""
+    seeds, examples, families = 3, 300, 300
+    parts = (seeds, 0.0, 0.2 * seeds * examples)
+    found = np.array([estimate_crossed(one).p() for one in tables(seeds, examples, parts, 7 * families)])
+    wrong = np.mean([min(holm(family)) < 0.05 for family in found.reshape(families, 7)])
+    assert wrong < 0.05 + 2 * (0.05 * 0.95 / families) ** 0.5
+
+
+def test_no_test_of_few_seeds_says_more_than_that_over_seeds_alone() -> None:
+    (table,) = tables(3, 500, (0.0, 1.0, 0.5), 1)
+    shifted = table + 0.1 + 0.002 * np.arange(3)[:, None]
+    estimate = estimate_crossed(shifted)
+    alone = estimate_over_seeds(shifted.mean(axis=1))
+    assert alone is not None and estimate.over_seeds == alone
+    assert estimate.p() >= alone.p() and estimate.equivalence_p(0.3) >= alone.equivalence_p(0.3)
+    assert smallest_difference(estimate, 7) >= smallest_difference(alone, 7)
+    assert estimate_crossed(np.concatenate([shifted, shifted])).over_seeds is None
+
+
 def test_jackknife_values_of_a_mean_are_its_groups_and_of_a_ratio_its_linear_part() -> None:
     groups = np.random.default_rng(4).normal(size=(20, 5))
     without = [np.delete(groups, i, axis=0).mean() for i in range(20)]

@@ -295,7 +295,7 @@ def test_operators_pass_the_checks_of_torch(
         pytest.param("cuda", "inductor", marks=pytest.mark.gpu),
     ],
 )
-@pytest.mark.parametrize("attention", ["csp", "sliceformer"])
+@pytest.mark.parametrize("attention", ["csp", pytest.param("sliceformer", marks=pytest.mark.slow)])
 def test_a_compiled_encoder_is_one_graph_at_every_length(device: str, compiler: str, attention: str) -> None:
     torch._dynamo.reset()
     shallow = load_option("encoder", "tiny") | {"depth": 1}

@@ -176,6 +176,7 @@ def test_one_reporting_run_fits_the_references_and_the_page_finds_them_in_any_li
     assert experiment_page.reference_scores(write(tmp_path, lines)) == {"nearest neighbour": 0.5}
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_stops_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())  # a wrong line needs none
     with pytest.raises(RuntimeError, match="the run failed: task=nothing"):

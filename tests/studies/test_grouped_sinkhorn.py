@@ -32,7 +32,9 @@ def csp(v: Tensor, group_size: int | None, shift: str = "none") -> Tensor:
     return build_layer(load_option("attention", "csp") | options, spec).mix(v)
 
 
-@pytest.mark.parametrize("group_size", GROUPS)
+@pytest.mark.parametrize(
+    "group_size", [GROUPS[0], *(pytest.param(size, marks=pytest.mark.slow) for size in GROUPS[1:])]
+)
 def test_distance_to_csp_falls_with_tau(group_size: int | None) -> None:
     v = values()
     expected = csp(v, group_size)

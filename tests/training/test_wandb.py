@@ -468,6 +468,7 @@ def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
     assert len(set(drawn)) == len(drawn)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_that_goes_on_is_three_whole_runs_and_one_comparison(tmp_path: Path) -> None:
     jobs = ("attention=mha,csp,identity", "seed=0", "encoder.depth=1", f"hydra.sweep.dir={tmp_path / 'sweep'}")
     words = ["-m", *last_of_each([*SMALL, *LOGGED, *jobs, "optim.epochs=3"])]
