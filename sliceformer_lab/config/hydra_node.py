@@ -34,8 +34,8 @@ def check_hydra_node(hydra: Mapping[str, Any]) -> None:
         if any(part.startswith(("_", "..")) for part in str(name).split("/"))
     ]
     for place in FOLDERS:
-        folder = hydra[place.split(".")[1]]["dir"]
-        if not str(folder).strip():
-            faults.append(f"{place}: given {folder!r}, should be a folder")
+        given = hydra[place.split(".")[1]]
+        if "dir" in given and not str(given["dir"]).strip():  # a run has no folder of a sweep
+            faults.append(f"{place}: given {given['dir']!r}, should be a folder")
     if faults:
         raise ConfigError("; ".join(faults))
