@@ -92,7 +92,7 @@ def estimate_crossed(scores: np.ndarray) -> Estimate:
 
     The mean squares are those of a two-way table without replication; the degrees of freedom are Satterthwaite's. One
     seed has the variance over examples alone. The interval covers its 95 % from three seeds on; in families of tests,
-    which ask for small p values, fewer than five seeds are also tested alone (both simulated in the tests).
+    which ask for small p values, fewer than five seeds are also tested alone.
     Raises ValueError for fewer than two examples.
     """
     table = np.asarray(scores, dtype=np.float64)
