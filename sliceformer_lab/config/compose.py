@@ -129,9 +129,7 @@ def _composed(group: str, name: str, overrides: tuple[str, ...], folders: tuple[
     if name not in names:
         raise ConfigError(no_such_option(group, name, names))
     try:
-        with _own_hydra():
-            choice = [f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)]
-            config = compose(overrides=[*WITHOUT_UNUSED, *search_path(), *choice])
+        config = _compose([f"+{group}={name}", *(f"++{group}.{override}" for override in overrides)], None)
     except HydraException as error:
         raise ConfigError(f"{group}={name}: {str(error).splitlines()[0]}") from error
     return plain_values(config[group])
@@ -203,7 +201,7 @@ def running_config(overrides: Sequence[str], config_name: str = "config") -> Ite
         instance.cfg = outer
 
 
-def _compose(overrides: Sequence[str], config_name: str) -> DictConfig:
+def _compose(overrides: Sequence[str], config_name: str | None) -> DictConfig:
     with _own_hydra():
         words = [*WITHOUT_UNUSED, *search_path(), *overrides]
         return compose(config_name, overrides=words, return_hydra_config=True)

@@ -20,7 +20,9 @@ def mean_estimate(parts: Sequence[Estimate]) -> Estimate:
     """The mean of estimates of several tasks, whose variances add."""
     mean = sum(part.mean for part in parts) / len(parts)
     variance = sum(part.variance for part in parts) / len(parts) ** 2
-    return Estimate(mean, variance, min(part.df for part in parts), parts[0].over)
+    alone = [part.over_seeds for part in parts if part.over_seeds is not None]  # of few seeds
+    over_seeds = mean_estimate(alone) if alone else None
+    return Estimate(mean, variance, min(part.df for part in parts), parts[0].over, over_seeds)
 
 
 def format_mean(table: np.ndarray | None) -> str:
