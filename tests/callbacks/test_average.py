@@ -13,7 +13,7 @@ from support.runs import small_config
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.training.saved.saved_run import load_run
 
-EMA = ("callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=null", "reference=null")
+EMA = ("callbacks=ema", "callbacks.ema.decay=0.9", "optim.epochs=3", "data.limit_train=256", "reference=null")
 
 
 def test_the_scored_weights_are_the_average_of_those_of_all_steps(tmp_path: Path) -> None:

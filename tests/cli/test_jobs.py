@@ -224,7 +224,7 @@ def test_a_run_repeated_in_one_slurm_job_has_a_folder_of_its_own(
     assert len(names) == 2 and "slurm-7" in names
 
 
-@pytest.mark.parametrize("name", ["fast", "overfit", "profile"])
+@pytest.mark.parametrize("name", ["fast", *(pytest.param(n, marks=pytest.mark.slow) for n in ("overfit", "profile"))])
 def test_debug_runs(lab: Lab, capsys: pytest.CaptureFixture[str], name: str) -> None:
     short = () if name == "fast" else ("optim.epochs=1",)
     assert lab(f"debug={name}", "encoder=tiny", "callbacks=minimal", "pictures=false", *short) == 0

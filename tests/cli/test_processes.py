@@ -54,9 +54,8 @@ def test_module_refuses_a_wrong_option_and_writes_nothing(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_stops_a_sweep_and_its_job_can_go_on(tmp_path: Path, number: int, code: int) -> None:
     found, out, err = stopped_in_training(tmp_path, ("-m", "seed=0,1"), lambda process: os.kill(process, number))
     assert found == code and "interrupted  stopped by SIG" in out, err

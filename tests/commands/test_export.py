@@ -184,7 +184,8 @@ def test_onnx_takes_texts_of_every_length_with_padding(train: Callable[..., Path
     assert "`inputs` (B, N) int64" in card and "Inputs have 2 to 20 tokens, padding included" in card
 
 
-@pytest.mark.parametrize("attention", [pytest.param("csp_random_order", marks=pytest.mark.slow), "mega"])
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["csp_random_order", "mega"])
 def test_an_operator_without_free_lengths_has_one_and_the_card_says_so(
     attention: str, train: Callable[..., Path], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,13 +60,16 @@ def write_recipe(folder: Path, hydra: dict[str, Any]) -> None:
     file.write_text("# @package _global_\n" + yaml.safe_dump({"hydra": hydra}))
 
 
-@pytest.mark.parametrize("words", [["recipe=theirs"], ["-m", "recipe=theirs"]], ids=["run", "sweep"])
-@pytest.mark.parametrize("name", NODES)
+SWEPT = ("a callback", "a launcher", "a sweeper", "a call in what is swept")  # what a sweep of Hydra's reads
+
+
+@pytest.mark.parametrize("words", [*((name,) for name in NODES), *(("-m", name) for name in SWEPT)], ids=" ".join)
 def test_nothing_that_a_file_of_options_gives_hydra_is_called(
-    name: str, words: list[str], folder: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...], folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    *multirun, name = words
     write_recipe(folder, NODES[name])
-    main(["--config-dir", "conf", *words])
+    main(["--config-dir", "conf", *multirun, "recipe=theirs"])
     printed = capfd.readouterr()
     assert "Traceback" not in printed.out + printed.err
     assert not (folder / "it-ran").exists() and "stranger" not in sys.modules

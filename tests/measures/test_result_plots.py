@@ -108,8 +108,7 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
     ("kind", "content"),
     [
         ("picture", PIXELS),
-        ("picture", PIXELS[..., 0]),
-        ("picture", PIXELS[:30]),
+        ("picture", PIXELS[:30, :, 0]),
         ("smiles", "OC(=O)c1ccccc1"),
         ("smiles", "this is no molecule" * 9),
         ("cloud", np.random.default_rng(0).normal(size=(64, 6))),
@@ -118,7 +117,7 @@ def test_predicted_numbers_are_next_to_the_true_ones_without_unknown_values(draw
         (None, None),
     ],
 )
-@pytest.mark.parametrize("count", [1, 3, 12])
+@pytest.mark.parametrize("count", [1, 12])
 def test_mistakes_of_every_kind_name_place_truth_and_answer(
     drawn: list[Figure], kind: str | None, content: str | np.ndarray | None, count: int
 ) -> None:

@@ -49,7 +49,12 @@ def predictions(data: DataModule) -> dict[str, dict[str, Tensor]]:
     return {"test": {"ids": torch.arange(len(targets)), "targets": targets, "logits": kept}}
 
 
-@pytest.mark.parametrize("task", EXPECTED)
+ALIKE = ("lra_retrieval", "lra_listops", "modelnet40", "peptides_struct")  # to others of their kind
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow) if task in ALIKE else task for task in EXPECTED]
+)
 def test_every_kind_of_task_gets_the_pictures_that_make_sense(
     task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -448,6 +448,7 @@ def killed_by_signal(words: list[str], job: int = 1) -> bool:
     return done.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_killed_offline_run_continues_as_one_run(tmp_path: Path) -> None:
     """The client loses what it has not written when it is killed; the history has it nevertheless."""
     options = [*SMALL, *LOGGED, "callbacks=default", "pictures=false", "optim.epochs=4", "logger.offline=true"]
