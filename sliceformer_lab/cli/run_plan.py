@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sliceformer_lab.config.checked import RunPlan, check_config, collect_faults, with_values
-from sliceformer_lab.config.compose import option_names, preset_root, written_option
+from sliceformer_lab.config.compose import named_folders, option_names, preset_root, written_option
 from sliceformer_lab.config.plain_checks import missing_files, new_run_faults, node_faults, own_paths
 from sliceformer_lab.config.schema import ConfigError
 from sliceformer_lab.runs.folder import CONFIG, read_config, recorded_choices, write_child_config
@@ -44,7 +44,8 @@ def plan_run(config: dict[str, Any], words: Sequence[str]) -> RunPlan:
         faults += _recipe_faults(config["names"]["recipe"], words)
     plan = check_config(config, faults)
     _check_machine(plan)
-    return plan
+    own = (word for word in words if override_key(word) != "study")  # which would repeat all runs of the study
+    return plan.model_copy(update={"words": (*named_folders(), *own)})
 
 
 def complete_plan(plan: RunPlan, data: DataModule) -> RunPlan:

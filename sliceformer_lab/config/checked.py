@@ -124,6 +124,7 @@ class RunPlan(RunOptions):
     callbacks: Mapping[str, CheckedNode]
     logger: CheckedNode | None
     plain: Mapping[str, Any]
+    words: tuple[str, ...] = ()  # of a command line that repeats the run
 
     def with_options(self, values: Mapping[str, object]) -> RunPlan:
         """The plan with other values at places such as data.batch_size. Checks the nodes that change, and no others.

@@ -79,7 +79,15 @@ def with_conf_folders(folders: Sequence[str | Path]) -> Iterator[None]:
 
 def search_path() -> list[str]:
     """The override that gives Hydra the folders of options beside ours; [] if there are none."""
-    folders = conf_folders()[1:]
+    return _search_word(conf_folders()[1:])
+
+
+def named_folders() -> list[str]:
+    """The override that names the folders of `with_conf_folders` in a command line; [] if there are none."""
+    return _search_word(_named_too)
+
+
+def _search_word(folders: Sequence[Path]) -> list[str]:
     return [f"hydra.searchpath=[{','.join(repr(f'file://{folder}') for folder in folders)}]"] if folders else []
 
 

@@ -138,7 +138,6 @@ class Collection:
     runs: list[RunRecord] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)  # reason, by folder
     missing: list[MissingRun] = field(default_factory=list)
-    planned: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # overrides of a run's job, by folder
 
 
 def collect(folder: Path) -> Collection:
@@ -193,7 +192,6 @@ def _add_missing(found: Collection, sweep: Path) -> None:
     started = {job: plan.place(job) for job in plan.jobs if plan.place(job) in readable}
     for number, job in enumerate(plan.jobs):
         if job in started:
-            found.planned[started[job]] = job.words
             continue
         wanted = _without_seeds(job.words)
         sibling = next((place for other, place in started.items() if _without_seeds(other.words) == wanted), None)

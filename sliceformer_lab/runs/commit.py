@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,8 +11,12 @@ PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "timm", "
 CODE = (":/sliceformer_lab", ":/tasks", ":/callbacks", ":/conf", ":/packages")  # from the top of the repository
 
 
+@cache
 def git_commit() -> str | None:
-    """The commit of this code, with -dirty for uncommitted changes of it; None if it is not in its repository."""
+    """The commit of this code, with -dirty for uncommitted changes of it; None if it is not in its repository.
+
+    It is that of the first call, when the code was loaded: a sweep runs this code to its end, whatever is committed.
+    """
     return commit_of(Path(__file__))
 
 

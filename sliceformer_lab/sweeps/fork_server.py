@@ -15,7 +15,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 
-LIBRARIES = ("sliceformer_lab.training.run", "matplotlib.pyplot", "sklearn.linear_model", "torchmetrics.classification")
+LIBRARIES = (
+    *("sliceformer_lab.sweeps.loaded_code", "sliceformer_lab.training.run"),
+    *("matplotlib.pyplot", "sklearn.linear_model", "torchmetrics.classification"),
+)
 
 
 def can_fork() -> bool:

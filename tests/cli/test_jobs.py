@@ -21,6 +21,7 @@ from sliceformer_lab.errors import Interrupted
 from sliceformer_lab.tasks.image import ImageClassification
 
 TINY_MHA = (*TINY, "attention=mha")
+BENCHMARK = "trainer.benchmark=true"  # which cannot change a result
 Lab = Callable[..., int]
 
 
@@ -62,6 +63,8 @@ def test_sweep_runs_every_combination_in_a_folder_of_its_own(
         *(("mha", 0, "ok"), ("mha", 1, "ok")),
         *(("identity", 0, "ok"), ("identity", 1, "ok")),
     ]
+    of_all = [*TINY, "data.limit_train=32", "data.limit_eval=32"]
+    assert set(summaries[3]["command"]) == {*last_of_each(of_all), "attention=identity", "seed=1"}, "it repeats one run"
     assert re.search(r"0-digits-mha-\w+  ok  0\.\d{4}\n", capsys.readouterr().out)
 
 
@@ -144,7 +147,7 @@ def test_single_run_ends_with_one_sentence_and_its_code(
 def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_result(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lab(*TINY_MHA, "hydra.run.dir=first", "trainer.benchmark=true") == 0
+    assert lab(*TINY_MHA, "hydra.run.dir=first", BENCHMARK) == 0
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")}
     for changed in ("attention=csp", "optim.epochs=3", "debug=fast", "seed=1"):
         capsys.readouterr()
@@ -154,6 +157,8 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
     assert "holds a run already; continue it with resume=" in capsys.readouterr().err
     assert lab("-m", "resume=first", "mode=eval,train") == 1
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "first").rglob("*")} == files, "nothing was touched"
+
+    assert json.loads((tmp_path / "first" / "summary.json").read_text())["command"] == [*TINY_MHA, BENCHMARK]
 
     assert lab("mode=eval", "resume=first", "attention=mha", "trainer.log_every_n_steps=3") == 0
     saved = (tmp_path / "first" / ".processes.yaml").read_text()
@@ -210,6 +215,7 @@ def test_a_job_that_slurm_starts_again_goes_on_in_its_folder(
     assert json.loads((folder / "summary.json").read_text())["status"] == "ok"
     printed = capsys.readouterr().out
     assert "epoch 3/3" in printed and "epoch 1/3" not in printed, "it goes on"
+    assert json.loads((folder / "summary.json").read_text())["command"] == last_of_each(words)
     assert lab(*words) == 0 and "holds a finished run" in capsys.readouterr().out
     assert list(folder.parent.iterdir()) == [folder]
 

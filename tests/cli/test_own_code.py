@@ -128,6 +128,8 @@ def test_own_attention_block_task_data_and_callback_work_end_to_end(
     assert "my_lab.Task is code outside the allowed packages" in capsys.readouterr().err
     assert lab(f"resume={run}", ALLOW) == 0, "the run's configuration is enough: no --config-dir"
     summary = read_summary(run)
+    assert f"hydra.searchpath=['file://{tmp_path / 'conf'}']" in summary["command"] and ALLOW in summary["command"]
+    assert not any(word.startswith("resume") for word in summary["command"]), "it repeats the run"
     assert (summary["status"], summary["attention"], summary["options"]["attention"]) == ("ok", "mine", {"groups": 3})
 
     assert lab("mode=eval", f"resume={run}", ALLOW) == 0

@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support.run_folders import write_predictions, write_run, write_runs
-from test_report import CELL, EQUAL, write_planned
+from test_report import CELL, EQUAL
 from test_report_figures import write_csv
 
 from sliceformer_lab.commands.report.figures import Figure
-from sliceformer_lab.commands.report.page import page, page_content
+from sliceformer_lab.commands.report.page import page
 from sliceformer_lab.commands.report.report_options import ReportOptions
 from sliceformer_lab.commands.report.run_details import run_details
 from sliceformer_lab.commands.report.table_cells import Section, cells
@@ -181,15 +181,9 @@ def test_compressed_options_restore_every_run(folder: Path, file: Path) -> None:
         assert facts["git_commit"] == run.summary["git_commit"]
 
 
-def test_a_run_says_the_command_that_repeats_it(tmp_path: Path, file: Path) -> None:
+def test_a_run_says_the_command_that_repeats_it(file: Path) -> None:
     commands = {run["name"]: run["command"] for run in content_of(file)["runs"]}
     assert commands["a/same"] == "python -m sliceformer_lab attention=mean 'data.root=my data'"
-    sweep = tmp_path / "sweeps" / "one"
-    write_planned(sweep, ["attention=csp,mha", "seed=0,1", "encoder.depth=2"])
-    write_run(sweep / "2-digits-mha-abc", "mha", 0, command=["-m", "attention=csp,mha", "seed=0,1", "encoder.depth=2"])
-    found, sections = read(tmp_path)
-    (run,) = page_content(found, sections, [])["runs"]
-    assert run["command"] == "python -m sliceformer_lab attention=mha seed=0 encoder.depth=2"
 
 
 def test_nothing_that_a_run_wrote_can_end_the_script_or_name_the_network(file: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from sliceformer_lab.runs import commit
 from sliceformer_lab.runs.commit import commit_of
+from sliceformer_lab.sweeps import fork_server, loaded_code
 
 
 def make_repository(folder: Path, *files: str) -> None:
@@ -23,9 +28,9 @@ def test_only_changes_of_the_code_make_a_commit_dirty(tmp_path: Path) -> None:
     code = tmp_path / "sliceformer_lab" / "runs" / "commit.py"
     make_repository(tmp_path, "sliceformer_lab/runs/commit.py", "studies/results.jsonl", "conf/config.yaml")
     (tmp_path / "studies" / "results.jsonl").write_text("two\n", encoding="utf-8")
-    assert re.fullmatch("[0-9a-f]{12}", commit := commit_of(code) or "")
+    assert re.fullmatch("[0-9a-f]{12}", first := commit_of(code) or "")
     (tmp_path / "conf" / "config.yaml").write_text("two\n", encoding="utf-8")
-    assert commit_of(code) == f"{commit}-dirty"
+    assert commit_of(code) == f"{first}-dirty"
 
 
 def test_a_copy_installed_inside_another_repository_does_not_get_its_commit(tmp_path: Path) -> None:
@@ -34,6 +39,17 @@ def test_a_copy_installed_inside_another_repository_does_not_get_its_commit(tmp_
     copy.parent.mkdir(parents=True)
     copy.write_text("one\n", encoding="utf-8")
     assert commit_of(copy) is None
+
+
+def test_the_jobs_of_a_sweep_have_the_commit_of_the_code_that_it_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loaded_code.__name__ in fork_server.LIBRARIES
+    commit.git_commit.cache_clear()
+    for now in ("before", "after"):  # a commit while the sweep runs
+        monkeypatch.setattr(commit, "commit_of", lambda file, now=now: now)
+        if now == "before":
+            importlib.reload(loaded_code)  # as the process does that jobs are forked from
+    assert commit.git_commit() == "before"
+    commit.git_commit.cache_clear()
 
 
 def test_code_outside_a_repository_has_no_commit(tmp_path: Path) -> None:

@@ -108,16 +108,18 @@ def test_each_place_has_gpus_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
         LocalLauncher(jobs=3, gpus=2)
 
 
-def test_a_forked_job_equals_a_run_in_a_process_of_its_own_bit_for_bit(
+def test_a_forked_job_equals_its_recorded_command_in_a_process_of_its_own_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = [*TINY, "attention=csp,mha"]
     assert main(["-m", *words, "launcher=local", "launcher.jobs=2", "hydra.sweep.dir=together"]) == 0
-    command = [sys.executable, "-m", "sliceformer_lab", *words[:-1], "attention=mha", "hydra.run.dir=alone"]
+    (forked,) = Path("together").glob("1-*")
+    recorded = json.loads((forked / "summary.json").read_text())["command"]
+    assert "attention=mha" in recorded
+    command = [sys.executable, "-m", "sliceformer_lab", *recorded, "hydra.run.dir=alone"]
     alone = subprocess.run(command, capture_output=True, text=True, check=False)
     assert alone.returncode == 0, alone.stderr
-    (forked,) = Path("together").glob("1-*")
     with np.load(forked / "predictions.npz") as ours, np.load("alone/predictions.npz") as theirs:
         assert all(np.array_equal(ours[name], theirs[name]) for name in theirs.files)
     metrics = [json.loads((folder / "summary.json").read_text())["metrics"] for folder in (forked, Path("alone"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "seeds": f"seed {summary['seed']}, split seed {summary['split_seed']}",
         "selection": protocol.get("selection", run.config["selection"]),
         "recipe": summary.get("recipe") or "none",
-        "command": f"`sliceformer-lab {' '.join(summary['command'])}`",
+        "command": f"`sliceformer-lab {shlex.join(summary['command'])}`",
         "versions": ", ".join(f"{name} {number}" for name, number in summary["versions"].items()),
         "commit": summary.get("git_commit") or "unknown",
     }

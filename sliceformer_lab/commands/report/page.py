@@ -86,7 +86,7 @@ def page_content(
             if name in {"result", *map(format_heading, metrics.values())}
             and not any(map(less_is_better, metrics.values()))
         ],
-        "runs": [_run(found, run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
+        "runs": [_run(run, metrics) | more for run, more in zip(found.runs, details, strict=True)],
         "tests": tests,
         "options": _differences([_facts(run) for run in found.runs]),
     }
@@ -129,7 +129,7 @@ def _reference(remark: str, texts: list[str]) -> dict[str, Any]:
     return empty | facts
 
 
-def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
+def _run(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, Any]:
     metric = metrics[run.folder]
     return {
         "name": run.name,
@@ -139,7 +139,7 @@ def _run(found: Collection, run: RunRecord, metrics: Mapping[Path, str]) -> dict
         "result": format_value(run.metric(metric), metric),
         "cells": list(_run_cells(run, metrics).values()),
         "error": str(run.summary.get("error") or "") if run.status != "ok" else "",
-        "command": _command(found, run),
+        "command": _command(run),
     }
 
 
@@ -165,10 +165,9 @@ def _run_cells(run: RunRecord, metrics: Mapping[Path, str]) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in known.items()}
 
 
-def _command(found: Collection, run: RunRecord) -> str:
-    """The command that repeats a run: its job of a sweep, or the command line that started it."""
-    job = found.planned.get(run.folder)
-    words = run.summary.get("command") if job is None else [word for word in job if not word.startswith("study=")]
+def _command(run: RunRecord) -> str:
+    """The command that repeats a run."""
+    words = run.summary.get("command")
     return shlex.join([*PROGRAM.split(), *map(str, words)]) if isinstance(words, list) else ""
 
 

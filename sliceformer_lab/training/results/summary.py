@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -60,7 +59,7 @@ class Summary:
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": package_versions(),
             "git_commit": git_commit(),
-            "command": sys.argv[1:],
+            "command": earlier.get("command", list(plan.words)),  # of the first start
         }
         self._record_precision(plan)
 
