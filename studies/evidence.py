@@ -30,6 +30,7 @@ from stand_ins import STAND_INS
 
 from sliceformer_lab.config.checked import Paths
 from sliceformer_lab.config.compose import option_names
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import is_finished
 from sliceformer_lab.training.results.references import references
@@ -52,9 +53,13 @@ def run_all(source: Path, names: Sequence[str]) -> None:
             make_stand_in(source, task)
         for attention in (row.attention, *(["identity"] if row.control else [])):
             folder = OUTPUT / "runs" / f"{name}-{attention}"
+            words = row.command(attention, source=str(source), made=str(OUTPUT / "made"))
             if not _finished(folder):
-                train(row.command(attention, source=str(source), made=str(OUTPUT / "made")), folder)
-            record(scored(name, row, attention, load_run(folder)))
+                train(words, folder)
+            run = load_run(folder)
+            if other := sorted(set(words) - set(run.summary["command"])):
+                raise DataError(f"{folder}: a run without {' '.join(other)}; remove it, so that it is trained again")
+            record(scored(name, row, attention, run))
 
 
 def make_stand_in(source: Path, name: str) -> None:

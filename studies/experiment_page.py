@@ -32,6 +32,7 @@ from sliceformer_lab.commands.compare.sentences import (
     p_value,
 )
 from sliceformer_lab.commands.compare.verdicts import Finding, Outcome, Pairs, outcomes
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.measures.plots import COLOURS, save_figure
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, estimate_crossed
 from sliceformer_lab.runs.files import write_text
@@ -53,12 +54,9 @@ class Results:
 
     @cached_property
     def missing(self) -> tuple[int, int]:
-        """Tuning and reporting runs without a line."""
-        one = self.experiment
-        tuning = len(one.rows) * len(one.rates) * len(one.tuning_seeds)
-        reporting = len(one.rows) * len(one.seeds)
-        found = [line["stage"] for line in self.lines]
-        return tuning - found.count("tune"), reporting - found.count("report")
+        """Tuning and reporting runs without a line; all reporting runs while a tuning run is missing."""
+        tuning, reporting = self.experiment.missing(self.lines)
+        return len(tuning), len(self.experiment.rows) * len(self.experiment.seeds) if tuning else len(reporting)
 
     def has_learned(self, row: str) -> bool:
         """Whether some rate is above the constant on validation, by a one-sided interval corrected for the rates.
@@ -109,9 +107,14 @@ class Results:
 
 
 def read_results(folder: Path) -> list[Results]:
-    """The experiments of a folder with their lines and references."""
-    references = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*_reference.json"))]
-    return [Results(one, one.lines(), references) for one in read_experiments(folder)]
+    """The experiments of a folder with their lines and references. Raises DataError for references on other data."""
+    files = sorted(folder.glob("*_reference.json"))
+    references = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found = [Results(one, one.lines(), references) for one in read_experiments(folder)]
+    for file, reference in zip(files, references, strict=True):
+        if any(reference.get("digests") != results.lines[0]["digests"] for results in found if results.lines):
+            raise DataError(f"{file}: learned from other data than the runs beside it; write it again from their data")
+    return found
 
 
 def section(results: Results) -> str:

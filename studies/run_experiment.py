@@ -9,7 +9,7 @@ the experiment goes on where it stopped, on another machine too. An experiment w
 of comparisons and one file, FOLDER/SETTING.jsonl, for each, and a setting may name some of the rows only. Tuning comes
 first; a row's reporting runs use the rate that its tuning chose. A line holds the commit, the digests of the data and,
 for a reporting run, the scores of the single test examples: `test_right`, packed bits, or `test_scores`, float16, as
-base64 in the order of the examples' ids.
+base64 in the order of the examples' ids. A line with other words than declared or with other data is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,11 @@ from typing import Any
 import numpy as np
 import yaml
 from filelock import FileLock, Timeout
+from result_lines import check_lines
 
 from sliceformer_lab.__main__ import main as run_command
+from sliceformer_lab.errors import DataError, LabError
+from sliceformer_lab.runs.folder import known_summary, read_summary
 from sliceformer_lab.sweeps.fork_server import end_with, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
@@ -48,8 +52,10 @@ class Job:
     rate: float
     seed: int
 
-    def is_of(self, line: Mapping[str, Any]) -> bool:
-        return (self.stage, self.row, self.rate, self.seed) == tuple(line[k] for k in ("stage", "row", "rate", "seed"))
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Job:
+        """The job of a finished line."""
+        return cls(line["stage"], line["row"], line["rate"], line["seed"])
 
 
 @dataclass(frozen=True)
@@ -77,14 +83,32 @@ class Experiment:
         return {"higher": 1.0, "lower": -1.0}[self.better]
 
     def lines(self) -> list[dict[str, Any]]:
-        """The finished jobs."""
+        """The finished jobs. Raises DataError as `check`."""
         file = self.results
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        self.check(lines)
+        return lines
+
+    def check(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Raises DataError for a line of another row, of other words or other data, and for a job with two lines.
+
+        Training data may follow from the seed, as those of a probe do.
+        """
+        for line in lines:
+            if line["row"] not in self.rows:
+                raise DataError(f"{self.results}: experiment.yaml declares no row {line['row']}")
+        check_lines(
+            self.results,
+            lines,
+            job_of=Job.of,
+            words_of=lambda line: job_words(self, Job.of(line)),
+            data_of=lambda line, split: line["seed"] if split == "train" else None,
+        )
 
     def tuning_scores(self, row: str, lines: list[dict[str, Any]]) -> dict[float, list[float]]:
         """The validation scores of each rate, by seed; fewer than tuning seeds while a run is missing."""
         jobs = {rate: [Job("tune", row, rate, seed) for seed in self.tuning_seeds] for rate in self.rates}
-        return {rate: [line["val"] for job in jobs[rate] for line in lines if job.is_of(line)] for rate in jobs}
+        return {rate: [line["val"] for job in jobs[rate] for line in lines if Job.of(line) == job] for rate in jobs}
 
     def chosen_rate(self, row: str, lines: list[dict[str, Any]]) -> float | None:
         """The rate of the best mean validation score; None while a tuning run is missing."""
@@ -93,15 +117,18 @@ class Experiment:
             return None
         return max(self.rates, key=lambda rate: (self.sign * np.mean(scores[rate]), rate == self.recipe_rate))
 
-    def jobs(self, lines: list[dict[str, Any]]) -> Iterator[Job]:
-        """The jobs without a line, seed by seed, so that a stop leaves all rows at about the same number of seeds."""
-        wanted = [
-            Job("tune", row, rate, seed) for seed in self.tuning_seeds for row in self.rows for rate in self.rates
-        ]
-        rates = {row: self.chosen_rate(row, lines) for row in self.rows}
-        if all(rate is not None for rate in rates.values()):
-            wanted += [Job("report", row, rate, seed) for seed in self.seeds for row, rate in rates.items() if rate]
-        yield from (job for job in wanted if not any(job.is_of(line) for line in lines))
+    def missing(self, lines: list[dict[str, Any]]) -> tuple[list[Job], list[Job]]:
+        """The tuning and reporting jobs without a line; no reporting jobs while a tuning run is missing.
+
+        They go seed by seed, so that a stop leaves all rows at about the same number of seeds.
+        """
+        finished = {Job.of(line) for line in lines}
+        tuning = [Job("tune", *job, seed) for seed in self.tuning_seeds for job in product(self.rows, self.rates)]
+        if missing := [job for job in tuning if job not in finished]:
+            return missing, []
+        rates = {row: rate for row in self.rows if (rate := self.chosen_rate(row, lines))}
+        reporting = [Job("report", row, rate, seed) for seed in self.seeds for row, rate in rates.items()]
+        return [], [job for job in reporting if job not in finished]
 
 
 def read_experiments(folder: Path) -> list[Experiment]:
@@ -129,7 +156,7 @@ def claim(experiment: Experiment, job: Job, work: Path) -> FileLock | None:
     lock = FileLock(work / f"{job_name(experiment, job)}.lock")
     with suppress(Timeout):
         lock.acquire(timeout=0)
-        if not any(job.is_of(line) for line in experiment.lines()):
+        if job not in map(Job.of, experiment.lines()):
             return lock
         lock.release()
     return None
@@ -147,14 +174,15 @@ def job_words(experiment: Experiment, job: Job) -> list[str]:
 
 
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
-    """Trains one job and returns its line. Raises RuntimeError if the run fails."""
+    """Trains one job and returns its line. Raises RuntimeError if the run fails, DataError for a run of other words."""
     folder = work / job_name(experiment, job)
     words = job_words(experiment, job)
-    summary_file = folder / "summary.json"
-    if not (summary_file.exists() and json.loads(summary_file.read_text(encoding="utf-8"))["status"] == "ok"):
+    if known_summary(folder).get("status") != "ok":
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         train(work, [*words, *machine_words, f"hydra.run.dir={folder}"])
-    summary = json.loads(summary_file.read_text(encoding="utf-8"))
+    summary = read_summary(folder)
+    if other := sorted(set(words) - set(summary["command"])):
+        raise DataError(f"{folder}: a run without {' '.join(other)}; name another folder for the runs")
     line = {"stage": job.stage, "row": job.row, "rate": job.rate, "seed": job.seed, "words": words}
     line |= {"val": summary["metrics"][experiment.metric]} | {fact: summary.get(fact) for fact in FACTS}
     name = experiment.metric.removeprefix("val/")
@@ -221,7 +249,7 @@ def unpacked(line: Mapping[str, Any], count: int) -> np.ndarray:
 def main(folder: Path, work: Path, machine_words: list[str]) -> None:
     work.mkdir(parents=True, exist_ok=True)
     for experiment in read_experiments(folder):
-        while jobs := list(experiment.jobs(experiment.lines())):
+        while jobs := list(chain(*experiment.missing(experiment.lines()))):
             claims = ((job, lock) for job in jobs if (lock := claim(experiment, job, work)))
             job, lock = next(claims, (None, None))
             if job is None or lock is None:
@@ -230,6 +258,7 @@ def main(folder: Path, work: Path, machine_words: list[str]) -> None:
             try:
                 sys.stderr.write(f"{experiment.results.stem}: {len(jobs)} of this stage left; now {job}\n")
                 line = run_job(experiment, job, work, machine_words)
+                experiment.check([*experiment.lines(), line])
                 with experiment.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
             finally:
@@ -239,4 +268,7 @@ def main(folder: Path, work: Path, machine_words: list[str]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    except LabError as error:
+        sys.exit(str(error))

@@ -28,17 +28,35 @@ from sliceformer_lab.runs.plain_text import markdown_table
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 from marked_sections import with_section  # noqa: E402
+from result_lines import Line, check_lines  # noqa: E402
 
 LINES, PAGE = FOLDER / "results.jsonl", FOLDER.parents[1] / "docs" / "own_data.md"
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters")
 METRICS = {"mae": "mean absolute error", "auc": "AUC", "accuracy": "accuracy, %"}  # that a table may be scored by
 
-Line = Mapping[str, Any]
-
 
 def read_lines() -> list[Line]:
-    """The finished runs."""
-    return [json.loads(text) for text in LINES.read_text("utf-8").splitlines()] if LINES.exists() else []
+    """The finished runs. Raises DataError as `check`."""
+    lines = [json.loads(text) for text in LINES.read_text("utf-8").splitlines()] if LINES.exists() else []
+    check(lines)
+    return lines
+
+
+def check(lines: Sequence[Line]) -> None:
+    """Raises DataError for a line of other words than declared, of other data than its set's, and for a second one."""
+    sets = declared()["sets"]
+    check_lines(
+        LINES,
+        lines,
+        job_of=lambda line: (line["set"], line["attention"], line["seed"]),
+        words_of=lambda line: words_of(sets[line["set"]], line["attention"], line["seed"]),
+        data_of=lambda line, _: line["set"],
+    )
+
+
+def words_of(described: Mapping[str, Any], attention: str, seed: int) -> list[str]:
+    """The words of a run on a set."""
+    return [*shlex.split(described["words"]), f"attention={attention}", f"seed={seed}"]
 
 
 def declared() -> Mapping[str, Any]:
@@ -58,7 +76,7 @@ def missing_runs(plan: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[tup
 def train(name: str, attention: str, seed: int, own: Path, runs: Path) -> Line:
     """Trains by the default command and returns the line of the run. Raises CalledProcessError if it fails."""
     described = declared()["sets"][name]
-    words = [*shlex.split(described["words"]), f"attention={attention}", f"seed={seed}"]
+    words = words_of(described, attention, seed)
     folder = runs / f"{name}-{attention}-{seed}"
     given = [word.replace("{own}", str(own)) for word in words]
     machine = ["callbacks=minimal", "pictures=false", f"hydra.run.dir={folder}"]
@@ -142,6 +160,7 @@ def main(own: Path, runs: Path) -> None:
     plan = declared()
     for name, attention, seed in missing_runs(plan, read_lines()):
         line = train(name, attention, seed, own.resolve(), runs.resolve())
+        check([*read_lines(), line])
         with LINES.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ import pytest
 from evidence_baselines import shallow_values
 from evidence_runs import REASONS, ROWS, named
 from stand_ins import STAND_INS
+from support.run_folders import write_run
 
 from sliceformer_lab.data.sequences.document_pairs import LRARetrieval
 from sliceformer_lab.data.sequences.expressions import distinct, source_of
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.training.saved.saved_run import Run
 
 RESULTS = evidence.read(evidence.STUDY)
@@ -31,6 +34,15 @@ def test_committed_runs_are_those_of_the_rows() -> None:
     assert waiting <= set(REASONS)
     for result in RESULTS:
         assert result["command"] == ROWS[result["setting"]].command(result["attention"])
+
+
+def test_a_finished_run_of_another_command_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "OUTPUT", tmp_path)
+    name, row = next((name, row) for name, row in ROWS.items() if name.partition("-")[0] not in STAND_INS)
+    command = [*row.command(row.attention, source=str(tmp_path), made=str(tmp_path / "made"))]
+    write_run(tmp_path / "runs" / f"{name}-{row.attention}", row.attention, command=command[:-1])
+    with pytest.raises(DataError, match=f"a run without {re.escape(command[-1])}; remove it"):
+        evidence.run_all(tmp_path, [name])
 
 
 def test_the_rule_for_listops_has_its_committed_score_and_ignores_nested_lists() -> None:

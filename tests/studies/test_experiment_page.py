@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import run_experiment
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
 from marked_sections import section
-from run_experiment import Job, claim, job_words, packed, train
+from run_experiment import Experiment, Job, claim, job_words, packed, read_experiments, train
 from scipy import stats
 from support.other_process import wait_for
+from support.run_folders import write_run
 
 from sliceformer_lab.config.compose import compose_root
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.folder import is_held
 from sliceformer_lab.runs.names import register_resolvers
 
@@ -39,6 +42,7 @@ DECLARED = {
     "margin": 0.005,
     "subject": "csp",
 }
+DIGESTS = {"train": "a" * 64, "val": "b" * 64, "test": "c" * 64}
 CHANCES = {"csp": 0.8, "mha": 0.95, "mean": 0.8, "identity": 0.1}  # of a right answer
 COMPLETE = [results for name in FOLDERS for results in read_results(STUDIES / name) if results.missing == (0, 0)]
 
@@ -48,7 +52,7 @@ def made_up_lines() -> list[dict[str, Any]]:
     rng, lines = np.random.default_rng(0), []
     ease = rng.normal(0, 0.1, 300)
     for row, chance in CHANCES.items():
-        facts = {"row": row, "parameters": 100, "references": []}
+        facts = {"row": row, "parameters": 100, "references": [], "digests": DIGESTS}
         for rate in (0.001, 0.003, 0.01):
             best = chance - (0.0 if rate == 0.003 or row == "identity" else 0.05)
             lines += [{"stage": "tune", "rate": rate, "seed": seed, "val": best, **facts} for seed in (100, 101)]
@@ -60,8 +64,11 @@ def made_up_lines() -> list[dict[str, Any]]:
 
 
 def write(folder: Path, lines: list[dict[str, Any]]) -> Results:
+    """An experiment with these lines; those without words get the declared ones."""
     (folder / "experiment.yaml").write_text(yaml.safe_dump(DECLARED))
-    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (one,) = read_experiments(folder)
+    worded = [line if "words" in line else line | {"words": job_words(one, Job.of(line))} for line in lines]
+    (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in worded))
     return read_results(folder)[0]
 
 
@@ -121,6 +128,70 @@ def test_a_partial_experiment_counts_what_is_missing_and_claims_nothing(kept: in
     assert not any(word in text for word in ("better", "worse", "±", "distinguishable"))
 
 
+OTHER = "d" * 64
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "fault"),
+    [
+        (44, {"digests": DIGESTS | {"test": OTHER}}, "line 44: other test data than in line 1"),
+        (2, {"digests": DIGESTS | {"val": OTHER}}, "line 2: other val data than in line 1"),
+        (3, {"digests": DIGESTS | {"train": OTHER}}, "line 3: other train data than in line 1"),
+        (
+            9,
+            {"words": ["task=digits", "attention=csp"]},
+            "line 9: these words are not those that are declared: optim.lr=",
+        ),
+        (9, {"row": "samsa", "words": []}, "results.jsonl: experiment.yaml declares no row samsa"),
+    ],
+)
+def test_a_line_of_other_data_or_words_is_refused(
+    number: int, change: dict[str, Any], fault: str, tmp_path: Path
+) -> None:
+    lines = made_up_lines()
+    lines[number - 1] |= change
+    with pytest.raises(DataError, match=fault):
+        write(tmp_path, lines)
+
+
+def test_training_data_may_follow_from_the_seed_and_a_job_has_one_line(tmp_path: Path) -> None:
+    lines = [line | {"digests": DIGESTS | {"train": str(line["seed"])}} for line in made_up_lines()]
+    assert write(tmp_path, lines).missing == (0, 0)
+    with pytest.raises(DataError, match="line 45: the job of line 44 again"):
+        write(tmp_path, [*lines, lines[-1]])
+
+
+def test_a_run_on_other_data_adds_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, made_up_lines()[:-1])
+    before = (tmp_path / "results.jsonl").read_text()
+
+    def trained(experiment: Experiment, job: Job, *_: object) -> dict[str, Any]:
+        return asdict(job) | {"words": job_words(experiment, job), "digests": DIGESTS | {"test": OTHER}}
+
+    monkeypatch.setattr(run_experiment, "run_job", trained)
+    with pytest.raises(DataError, match="line 44: other test data"):
+        run_experiment.main(tmp_path, tmp_path / "runs", [])
+    assert (tmp_path / "results.jsonl").read_text() == before
+
+
+def test_a_finished_run_of_other_words_is_not_taken(tmp_path: Path) -> None:
+    write(tmp_path, [])
+    (one,) = read_experiments(tmp_path)
+    job = one.missing([])[0][0]
+    write_run(tmp_path / "tune-csp-0.001-100", command=["task=mnist", *job_words(one, job)[1:]])
+    with pytest.raises(DataError, match=r"tune-csp-0\.001-100: a run without task=digits; name another folder"):
+        run_experiment.run_job(one, job, tmp_path, [])
+
+
+def test_a_reference_on_other_data_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "svm_reference.json"
+    file.write_text(json.dumps({"name": "oracle", "digests": DIGESTS}))
+    assert len(write(tmp_path, made_up_lines()).references) == 1
+    file.write_text(json.dumps({"name": "oracle", "digests": DIGESTS | {"train": OTHER}}))
+    with pytest.raises(DataError, match=r"svm_reference\.json: learned from other data"):
+        read_results(tmp_path)
+
+
 def test_a_reference_is_compared_example_by_example(tmp_path: Path) -> None:
     results = write(tmp_path, made_up_lines())
     best = np.stack([*results.scores("mha").values()])
@@ -156,10 +227,10 @@ def test_page_of_a_complete_experiment_is_current() -> None:
 
 def test_two_processes_never_run_one_job_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
     one = write(tmp_path, []).experiment
-    first, second, *_ = one.jobs([])
+    first, second, *_ = one.missing([])[0]
     held = claim(one, first, tmp_path)
     assert held is not None and claim(one, first, tmp_path) is None and claim(one, second, tmp_path) is not None
-    write(tmp_path, [{"stage": first.stage, "row": first.row, "rate": first.rate, "seed": first.seed}])
+    write(tmp_path, [asdict(first) | {"digests": DIGESTS}])
     held.release()
     assert claim(one, first, tmp_path) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from experiment_reference import fit_words, write_pieces
+from experiment_reference import fit_raster_svm, fit_words, rasterise, write_pieces
 from support.plans import build_data
 from support.runs import small_config
 
@@ -21,6 +21,28 @@ def test_the_pieces_of_a_text_are_those_that_a_model_sees(tmp_path: Path) -> Non
     inputs = data.splits["train"].batch(list(range(len(texts)))).inputs
     assert [text.split() for text in texts] == [[str(i) for i in row if i > 0] for row in inputs.tolist()]
     assert max(len(text.split()) for text in texts) == 3
+
+
+def test_a_cloud_is_counted_pixel_by_pixel() -> None:
+    cloud = np.array([[3.4, -5.0, 0.0], [2.6, -4.6, 0.0], [99.0, 0.0, 0.0]])  # x, -row; the last one is outside
+    picture = rasterise(cloud).reshape(28, 28)
+    assert (picture[5, 3], picture[0, 27], picture.sum()) == (2, 1, 3)
+
+
+def test_clouds_are_learned_and_the_best_trial_is_scored() -> None:
+    rng = np.random.default_rng(0)
+    targets = {stage: np.arange(n) % 2 for stage, n in (("train", 60), ("val", 20), ("test", 20))}
+    features = {stage: np.stack([_cloud_at(rng, 8 + 9 * label) for label in known]) for stage, known in targets.items()}
+    features["test"][[4, 7]] = features["test"][[7, 4]]
+    trials, right = fit_raster_svm(features, targets)
+    assert [i for i, one in enumerate(right) if not one] == [4, 7]
+    assert len(trials) == 48 and trials[-1].val == max(trial.val for trial in trials) == 1.0
+    assert dict(trials[-1].options) == {"blur": 0.7, "C": 1.0, "gamma": 1.0}, "the first of equal ones"
+
+
+def _cloud_at(rng: np.random.Generator, row: int) -> np.ndarray:
+    """The picture (784,) of a cloud around a row."""
+    return rasterise(np.stack([rng.normal(14, 3, 30), -rng.normal(row, 2, 30), np.zeros(30)], axis=1))
 
 
 def test_words_are_learned_and_every_test_text_is_scored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies" / "own_data"))
 import own_data_table as table
+
+from sliceformer_lab.errors import DataError
 
 
 def test_a_score_stands_by_its_mean_and_both_variances() -> None:
@@ -45,3 +48,15 @@ def test_runs_are_missing_seed_by_seed() -> None:
         ("b", "csp", 0),
         ("a", "mha", 1),
     ]
+
+
+def test_a_line_of_other_data_is_no_line_of_its_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = table.LINES.read_text("utf-8").splitlines()
+    monkeypatch.setattr(table, "LINES", tmp_path / "results.jsonl")
+    table.LINES.write_text("\n".join(lines), "utf-8")
+    assert len(table.read_lines()) == len(lines)
+    other = json.loads(lines[-1])
+    other["digests"]["test"] = "d" * 64
+    table.LINES.write_text("\n".join([*lines[:-1], json.dumps(other)]), "utf-8")
+    with pytest.raises(DataError, match=rf"line {len(lines)}: other test data than in line \d+"):
+        table.read_lines()
