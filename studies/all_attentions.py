@@ -22,13 +22,12 @@ from typing import Any
 import growth
 import numpy as np
 import torch
-from results import RESULTS
+from results import RESULTS, finished_runs
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import check_config
 from sliceformer_lab.config.explain import job_config
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import markdown_table
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
@@ -78,14 +77,11 @@ repeats everything; every run is in [studies/results/all_attentions.json](../stu
 def collect(sweeps: Iterable[Path]) -> None:
     """Write the finished runs of sweeps to results/all_attentions.json; what it has of the same run is replaced.
 
-    Raises ValueError for a run that did not finish.
+    Raises DataError as `finished_runs`.
     """
     results = read()
     runs = {_key(run): run for run in results.get("runs", [])}
-    for folder in sorted(path.parent for sweep in sweeps for path in sweep.glob("*/summary.json")):
-        summary = read_summary(folder)
-        if summary["status"] != "ok":
-            raise ValueError(f"{folder}: the run has status {summary['status']}; start the sweep again")
+    for _, summary in finished_runs(sweeps):
         run = {
             **{key: summary[key] for key in ("task", "attention", "seed", "parameters", "git_commit", "chance")},
             "accuracy": round(summary["metrics"]["test/accuracy"], 5),

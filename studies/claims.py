@@ -20,7 +20,7 @@ import numpy as np
 from marked_sections import with_section
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from results import RESULTS, interval, read
+from results import RESULTS, finished_runs, interval, read
 
 from sliceformer_lab.commands.compare.sentences import p_value
 from sliceformer_lab.measures.statistics import (
@@ -31,7 +31,7 @@ from sliceformer_lab.measures.statistics import (
     student_half_width,
 )
 from sliceformer_lab.runs.files import whole_file, write_text
-from sliceformer_lab.runs.folder import read_metrics, read_summary
+from sliceformer_lab.runs.folder import read_metrics
 from sliceformer_lab.runs.plain_text import markdown_table
 
 METRIC = "test/accuracy"
@@ -89,12 +89,9 @@ LOOKS = {  # attention -> its name in the figure and its colour
 
 
 def collect(study: str, folders: Iterable[str]) -> None:
-    """Write one line a run: its scores, its curves over epochs, its size. Raises ValueError for an unfinished run."""
+    """Write one line a run: its scores, its curves over epochs, its size. Raises DataError as `finished_runs`."""
     found = []
-    for folder in map(Path, folders):
-        summary = read_summary(folder)
-        if summary["status"] != "ok":
-            raise ValueError(f"{folder}: the run has status {summary['status']}; collect takes finished runs")
+    for folder, summary in finished_runs(map(Path, folders)):
         metrics = read_metrics(folder)
         curves = {
             name: np.round(metrics.loc[metrics[name].notna(), name], 5).tolist()

@@ -6,12 +6,17 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from sliceformer_lab.errors import LabError
+
 
 def collect_or_write(usage: str | None, collect: Callable[[Iterable[Path]], None], write: Callable[[], None]) -> None:
     """Write the page; after `collect FOLDER...`, add the runs of these folders first. Other words show the usage."""
     match sys.argv[1:]:
         case ["collect", *folders] if folders:
-            collect(map(Path, folders))
+            try:
+                collect(map(Path, folders))
+            except LabError as error:
+                sys.exit(str(error))
         case []:
             pass
         case _:

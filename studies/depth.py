@@ -16,12 +16,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from results import RESULTS, read
+from results import RESULTS, finished_runs, read
 from scipy import stats
 
 from sliceformer_lab.measures.probe_record import ProbeRecord
 from sliceformer_lab.runs.files import whole_file, write_text
-from sliceformer_lab.runs.folder import read_summary
 
 PICTURE = RESULTS.parent / "figures" / "depth.png"
 STUDY = "depth_digits"
@@ -39,18 +38,15 @@ LOOKS = {  # attention -> its name in the figure, colour and marker; from the be
 
 
 def collect(folders: Iterable[str]) -> None:
-    """Write the measures of each layer after training, one line a run. Skips runs that did not finish."""
+    """Write the measures of each layer after training, one line a run. Raises DataError as `finished_runs`."""
     found = []
-    for folder in map(Path, folders):
-        summary = read_summary(folder)
-        if summary.get("status") == "ok":
-            record = ProbeRecord.load(folder / "spectrum.npz")
-            layers = {
-                name: np.round(record.at(measure, "output", form), 5).tolist()
-                for name, (measure, form) in MEASURES.items()
-            }
-            kept = {key: summary[key] for key in ("task", "attention", "seed", "git_commit")}
-            found.append(kept | {"epoch": int(record.epochs[-1]), "samples": len(record.sample_ids)} | layers)
+    for folder, summary in finished_runs(map(Path, folders)):
+        record = ProbeRecord.load(folder / "spectrum.npz")
+        layers = {
+            name: np.round(record.at(measure, "output", form), 5).tolist() for name, (measure, form) in MEASURES.items()
+        }
+        kept = {key: summary[key] for key in ("task", "attention", "seed", "git_commit")}
+        found.append(kept | {"epoch": int(record.epochs[-1]), "samples": len(record.sample_ids)} | layers)
     found.sort(key=lambda run: (list(LOOKS).index(run["attention"]), run["seed"]))
     write_text(RESULTS / f"{STUDY}.jsonl", "".join(json.dumps(run) + "\n" for run in found))
 

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from command_line import collect_or_write
 from marked_sections import with_section
-from results import RESULTS, interval
+from results import RESULTS, finished_runs, interval
 
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "linear_rank.json", RESULTS.parent / "study.md"
@@ -36,12 +35,9 @@ COLUMNS = {
 
 
 def collect(sweeps: Iterable[Path]) -> None:
-    """Write the finished runs of sweeps to results/linear_rank.json. Raises ValueError for one that did not finish."""
+    """Write the finished runs of sweeps to results/linear_rank.json. Raises DataError as `finished_runs`."""
     runs = []
-    for folder in sorted(path.parent for sweep in sweeps for path in sweep.glob("*/summary.json")):
-        summary = read_summary(folder)
-        if summary["status"] != "ok":
-            raise ValueError(f"{folder}: the run has status {summary['status']}; start the sweep again")
+    for folder, summary in finished_runs(sweeps):
         facts = {key: summary[key] for key in ("task", "attention", "seed", "parameters", "git_commit")}
         accuracy = round(100 * summary["metrics"]["test/accuracy"], 3)
         runs.append({**facts, "accuracy": accuracy, **ranks(folder / "spectrum.npz")})

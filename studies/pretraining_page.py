@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 from command_line import collect_or_write
 from marked_sections import with_section
-from results import MACHINE_OPTIONS, RESULTS, read
+from results import MACHINE_OPTIONS, RESULTS, finished_runs, read
 from scipy import stats
 
 from sliceformer_lab.measures.statistics import MIN_INTERVAL_RUNS, sign_flip_test, student_half_width
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import read_summary
 
 STUDY = "pretraining"
 MIN_RESAMPLED_SEEDS = 6  # seeds
@@ -57,12 +56,9 @@ Result = Mapping[str, Any]
 
 
 def collect(folders: Iterable[Path]) -> None:
-    """Add finished runs; one of the same task, attention, arm and seed is replaced. Raises ValueError for others."""
+    """Add runs; one of the same task, attention, arm and seed is replaced. Raises DataError as `finished_runs`."""
     results = {_key(result): result for result in read(STUDY)}
-    for folder in folders:
-        summary = read_summary(folder)
-        if summary["status"] != "ok":
-            raise ValueError(f"{folder}: the run has status {summary['status']}; collect takes finished runs")
+    for _, summary in finished_runs(folders):
         steps = summary["options"]["optim"]["steps"]
         keys = ("task", "attention", "seed", "parameters", "git_commit", "wall_seconds", "processor_seconds")
         result = {key: summary[key] for key in keys} | {

@@ -15,12 +15,11 @@ import numpy as np
 from command_line import collect_or_write
 from marked_sections import with_section
 from matplotlib.figure import Figure
-from results import MACHINE_OPTIONS, RESULTS, interval
+from results import MACHINE_OPTIONS, RESULTS, finished_runs, interval
 
 from sliceformer_lab.measures.plots import COLOURS, MARKERS, save_figure
 from sliceformer_lab.measures.statistics import estimate_over_seeds, holm, sign_flip_test
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reach.json", RESULTS.parent / "permutations.md"
@@ -51,12 +50,12 @@ Run = Mapping[str, Any]
 
 
 def collect(sweeps: Iterable[Path]) -> None:
-    """Add the finished runs of sweeps to results/reach.json. One of the same task, row, tokens and seed is replaced."""
+    """Add the runs of sweeps to results/reach.json. One of the same task, row, tokens and seed is replaced.
+
+    Raises DataError as `finished_runs`.
+    """
     runs = {_key(run): run for run in read()}
-    for folder in sorted(path.parent for sweep in sweeps for path in sweep.glob("*/summary.json")):
-        summary = read_summary(folder)
-        if summary["status"] != "ok":
-            continue
+    for _, summary in finished_runs(sweeps):
         options = summary["options"]["attention"]
         run = {key: summary[key] for key in ("task", "attention", "seed", "parameters", "git_commit")}
         run |= {key: options.get(key) for key in ("shift", "group_size")}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import write_text
 from sliceformer_lab.runs.folder import read_summary
 
@@ -34,16 +36,38 @@ def read(study: str) -> list[Result]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
+def finished_runs(folders: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folders of runs among these folders and directly in them, as in those of sweeps, with their summaries.
+
+    Raises DataError for a folder without runs, a run that did not finish, and one whose validation or test data
+    are not those of the runs of the same task and length before it.
+    """
+    digests: dict[tuple[str, int, str], str] = {}
+    for folder in sorted(chain(*map(_run_folders, folders))):
+        summary = read_summary(folder)
+        if summary["status"] != "ok":
+            raise DataError(f"{folder}: the run has status {summary['status']}; only finished runs are collected")
+        for split in {"val", "test"} & summary["digests"].keys():
+            place = summary["task"], summary["protocol"]["sequence_length"], split
+            if digests.setdefault(place, summary["digests"][split]) != summary["digests"][split]:
+                raise DataError(f"{folder}: its {split} data are not those of the other runs of {summary['task']}")
+        yield folder, summary
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    found = [file.parent for file in (*folder.glob("summary.json"), *folder.glob("*/summary.json"))]
+    if not found:
+        raise DataError(f"{folder}: there are no runs in it")
+    return found
+
+
 def collect(study: str, folders: Iterable[str]) -> None:
     """Add the results of finished runs to a study; a run with the same task, attention, setting and seed is replaced.
 
-    Raises ValueError for a run that did not finish.
+    Raises DataError as `finished_runs`.
     """
     results = {_key(result): result for result in read(study)}
-    for folder in folders:
-        summary = read_summary(Path(folder))
-        if summary["status"] != "ok":
-            raise ValueError(f"{folder}: the run has status {summary['status']}; collect takes finished runs")
+    for _, summary in finished_runs(map(Path, folders)):
         result = {key: summary[key] for key in SUMMARY_KEYS}
         result["command"] = [word for word in result["command"] if not word.startswith(MACHINE_OPTIONS)]
         result["setting"] = " ".join(

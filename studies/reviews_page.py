@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from command_line import collect_or_write
 from marked_sections import with_section
-from results import RESULTS
+from results import RESULTS, finished_runs
 
 from sliceformer_lab.measures.statistics import student_half_width
 from sliceformer_lab.runs.files import write_text
-from sliceformer_lab.runs.folder import read_summary
 from sliceformer_lab.runs.plain_text import markdown_table
 
 FILE, PAGE = RESULTS / "reviews.json", RESULTS.parent / "reviews.md"
@@ -34,12 +33,12 @@ Score = Mapping[str, Any]  # accuracy of one seed in a row and a column of a que
 
 
 def collect(sweeps: Iterable[Path]) -> None:
-    """Add the finished runs of presets to results/reviews.json. The same row, column and seed are replaced."""
+    """Add the runs of presets to results/reviews.json. The same row, column and seed are replaced.
+
+    Raises DataError as `finished_runs`.
+    """
     scores = {_key(score): score for score in read()}
-    for file in sorted(path for sweep in sweeps for path in sweep.glob("*/summary.json")):
-        summary = read_summary(file.parent)
-        if summary["status"] != "ok":
-            continue
+    for _, summary in finished_runs(sweeps):
         question = str(summary["study"]).removeprefix("csp_reviews/")
         for row, column, accuracy in _places(question, summary):
             facts = {"question": question, "row": row, "column": column, "seed": summary["seed"]}

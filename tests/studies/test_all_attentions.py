@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import all_attentions
 import attentions
 import pytest
+from support.run_folders import write_run
+
+from sliceformer_lab.errors import DataError
 
 UNFIT = {"csp_causal", "mega"}  # bidirectional tasks gain nothing from the first; the second needs a block of its own
 
@@ -28,23 +30,12 @@ def test_a_row_gives_the_mean_and_the_range_of_its_seeds() -> None:
 def test_only_finished_runs_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(all_attentions, "FILE", tmp_path / "results.json")
     folder = tmp_path / "sweep" / "0-digits-mha"
-    folder.mkdir(parents=True)
-    summary = {
-        "format": 1,
-        "status": "failed",
-        "task": "digits",
-        "attention": "mha",
-        "seed": 1,
-        "parameters": 10,
-        "chance": 0.1,
-    }
-    summary |= {"metrics": {"test/accuracy": 0.5}, "protocol": {"num_test": 7}, "git_commit": "a", "wall_seconds": 3.2}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(ValueError, match="has status failed"):
+    write_run(folder, "mha", 1, accuracy=None)
+    with pytest.raises(DataError, match="has status failed"):
         all_attentions.collect([tmp_path / "sweep"])
     assert all_attentions.read() == {}
-    (folder / "summary.json").write_text(json.dumps(summary | {"status": "ok"}))
+    write_run(folder, "mha", 1, accuracy=0.5, wall_seconds=3.2)
     all_attentions.collect([tmp_path / "sweep"])
     all_attentions.collect([tmp_path / "sweep"])  # replaces, adds nothing
     (run,) = all_attentions.read()["runs"]
-    assert (run["accuracy"], run["num_test"], run["seconds"]) == (0.5, 7, 3)
+    assert (run["accuracy"], run["num_test"], run["seconds"]) == (0.5, 299, 3)

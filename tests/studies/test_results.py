@@ -9,6 +9,8 @@ import pytest
 import results
 from support.run_folders import write_run
 
+from sliceformer_lab.errors import DataError
+
 
 def test_every_study_has_each_seed_of_an_attention_once() -> None:
     sizes = {}
@@ -35,9 +37,24 @@ def test_collect_adds_new_runs_and_replaces_old_ones(tmp_path: Path, monkeypatch
 
 def test_collect_refuses_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    with pytest.raises(ValueError, match="has status failed"):
+    with pytest.raises(DataError, match="has status failed"):
         results.collect("some", [str(write_run(tmp_path / "run", accuracy=None))])
     assert results.read("some") == []
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there are no runs in it"):
+        list(results.finished_runs([tmp_path]))
+
+
+def test_runs_on_other_data_are_not_collected(tmp_path: Path) -> None:
+    for seed, digest in enumerate("aab"):
+        write_run(tmp_path / f"run{seed}", seed=seed, digests={"train": str(seed), "val": "v", "test": digest})
+    assert len([*results.finished_runs([tmp_path / "run0", tmp_path / "run1"])]) == 2
+    with pytest.raises(DataError, match="run2: its test data are not those of the other runs of digits"):
+        list(results.finished_runs([tmp_path]))
+    write_run(tmp_path / "run2", digests={"test": "b"}, protocol={"sequence_length": 64})
+    assert len([*results.finished_runs([tmp_path])]) == 3, "of another length"
 
 
 def test_figures_are_small_files() -> None:

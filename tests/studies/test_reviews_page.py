@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import reviews_page
+from support.run_folders import write_run
 
 
 def test_every_table_is_of_a_preset() -> None:
@@ -16,17 +15,8 @@ def test_every_table_is_of_a_preset() -> None:
 
 
 def run(folder: Path, group_size: int | None, seed: int, accuracy: float) -> None:
-    summary: dict[str, Any] = {
-        "format": 1,
-        "status": "ok",
-        "study": "csp_reviews/q15_windows",
-        "attention": "csp",
-        "seed": seed,
-    }
-    summary |= {"options": {"attention": {"group_size": group_size}}, "git_commit": "0", "metrics": {}}
-    summary["metrics"]["test/accuracy"] = accuracy
-    (folder / f"{group_size}-{seed}").mkdir(parents=True, exist_ok=True)
-    (folder / f"{group_size}-{seed}" / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    facts = {"study": "csp_reviews/q15_windows", "options": {"attention.group_size": group_size}}
+    write_run(folder / f"{group_size}-{seed}", "csp", seed, accuracy, **facts)
 
 
 def test_differences_are_paired_by_seed_and_runs_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
