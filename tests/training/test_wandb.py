@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import wandb
 from omegaconf import OmegaConf
 from support.plans import plan_of
@@ -22,6 +23,7 @@ from support.run_folders import write_run
 from support.runs import SMALL, last_of_each, small_config
 from support.wandb_server import KEY, StoredRun, WandbServer, upload, wandb_server
 
+from sliceformer_lab import load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.report.after_sweep import report_sweep
 from sliceformer_lab.commands.report.figures.plot_rows import plot_tables
@@ -56,7 +58,7 @@ def server() -> Iterator[WandbServer]:
 def folder(server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a sweep of two jobs, the second one fails; the server has their comparison too."""
     outputs = tmp_path_factory.mktemp("outputs")
-    options = ("callbacks=default", "pictures=true", "tags=[trial]", "reference=auto")
+    options = ("callbacks=default", "pictures=true", "tags=[trial]", "reference=auto", "logger.artifacts=best")
     measured = "callbacks.throughput.warmup_batches=0"
     words = last_of_each([*SMALL, *LOGGED, *options, measured, "optim.lr=0.002,1e30", f"paths.outputs={outputs}"])
     with pytest.MonkeyPatch.context() as patch:
@@ -88,6 +90,25 @@ def test_each_job_has_a_closed_run_of_its_own(jobs: list[StoredRun], places: lis
     assert [job.id for job in jobs] == [(place / "wandb_id.txt").read_text() for place in places]
     assert [read_summary(place)["status"] for place in places] == ["ok", "diverged"]
     assert [job.summary["status"] for job in jobs] == ["ok", "diverged"]
+
+
+def test_the_best_model_opens_from_its_artifact_and_names_its_data(
+    jobs: list[StoredRun], places: list[Path], server: WandbServer, tmp_path: Path
+) -> None:
+    logged = {artifact["artifactTypeName"]: artifact for artifact in server.artifacts.values()}
+    assert {"model", "predictions", "dataset"} <= set(logged) and "checkpoints" not in logged
+    model, data = logged["model"], logged["dataset"]
+    assert "best" in [alias["alias"] for alias in model["aliases"]] and model["committed"]
+    digests = read_summary(places[0])["digests"]
+    assert digests["test"] in data["metadata"] and digests["test"] in model["metadata"]
+    assert server.artifacts[server.used_artifacts[0]] is data
+    for name in model["files"]:
+        (tmp_path / name).write_bytes(model["contents"][name])
+    opened, expected = load_export(tmp_path), load_run(places[0]).model
+    example = expected.example()
+    torch.testing.assert_close(opened(example), expected(example), rtol=0, atol=0)
+    (table,) = [name for name in logged["predictions"]["files"] if name.endswith(".table.json")]
+    assert b"probability_0" in logged["predictions"]["contents"][table]
 
 
 def test_run_is_named_grouped_and_tagged(jobs: list[StoredRun], places: list[Path]) -> None:
