@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from marked_sections import with_section
 from matplotlib.figure import Figure
-from run_experiment import Experiment, read_experiments, unpacked
+from run_experiment import Experiment, Job, read_experiments, unpacked
 
 from sliceformer_lab.commands.compare.sentences import (
     VERBS,
@@ -131,13 +131,18 @@ def section(results: Results) -> str:
 def tuning_table(results: Results) -> str:
     """The validation scores of each rate, a score a tuning seed."""
     one = results.experiment
+    found = {Job.of(line): line for line in results.lines}
     rows = []
     for row in one.rows:
-        scores = one.tuning_scores(row, results.lines)
-        cells = [", ".join(number(score, one.metric) for score in scores[rate]) or "–" for rate in one.rates]
+        jobs = [[Job("tune", row, rate, seed) for seed in one.tuning_seeds] for rate in one.rates]
+        cells = [", ".join(_score(found[job], one) for job in each if job in found) or "–" for each in jobs]
         chosen = one.chosen_rate(row, results.lines)
         rows.append([f"`{row}`", *cells, "–" if chosen is None else f"{chosen:g}"])
     return markdown_table(["on validation, rate", *(f"{rate:g}" for rate in one.rates), "chosen"], *rows)
+
+
+def _score(line: Mapping[str, Any], experiment: Experiment) -> str:
+    return "diverged" if line.get("diverged") else number(line["val"], experiment.metric)
 
 
 def table(results: Results) -> str:

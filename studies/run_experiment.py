@@ -7,7 +7,8 @@ A second process with the same WORK takes the jobs that the first has not begun.
 FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results.jsonl gets a line a finished job, so
 the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
 of comparisons and one file, FOLDER/SETTING.jsonl, for each, and a setting may name some of the rows only. Tuning comes
-first; a row's reporting runs use the rate that its tuning chose. A line holds the commit, the digests of the data and,
+first, where a run that diverged counts as the best constant prediction; a row's reporting runs use the rate that its
+tuning chose. A line holds the commit, the digests of the data and,
 for a reporting run, the scores of the single test examples: `test_right`, packed bits, or `test_scores`, float16, as
 base64 in the order of the examples' ids. A line with other words than declared or with other data is refused.
 """
@@ -40,6 +41,7 @@ from sliceformer_lab.runs.folder import known_summary, read_summary
 from sliceformer_lab.sweeps.fork_server import end_with, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
+ENDED = ("ok", "diverged")  # statuses of runs that are not tried again
 SECONDS_BETWEEN_LOOKS = 10.0  # while other processes run the last jobs of a stage
 
 
@@ -174,17 +176,26 @@ def job_words(experiment: Experiment, job: Job) -> list[str]:
 
 
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
-    """Trains one job and returns its line. Raises RuntimeError if the run fails, DataError for a run of other words."""
+    """Trains one job and returns its line. A tuning run that diverged counts as the best constant prediction.
+
+    Raises RuntimeError if the run fails or a reporting run diverges, DataError for a run of other words.
+    """
     folder = work / job_name(experiment, job)
     words = job_words(experiment, job)
-    if known_summary(folder).get("status") != "ok":
+    if known_summary(folder).get("status") not in ENDED:
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         train(work, [*words, *machine_words, f"hydra.run.dir={folder}"])
+    ended = known_summary(folder).get("status")
+    if ended not in ENDED or (ended == "diverged" and job.stage == "report"):
+        raise RuntimeError(f"the run {ended or 'failed'}: {shlex.join(words)}")
     summary = read_summary(folder)
     if other := sorted(set(words) - set(summary["command"])):
         raise DataError(f"{folder}: a run without {' '.join(other)}; name another folder for the runs")
     line = {"stage": job.stage, "row": job.row, "rate": job.rate, "seed": job.seed, "words": words}
-    line |= {"val": summary["metrics"][experiment.metric]} | {fact: summary.get(fact) for fact in FACTS}
+    line |= {fact: summary.get(fact) for fact in FACTS}
+    if ended == "diverged":
+        return line | {"val": experiment.constant, "val_std": 0.0, "diverged": True}
+    line["val"] = summary["metrics"][experiment.metric]
     name = experiment.metric.removeprefix("val/")
     line["val_std"] = float(example_scores(folder / "predictions.npz", "val", name).std(ddof=1))
     if job.stage == "report":
@@ -193,7 +204,7 @@ def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[st
 
 
 def train(work: Path, words: list[str]) -> None:
-    """Trains in a process that is forked with the libraries, which saves ten seconds a run. Raises RuntimeError.
+    """Trains in a process that is forked with the libraries, which saves ten seconds a run.
 
     The run ends with this process, however that ends.
     """
@@ -204,8 +215,6 @@ def train(work: Path, words: list[str]) -> None:
         process = context.Process(target=_train_in, args=(work, words, lifeline))
         process.start()
         process.join()
-    if process.exitcode:
-        raise RuntimeError(f"the run failed: {shlex.join(words)}")
 
 
 def _train_in(work: Path, words: list[str], lifeline: Connection) -> None:

@@ -17,7 +17,7 @@ import run_experiment
 import yaml
 from experiment_page import FOLDERS, STUDIES, Results, read_results
 from marked_sections import section
-from run_experiment import Experiment, Job, claim, job_words, packed, read_experiments, train
+from run_experiment import Experiment, Job, claim, job_words, packed, read_experiments
 from scipy import stats
 from support.other_process import wait_for
 from support.run_folders import write_run
@@ -250,8 +250,24 @@ def test_one_reporting_run_fits_the_references_and_the_page_finds_them_in_any_li
 @pytest.mark.slow
 def test_a_run_that_fails_stops_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())  # a wrong line needs none
-    with pytest.raises(RuntimeError, match="the run failed: task=nothing"):
-        train(tmp_path, ["task=nothing"])
+    one = write(tmp_path, []).experiment
+    with pytest.raises(RuntimeError, match="the run failed: task=digits attention=csp"):
+        run_experiment.run_job(one, one.missing([])[0][0], tmp_path, ["encoder=nothing"])
+
+
+def test_a_tuning_run_that_diverged_counts_as_the_constant_and_a_reporting_run_as_nothing(tmp_path: Path) -> None:
+    one = write(tmp_path, []).experiment
+    for stage in ("tune", "report"):
+        job = Job(stage, "csp", 0.01, 101)
+        command = job_words(one, job)
+        write_run(tmp_path / run_experiment.job_name(one, job), command=command, status="diverged")
+        if stage == "tune":
+            line = run_experiment.run_job(one, job, tmp_path, [])
+            assert (line["val"], line["val_std"]) == (0.1, 0.0)
+            assert "| `csp` | – | – | diverged | – |" in experiment_page.section(Results(one, [line], []))
+        else:
+            with pytest.raises(RuntimeError, match="the run diverged: task=digits"):
+                run_experiment.run_job(one, job, tmp_path, [])
 
 
 @pytest.mark.slow
