@@ -333,6 +333,18 @@ def test_a_run_folder_named_by_the_user_is_measured_whatever_its_status(runs: Pa
     assert [source.attention for source in named.groups[0].sources] == ["csp", "mha"] and not named.left_out
 
 
+def test_a_run_is_not_measured_on_other_data_than_its_own(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, split in (("m0", "val"), ("m1", "test")):  # validation samples are measured
+        shutil.copytree(runs / name, tmp_path / name)
+        change(tmp_path / name, SUMMARY, read_summary(runs / name)["digests"][split], "d" * 64)
+    reason = "the validation data are others than those that the run was trained with"
+    for name, expected in (("m0", 1), ("m1", 0)):
+        code, out, err = analyze(capfd, "residual", f"runs={tmp_path / name}", "controls=false", "analysis.samples=1")
+        assert (code, reason in out + err) == (expected, expected == 1), out + err
+
+
 def test_runs_that_cannot_be_measured_are_named_and_leave_no_folder(
     runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from support.runs import mark_interrupted
 
 from sliceformer_lab.__main__ import main
+from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 
@@ -123,6 +124,15 @@ def cats_and_dogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main([*words, "reference=null", f"hydra.run.dir={folder / 'run'}"]) == 0
     assert read_summary(folder / "run")["metrics"]["test/accuracy"] == 1
     return folder
+
+
+def test_no_simple_model_is_scored_on_data_that_changed_since_the_runs(
+    train: Callable[..., int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert train("hydra.run.dir=run") == 0
+    write_table(tmp_path / "table.csv", [flipped(row) for row in ROWS])
+    assert reference_scores(tmp_path / "run", seconds=1.0) == []
+    assert "the training and validation and test data have changed since the runs" in caplog.text
 
 
 def test_evaluation_on_data_with_fewer_classes_matches_them_by_name_and_leaves_what_training_wrote(

@@ -25,6 +25,7 @@ from sliceformer_lab.runs.folder import checkpoint_file, load_weights, read_conf
 from sliceformer_lab.runs.groups import Table, tables
 from sliceformer_lab.runs.plain_text import PlainConsole
 from sliceformer_lab.training.build import build_data, build_task
+from sliceformer_lab.training.saved.same_data import changed_splits, describe_splits
 
 UNUSABLE = (LabError, KeyError, TypeError, ValueError, OSError, OmegaConfBaseException)  # errors of foreign runs
 MAX_TOKEN_PAIRS = 2**24  # token pairs in a forward pass, N^2 for each sample, so that attention maps fit in memory
@@ -118,7 +119,7 @@ class Group:
     def batches(self, source: Source, model: Any, samples: int) -> list[Batch]:
         """The first `samples` of the split under this source's data options, in smaller batches if they are long.
 
-        Raises DataError if the data are missing.
+        Raises DataError if the data are missing or others than those of the run.
         """
         split = self._split(source)
         count = min(samples, len(split))
@@ -143,6 +144,11 @@ class Group:
         self.stage, split = ("val", validation) if len(validation) else ("test", test)
         if not len(split):
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
+        is_own_split = (
+            source.plan.data.option("split_seed") == self.split_seed
+        )  # the other runs are on that of the first
+        if source.folder is not None and is_own_split and self.stage in changed_splits(source.folder, data):
+            raise DataError(f"{describe_splits([self.stage])} are others than those that the run was trained with")
         self.fingerprint = data.fingerprint()
         return split
 

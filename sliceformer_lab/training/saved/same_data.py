@@ -22,29 +22,29 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
 
     Raises DataError for changed data otherwise.
     """
-    if (changed := _changed_splits(folder, data)) and plan.changed_data != "accept":
+    if (changed := changed_splits(folder, data)) and plan.changed_data != "accept":
         files = ", ".join(path for place, path in own_paths(plan.plain).items() if place.startswith("data."))
         raise DataError(
-            f"{_describe(changed)} of {folder} have changed since it was trained ({files or 'data.root'}); put the "
-            "earlier data back, train a new run, or go on with changed_data=accept, which the summary records"
+            f"{describe_splits(changed)} of {folder} have changed since it was trained ({files or 'data.root'}); put "
+            "the earlier data back, train a new run, or go on with changed_data=accept, which the summary records"
         )
     return warn_of_changes(folder, data)
 
 
 def warn_of_changes(folder: Path, data: DataModule) -> list[str]:
     """The splits that changed since the run was trained, which a warning names."""
-    if changed := _changed_splits(folder, data):
-        log.warning(f"WARNING: {_describe(changed)} are others than those that {folder} was trained on")
+    if changed := changed_splits(folder, data):
+        log.warning(f"WARNING: {describe_splits(changed)} are others than those that {folder} was trained on")
     return changed
 
 
-def _changed_splits(folder: Path, data: DataModule) -> list[str]:
+def changed_splits(folder: Path, data: DataModule) -> list[str]:
     """The splits whose examples or labels are others than those that a run has recorded: train, val, test."""
     before = recorded_digests(folder)
     now = data.digests() if before else {}
     return [split for split in NAMES if before.get(split) != now.get(split)]
 
 
-def _describe(splits: Sequence[str]) -> str:
+def describe_splits(splits: Sequence[str]) -> str:
     """Such as "the training and validation data"."""
     return f"the {' and '.join(NAMES[split] for split in splits)} data"
