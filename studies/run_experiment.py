@@ -8,9 +8,11 @@ FOLDER/experiment.yaml declares the rows, rates, seeds and steps. FOLDER/results
 the experiment goes on where it stopped, on another machine too. An experiment with several `settings` has one family
 of comparisons and one file, FOLDER/SETTING.jsonl, for each, and a setting may name some of the rows only. Tuning comes
 first, where a run that diverged counts as the best constant prediction; a row's reporting runs use the rate that its
-tuning chose. A line holds the commit, the digests of the data and,
-for a reporting run, the scores of the single test examples: `test_right`, packed bits, or `test_scores`, float16, as
-base64 in the order of the examples' ids. A line with other words than declared or with other data is refused.
+tuning chose.
+
+A line holds the commit, the digests of the data and, for a reporting run, the scores of the single test examples:
+`test_right`, packed bits, or `test_scores`, float16, as base64 in the order of the examples' ids. A line with other
+words than declared or with other data is refused.
 """
 
 from __future__ import annotations
