@@ -57,7 +57,7 @@ def run_all(source: Path, names: Sequence[str]) -> None:
             if not _finished(folder):
                 train(words, folder)
             run = load_run(folder)
-            if other := sorted(set(words) - set(run.summary["command"])):
+            if other := sorted(set(words) - set(run.summary.get("command", ()))):
                 raise DataError(f"{folder}: a run without {' '.join(other)}; remove it, so that it is trained again")
             record(scored(name, row, attention, run))
 

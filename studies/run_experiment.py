@@ -38,8 +38,8 @@ from filelock import FileLock, Timeout
 from result_lines import check_lines
 
 from sliceformer_lab.__main__ import main as run_command
-from sliceformer_lab.errors import DataError, LabError
-from sliceformer_lab.runs.folder import known_summary, read_summary
+from sliceformer_lab.errors import DataError, LabError, RunFolderError
+from sliceformer_lab.runs.folder import known_summary
 from sliceformer_lab.sweeps.fork_server import end_with, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
@@ -180,18 +180,18 @@ def job_words(experiment: Experiment, job: Job) -> list[str]:
 def run_job(experiment: Experiment, job: Job, work: Path, machine_words: list[str]) -> dict[str, Any]:
     """Trains one job and returns its line. A tuning run that diverged counts as the best constant prediction.
 
-    Raises RuntimeError if the run fails or a reporting run diverges, DataError for a run of other words.
+    Raises RunFolderError if the run fails or a reporting run diverges, DataError for a run of other words.
     """
     folder = work / job_name(experiment, job)
     words = job_words(experiment, job)
     if known_summary(folder).get("status") not in ENDED:
         shutil.rmtree(folder, ignore_errors=True)  # what a stopped run left
         train(work, [*words, *machine_words, f"hydra.run.dir={folder}"])
-    ended = known_summary(folder).get("status")
+    summary = known_summary(folder)
+    ended = summary.get("status", "failed")
     if ended not in ENDED or (ended == "diverged" and job.stage == "report"):
-        raise RuntimeError(f"the run {ended or 'failed'}: {shlex.join(words)}")
-    summary = read_summary(folder)
-    if other := sorted(set(words) - set(summary["command"])):
+        raise RunFolderError(f"{folder}: the run has status {ended}: {shlex.join(words)}")
+    if other := sorted(set(words) - set(summary.get("command", ()))):
         raise DataError(f"{folder}: a run without {' '.join(other)}; name another folder for the runs")
     line = {"stage": job.stage, "row": job.row, "rate": job.rate, "seed": job.seed, "words": words}
     line |= {fact: summary.get(fact) for fact in FACTS}

@@ -164,6 +164,10 @@ def test_resume_keeps_the_configuration_and_takes_only_what_cannot_change_the_re
     saved = (tmp_path / "first" / ".processes.yaml").read_text()
     assert "log_every_n_steps: 3" in saved and "benchmark: true" in saved and "encoder.mha" not in saved
 
+    (tmp_path / "first" / "summary.json").write_text("{")
+    assert lab("resume=first") == 0
+    assert "command" not in json.loads((tmp_path / "first" / "summary.json").read_text()), "it is lost, and not resume="
+
 
 def test_more_processes_than_cores_are_refused_unless_asked_for(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

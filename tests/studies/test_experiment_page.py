@@ -23,7 +23,7 @@ from support.other_process import wait_for
 from support.run_folders import write_run
 
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.errors import DataError
+from sliceformer_lab.errors import DataError, RunFolderError
 from sliceformer_lab.runs.folder import is_held
 from sliceformer_lab.runs.names import register_resolvers
 
@@ -251,7 +251,7 @@ def test_one_reporting_run_fits_the_references_and_the_page_finds_them_in_any_li
 def test_a_run_that_fails_stops_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sliceformer_lab.sweeps.fork_server.LIBRARIES", ())  # a wrong line needs none
     one = write(tmp_path, []).experiment
-    with pytest.raises(RuntimeError, match="the run failed: task=digits attention=csp"):
+    with pytest.raises(RunFolderError, match="the run has status failed: task=digits attention=csp"):
         run_experiment.run_job(one, one.missing([])[0][0], tmp_path, ["encoder=nothing"])
 
 
@@ -266,7 +266,7 @@ def test_a_tuning_run_that_diverged_counts_as_the_constant_and_a_reporting_run_a
             assert (line["val"], line["val_std"]) == (0.1, 0.0)
             assert "| `csp` | – | – | diverged | – |" in experiment_page.section(Results(one, [line], []))
         else:
-            with pytest.raises(RuntimeError, match="the run diverged: task=digits"):
+            with pytest.raises(RunFolderError, match="the run has status diverged: task=digits"):
                 run_experiment.run_job(one, job, tmp_path, [])
 
 

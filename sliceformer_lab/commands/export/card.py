@@ -50,7 +50,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "seeds": f"seed {summary['seed']}, split seed {summary['split_seed']}",
         "selection": protocol.get("selection", run.config["selection"]),
         "recipe": summary.get("recipe") or "none",
-        "command": f"`sliceformer-lab {shlex.join(summary['command'])}`",
+        "command": f"`sliceformer-lab {shlex.join(summary['command'])}`" if "command" in summary else "unknown",
         "versions": ", ".join(f"{name} {number}" for name, number in summary["versions"].items()),
         "commit": summary.get("git_commit") or "unknown",
     }

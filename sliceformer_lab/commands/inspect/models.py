@@ -144,9 +144,8 @@ class Group:
         self.stage, split = ("val", validation) if len(validation) else ("test", test)
         if not len(split):
             raise DataError(f"{data.spec.name} has neither validation nor test samples")
-        is_own_split = (
-            source.plan.data.option("split_seed") == self.split_seed
-        )  # the other runs are on that of the first
+        # runs with another split seed are measured on the split of the first run
+        is_own_split = source.plan.data.option("split_seed") == self.split_seed
         if source.folder is not None and is_own_split and self.stage in changed_splits(source.folder, data):
             raise DataError(f"{describe_splits([self.stage])} are others than those that the run was trained with")
         self.fingerprint = data.fingerprint()

@@ -59,8 +59,9 @@ class Summary:
             "machine": {"processor": platform.processor() or platform.machine(), "python": platform.python_version()},
             "versions": package_versions(),
             "git_commit": git_commit(),
-            "command": earlier.get("command", list(plan.words)),  # of the first start
         }
+        if not plan.resume or "command" in earlier:  # of the first start; a damaged summary has lost it
+            self.content["command"] = earlier.get("command", list(plan.words))
         self._record_precision(plan)
 
     def _record_precision(self, plan: RunPlan) -> None:
