@@ -151,7 +151,8 @@ def fit_raster_svm(features: Mapping[str, Array], targets: Mapping[str, Array]) 
             model = SVC(C=cost, gamma=width * scale, cache_size=500).fit(seen["train"], targets["train"])
             trial = Trial({"blur": blur, "C": cost, "gamma": width}, float(model.score(seen["val"], targets["val"])))
             found.append((trial, model, seen["test"]))
-    found = sorted(found[::-1], key=lambda one: one[0].val)  # of equal ones the first comes last
+    found.reverse()
+    found.sort(key=lambda one: one[0].val)  # of equal ones the first comes last
     _, model, test = found[-1]
     return [trial for trial, _, _ in found], model.predict(test) == targets["test"]
 
