@@ -76,8 +76,6 @@ def main() -> None:
     rows = []
     for folder in options.folders:
         run = load_run(folder)
-        run.data.prepare_data()
-        run.data.setup()
         split = run.data.splits["val"]
         batch = split.batch(list(range(min(options.samples, len(split)))))
         seed = int(run.summary["seed"])

@@ -79,8 +79,6 @@ def train(words: Sequence[str], folder: Path) -> None:
 def scored(name: str, row: Row, attention: str, run: Run) -> Result:
     """The result of a finished run, with its interval and the scores of both references."""
     summary, task = run.summary, run.model
-    run.data.prepare_data()
-    run.data.setup()
     split = "test" if "test_targets" in run.predictions else "val"
     monitor = task.monitor
     metric = f"{split}/{monitor}"

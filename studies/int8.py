@@ -110,7 +110,7 @@ def edge_int8(run: Run, target: Path, pictures: Tensor) -> Counter[str] | None:
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    model = prepare_pt2e(exported(run.model, run.data.spec, None, one_input=True).module(), quantiser)
+    model = prepare_pt2e(exported(run.model, run.spec, None, one_input=True).module(), quantiser)
     for one in pictures.split(1):
         model(one)
     program = torch.export.export(convert_pt2e(model), (pictures[:1],))
@@ -134,8 +134,6 @@ def measure(folder: Path, words: Sequence[str]) -> dict[str, Any]:
     if not folder.exists() and main([*words, f"hydra.run.dir={folder}"]):
         sys.exit(f"{folder}: the run failed")
     run, found = load_run(folder), {}
-    run.data.prepare_data()
-    run.data.setup()
     loaders = run.data.test_dataloader()
     loaders = loaders if isinstance(loaders, list) else [loaders]
     test = [(batch.inputs, batch.target) for loader in loaders for batch in loader]
@@ -164,7 +162,7 @@ def times(runs: Path) -> dict[str, dict[str, list[float]]]:
                 continue
             sessions[row, runtime, place] = onnx_session(file) if runtime == "onnx" else edge_session(file)
     run = load_run(runs / f"{ROWS[0]}-0")
-    picture = sample_inputs(run.model, run.data.spec, batch=1)[0]
+    picture = sample_inputs(run.model, run.spec, batch=1)[0]
     rounds: dict[tuple[str, str, int], list[float]] = {key: [] for key in sessions}
     for _ in range(ROUNDS):
         for key, predict in sessions.items():

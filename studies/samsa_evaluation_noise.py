@@ -49,8 +49,6 @@ def main() -> None:
     run = load_run(options.folder)
     if not any(isinstance(module, SAMSA) for module in run.model.modules()):
         parser.exit(2, f"{options.folder} trained {run.summary['attention']}; this study needs a run with samsa\n")
-    run.data.prepare_data()
-    run.data.setup()
     scores = noise(run, options.split, options.passes)
     Console(width=110).print(as_table(scores))
     if options.output:

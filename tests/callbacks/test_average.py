@@ -27,8 +27,6 @@ def test_the_scored_weights_are_the_average_of_those_of_all_steps(tmp_path: Path
     run(small_config(*EMA, "mode=eval"), tmp_path / "run")
     again = json.loads((tmp_path / "run" / "eval.json").read_text())["metrics"]
     assert again["val/accuracy"] == pytest.approx(summary["best"]["value"], abs=1e-6)
-    found.data.prepare_data()
-    found.data.setup()
     batch = found.data.splits["test"].batch(list(range(20)))
     with torch.inference_mode():
         outputs = found.model(batch)

@@ -117,8 +117,6 @@ def test_history_has_rate_and_loss_of_each_step(finished: Path) -> None:
 def test_load_run_gives_model_data_and_configuration(finished: Path) -> None:
     found = load_run(str(finished))
     assert not found.model.training and found.config["data"]["split_seed"] == 4
-    found.data.prepare_data()
-    found.data.setup()
     batch = next(iter(found.data.test_dataloader()[0]))
     with torch.no_grad():
         logits = found.model(batch)

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from support.runs import mark_interrupted
 
+from sliceformer_lab import load_export, load_run
 from sliceformer_lab.__main__ import main
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
+from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.files import digest_of
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 
@@ -132,7 +135,22 @@ def test_no_simple_model_is_scored_on_data_that_changed_since_the_runs(
     assert train("hydra.run.dir=run") == 0
     write_table(tmp_path / "table.csv", [flipped(row) for row in ROWS])
     assert reference_scores(tmp_path / "run", seconds=1.0) == []
-    assert "the training and validation and test data have changed since the runs" in caplog.text
+    assert "the training, validation and test data have changed since the runs" in caplog.text
+
+
+def test_load_run_gives_no_data_that_changed_and_its_model_is_exported_without_data(
+    train: Callable[..., int], tmp_path: Path
+) -> None:
+    assert train("hydra.run.dir=run") == 0
+    assert load_run("run").data.examples("train", [0])
+    write_table(tmp_path / "table.csv", [*(row.replace(",pos", ",other") for row in ROWS[:24]), *ROWS[24:]])
+    changed = load_run("run")
+    with pytest.raises(DataError, match="the training data have changed since run was trained"):
+        _ = changed.data
+    (tmp_path / "table.csv").unlink()
+    assert main(["export", "resume=run", "format=safetensors"]) == 0
+    model = load_export("run/export/safetensors")
+    torch.testing.assert_close(model(model.example()), changed.model(model.example()), rtol=0, atol=0)
 
 
 def test_evaluation_on_data_with_fewer_classes_matches_them_by_name_and_leaves_what_training_wrote(

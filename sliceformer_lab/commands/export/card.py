@@ -8,6 +8,7 @@ from typing import Any
 
 from sliceformer_lab.commands.export.export_options import Format
 from sliceformer_lab.commands.export.program import Lengths, Written
+from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.saved.saved_run import Run
 
 LOAD = {
@@ -33,7 +34,7 @@ outputs = model.execute([{arguments}])[0]""",
 
 def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) -> str:
     """The Markdown of the card."""
-    summary, spec = run.summary, run.data.spec
+    summary, spec = run.summary, run.spec
     protocol = summary.get("protocol", {})
     arguments = "inputs, lengths" if spec.ragged else "inputs"
     example = run.model.example().inputs
@@ -80,7 +81,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         f"{padding}. {batches}. The outputs equal those of the run's model up to "
         f"{written.difference:.1e} of the largest output, on random inputs.",
         *(["", sentence_of_lengths(written.lengths)] if written.lengths is not None else []),
-        *(["", _rule_of_ids(rule, example.shape[1])] if (rule := getattr(run.data, "rule_of_ids", None)) else []),
+        *_rule_of_ids(run, example.shape[1]),
         *(["", f"For the preprocessing: {', '.join(f'`{name}`' for name in copied)}."] if copied else []),
     ]
     return "\n".join(lines) + "\n"
@@ -95,8 +96,10 @@ def sentence_of_lengths(lengths: Lengths) -> str:
     return f"Inputs have {lengths.shortest} to {lengths.longest} tokens, padding included{compared}."
 
 
-def _rule_of_ids(rule: str, longest: int) -> str:
-    return f"As `inputs`, {rule}. Cut them to {longest} and fill up with 0, which is padding."
+def _rule_of_ids(run: Run, longest: int) -> list[str]:
+    """The lines on how a text or a series becomes `inputs`; [] for other data."""
+    rule = getattr(build_data(run.plan, run.folder), "rule_of_ids", None)
+    return ["", f"As `inputs`, {rule}. Cut them to {longest} and fill up with 0, which is padding."] if rule else []
 
 
 def _with_options(name: str, options: dict[str, Any]) -> str:

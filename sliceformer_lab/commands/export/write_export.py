@@ -62,7 +62,7 @@ def run(options: ExportOptions) -> None:
 
 def _write(opened: Run, form: Format, folder: Path) -> Written:
     """Writes the model and compares it with the run's. Sequences may have any length if the model allows it."""
-    task, spec = opened.model, opened.data.spec
+    task, spec = opened.model, opened.spec
     if form == "safetensors":
         save_export(folder, opened)
         loaded = load_export(folder, allowed_too())

@@ -30,7 +30,7 @@ def save_export(folder: Path, run: Run) -> None:
     with whole_file(folder / WEIGHTS) as unfinished:
         save_file(weights, unfinished)
     nodes = {name: run.config[name] for name in NODES}
-    write_json(folder / CONFIG, {"format": FORMAT, "nodes": nodes, "data": asdict(run.data.spec)})
+    write_json(folder / CONFIG, {"format": FORMAT, "nodes": nodes, "data": asdict(run.spec)})
 
 
 def load_export(folder: str | Path, allow_targets: Sequence[str] = ()) -> TaskModule:

@@ -31,6 +31,15 @@ def check_same_data(plan: RunPlan, folder: Path, data: DataModule) -> list[str]:
     return warn_of_changes(folder, data)
 
 
+def check_unchanged(folder: Path, data: DataModule) -> None:
+    """Prepares the data. Raises DataError if they are others than those that a run has recorded."""
+    data.digests()  # of a run that recorded none too
+    if changed := changed_splits(folder, data):
+        raise DataError(
+            f"{describe_splits(changed)} have changed since {folder} was trained; put the earlier data back"
+        )
+
+
 def warn_of_changes(folder: Path, data: DataModule) -> list[str]:
     """The splits that changed since the run was trained, which a warning names."""
     if changed := changed_splits(folder, data):
@@ -46,5 +55,6 @@ def changed_splits(folder: Path, data: DataModule) -> list[str]:
 
 
 def describe_splits(splits: Sequence[str]) -> str:
-    """Such as "the training and validation data"."""
-    return f"the {' and '.join(NAMES[split] for split in splits)} data"
+    """Such as "the training, validation and test data"."""
+    *first, last = (NAMES[split] for split in splits)
+    return f"the {' and '.join(filter(None, [', '.join(first), last]))} data"

@@ -15,6 +15,7 @@ from sliceformer_lab.config.checked import RunPlan, check_config
 from sliceformer_lab.config.compose import with_conf_folders
 from sliceformer_lab.config.schema import allowed_targets
 from sliceformer_lab.data.input_files import Given, given_inputs
+from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.runs.folder import (
     PREDICTIONS,
     load_weights,
@@ -27,6 +28,7 @@ from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.results.prediction_table import read_preprocessing
 from sliceformer_lab.training.saved.predictor import Predictor
+from sliceformer_lab.training.saved.same_data import check_unchanged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,16 +74,22 @@ class Run:
 
     @cached_property
     def data(self) -> DataModule:
-        """The data module; call its `prepare_data()` and `setup()` before use."""
-        return build_data(self.plan)
+        """The data module with its splits, downloaded if need be. Raises DataError if they are not those of the run."""
+        data = build_data(self.plan)
+        check_unchanged(self.folder, data)
+        return data
+
+    @cached_property
+    def spec(self) -> DataSpec:
+        """The sizes of the data: as the run saved them at its end, before that those of the data themselves."""
+        saved = read_preprocessing(self.folder)
+        return build_data(self.plan).spec if saved is None else saved[0]
 
     @cached_property
     def model(self) -> TaskModule:
         """The task with the weights of the scored checkpoint, in evaluation mode."""
-        saved = read_preprocessing(self.folder)  # the data may be gone
-        data = self.data.spec if saved is None else saved[0]
         with self._users_own():  # a message lists the user's own attentions too
-            task = build_task(self.plan, data)
+            task = build_task(self.plan, self.spec)
         load_weights(task, scored_checkpoint(self.plan.selection, self.folder))
         return task.eval()
 
