@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -162,19 +163,27 @@ def test_a_folder_without_a_tokenizer_as_berts_is_refused(folder: Path, tmp_path
         PretrainedTokenizer(tmp_path).key()
 
 
-def test_a_run_starts_from_a_bert_and_predicts_with_its_tokenizer(folder: Path, tmp_path: Path) -> None:
+def test_a_run_starts_from_a_bert_and_predicts_and_is_exported_after_that_and_the_data_are_gone(
+    folder: Path, tmp_path: Path
+) -> None:
+    bert, cache = shutil.copytree(folder, tmp_path / "bert"), tmp_path / "data"
     rows = [f"the {color} {animal},{animal}" for color in ("red", "blue") for animal in ("dog", "cat")] * 10
     (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    words = ["recipe=sequences/minilm", f"data.file={tmp_path / 'texts.csv'}", f"encoder.init_file={folder}"]
+    words = ["recipe=sequences/minilm", f"data.file={tmp_path / 'texts.csv'}", f"encoder.init_file={bert}"]
     words += [*(f"encoder.{name}={value}" for name, value in SIZES.items()), "data.max_len=12", "optim.epochs=12"]
-    words += ["attention=csp", "optim.lr=0.003", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}"]
+    words += ["attention=csp", "optim.lr=0.003", f"data.root={cache}", f"hydra.run.dir={tmp_path / 'run'}"]
     assert main([*words, "callbacks=minimal", "pictures=false", "reference=null"]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["metrics"]["test/accuracy"] == 1.0
+    for gone in (bert, cache):
+        shutil.rmtree(gone)
+    (tmp_path / "texts.csv").unlink()
     (tmp_path / "new.csv").write_text("text\nThe red cat\n")
     predict = ["predict", f"resume={tmp_path / 'run'}", f"input={tmp_path / 'new.csv'}", f"output={tmp_path / 'p.csv'}"]
     assert main(predict) == 0
     assert "cat" in (tmp_path / "p.csv").read_text().splitlines()[1]
+    assert main(["export", f"resume={tmp_path / 'run'}", "format=safetensors"]) == 0
+    assert "of more than 12, the first 11 and the last" in (tmp_path / "run/export/safetensors/README.md").read_text()
 
 
 @pytest.mark.parametrize(

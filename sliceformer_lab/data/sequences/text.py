@@ -58,12 +58,18 @@ class TextData(SequenceData):
     @property
     def rule_of_ids(self) -> str:
         """How a program outside this package makes the ids of a text."""
-        if not self.tokenizer.adds_end:
+        if not self.tokenizer.adds_end(self._tokenizer_folder):
             return self.tokenizer.rule
         return f"{self.tokenizer.rule}; of more than {self.max_len}, the first {self.max_len - 1} and the last"
 
     def split(self, store: SequenceStore, rows: np.ndarray) -> SequenceSplit:
-        return SequenceSplit(store, self.max_len, self.pad_to_max_len, keeps_last=self.tokenizer.adds_end, rows=rows)
+        keeps_last = self.tokenizer.adds_end(self._tokenizer_folder)
+        return SequenceSplit(store, self.max_len, self.pad_to_max_len, keeps_last=keeps_last, rows=rows)
+
+    @property
+    def _tokenizer_folder(self) -> Path:
+        """The folder in which `Tokenizer.train` has written: that of the trained model, or the cache."""
+        return self.plan.run_folder or self.folder()
 
     @abstractmethod
     def source(self) -> dict[str, Any]:
@@ -106,7 +112,7 @@ class TextData(SequenceData):
             raise DataError("the text is empty")
         if any("\ud800" <= letter <= "\udfff" for letter in content):
             raise DataError("the text has a character that UTF-8 cannot write")
-        return next(iter(self.tokenizer.encode([content], self.plan.run_folder or self.folder())))
+        return next(iter(self.tokenizer.encode([content], self._tokenizer_folder)))
 
     def save_encoder(self, folder: Path) -> None:
         """Copies the tokenizer, if it was learned."""

@@ -36,9 +36,9 @@ class Tokenizer(ABC):
     rule: ClassVar[str]  # how a program outside this package makes the ids of a text
     vocab_size: int
 
-    @property
-    def adds_end(self) -> bool:
-        """Whether it puts a special token after every text, as BERT's puts [SEP]."""
+    def adds_end(self, folder: Path) -> bool:
+        """Whether `encode` puts a special token after every text, as BERT's puts [SEP]."""
+        del folder
         return False
 
     def key(self) -> dict[str, Any]:
@@ -146,9 +146,8 @@ class PretrainedTokenizer(Tokenizer):
         """One more than the largest id."""
         return 1 + max(self._model(self.source).get_vocab().values())
 
-    @property
-    def adds_end(self) -> bool:
-        return bool(self._model(self.source).encode("a").special_tokens_mask[-1])
+    def adds_end(self, folder: Path) -> bool:
+        return bool(self._model(folder).encode("a").special_tokens_mask[-1])
 
     def key(self) -> dict[str, Any]:
         return {"tokens": self.kind, "sha256": digest_of(self._checked_file())}
