@@ -63,7 +63,10 @@ class OptimOptions:
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None) and not (self.steps is None and self.target_steps):
-            raise ValueError(f"epochs={self.epochs} and steps={self.steps}: set one of them and leave the other null")
+            too = "; with epochs, set val_every=null too" if self.steps and self.val_every else ""
+            raise ValueError(
+                f"epochs={self.epochs} and steps={self.steps}: set one of them and leave the other null{too}"
+            )
         if self.most_epochs is not None and self.most_epochs < self.least_epochs:
             raise ValueError(f"most_epochs={self.most_epochs} is less than least_epochs={self.least_epochs}")
         if self.warmup_share is not None and self.warmup_steps != 0:

@@ -348,8 +348,10 @@ def test_a_run_is_not_measured_on_other_data_than_its_own(
 def test_runs_that_cannot_be_measured_are_named_and_leave_no_folder(
     runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(runs / "m0", tmp_path / "m0")
-    change(tmp_path / "m0", SUMMARY, '"status": "ok"', '"status": "diverged"')
+    for name in ("m0", "m1"):
+        shutil.copytree(runs / name, tmp_path / name)
+        change(tmp_path / name, SUMMARY, '"status": "ok"', '"status": "diverged"')
     code, _, err = analyze(capfd, "spectrum", f"runs={tmp_path}")
-    assert (code, err.count("\n")) == (1, 1) and re.search("could be opened: .*m0: its status is diverged", err), err
-    assert [file.name for file in tmp_path.iterdir()] == ["m0"]
+    reason = r"could be opened: \S*/m[01] and 1 more: its status is diverged$"
+    assert (code, err.count("\n")) == (1, 1) and re.search(reason, err), err
+    assert {file.name for file in tmp_path.iterdir()} == {"m0", "m1"}

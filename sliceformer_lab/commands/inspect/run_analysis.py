@@ -46,7 +46,13 @@ def run(name: str, node: Mapping[str, Any], options: InspectOptions, folder: Pat
 
 
 def _reasons(study: Study) -> str:
-    return "; ".join(f"{name}: {reason}" for name, reason in study.left_out.items())
+    """Each reason once, with the first run or control that it left out and the number of others."""
+    names: dict[str, list[str]] = {}
+    for name, reason in study.left_out.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(
+        f"{first}{f' and {len(others)} more' if others else ''}: {reason}" for reason, (first, *others) in names.items()
+    )
 
 
 def _provenance(study: Study, findings: Findings) -> dict[str, Any]:
