@@ -61,14 +61,45 @@ def test_a_table_of_ucr_is_read_as_it_is(tmp_path: Path) -> None:
     assert data.spec.max_len == 40 and not data.spec.ragged
 
 
-@pytest.mark.parametrize("name", ["series.tsv", "series.csv"])
-def test_separators_and_headers_do_not_change_the_series(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "names", "options"),
+    [
+        ("series.tsv", [], {}),
+        ("series.csv", ["label", *(f"t{i}" for i in range(40))], {}),
+        ("series.csv", ["label", *map(str, range(40))], {}),  # as pandas names columns
+        ("series.csv", ["label", *(f"{i / 8}" for i in range(40))], {}),
+        ("series.csv", ["country", *map(str, range(1980, 2020))], {"label_column": "country"}),
+    ],
+)
+def test_separators_and_headers_do_not_change_the_series(
+    name: str, names: list[str], options: dict[str, Any], tmp_path: Path
+) -> None:
     plain = series_files.ucr(tmp_path)
     rows = [line.split() for line in plain.read_text().splitlines()]
     other, separator = tmp_path / name, "\t" if name.endswith("tsv") else ","
-    names = ["label", *(f"t{i}" for i in range(40))] if name.endswith("csv") else None
     other.write_text("\n".join(separator.join(row) for row in ([names] if names else []) + rows))
-    assert table(other).digests() == table(plain).digests()
+    assert table(other, **options).digests() == table(plain).digests()
+
+
+def test_years_above_the_columns_are_no_series(tmp_path: Path) -> None:
+    (tmp_path / "series.csv").write_text("country,1990,1991,1992\n" + "x,1,2,3\ny,2,1,2\n" * 20)
+    with pytest.raises(DataError, match=r"no column 'label'.*; without a header in the first line, set data.header="):
+        table(tmp_path / "series.csv")
+
+
+def test_a_new_row_without_its_label_is_an_error_where_the_first_column_holds_labels(tmp_path: Path) -> None:
+    data = SeriesTable(LoadPlan(classes=("1", "2")), file="gone", root="gone")
+    (tmp_path / "new.csv").write_text("1,.1,.2\n,.1,.2\n.5,.1,.2\n1,a,.2\n1,,\n")
+    contents = [new.content for new in data.read_inputs(tmp_path / "new.csv", None)]
+    assert list(map(str, contents[3:])) == [
+        "2 is 'a', not a number; leave it empty if it is missing",
+        "it has no values; delete the row",
+    ]
+    assert [np.asarray(content).ravel().tolist() for content in contents[:2]] == [pytest.approx([0.1, 0.2])] * 2
+    assert isinstance(contents[2], DataError) and "its first field is .5, which is no class of" in str(contents[2])
+    (tmp_path / "new.csv").write_text("0,1,2\n.1,.2,.3\n")
+    (named,) = data.read_inputs(tmp_path / "new.csv", None)
+    assert np.asarray(named.content).ravel().tolist() == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_missing_values_at_the_end_are_none_and_others_are_gaps(tmp_path: Path) -> None:
@@ -127,7 +158,7 @@ def test_a_table_of_times_has_channels_gaps_splits_and_numbers(tmp_path: Path) -
 
 def test_numbers_keep_the_test_series_of_a_file_and_hold_out_others_without_one(tmp_path: Path) -> None:
     for name, count in (("train.csv", 40), ("test.csv", 7)):
-        (tmp_path / name).write_text("\n".join(f"{i / 7},{i},{i + 1},{i + 2}" for i in range(count)))
+        (tmp_path / name).write_text("\n".join(f"{i / 7},{i},{i + 2},{i + 1}" for i in range(count)))
     own = table(tmp_path / "train.csv", test_file=str(tmp_path / "test.csv"))
     assert own.sizes() == {"num_train": 32, "num_val": 8, "num_test": 7}
     assert table(tmp_path / "train.csv").sizes() == {"num_train": 29, "num_val": 7, "num_test": 4}

@@ -8,7 +8,14 @@ from typing import Any
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.own_data import Column, OwnTables
 from sliceformer_lab.data.series.base import SeriesData
-from sliceformer_lab.data.series.series_tables import ENDINGS, Series, TableForm, read_series, series_and_errors
+from sliceformer_lab.data.series.series_tables import (
+    ENDINGS,
+    MISSING,
+    Series,
+    TableForm,
+    read_series,
+    series_and_errors,
+)
 from sliceformer_lab.data.spec import NewInput
 from sliceformer_lab.data.table_files import check_table
 from sliceformer_lab.errors import DataError
@@ -74,13 +81,26 @@ class SeriesTable(SeriesData, OwnTables):
                 yield replace(series, stage=given)
 
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
-        """The series of a new table of the same form, with or without labels."""
+        """The series of a new table of the same form, with or without labels.
+
+        A row without a header whose first field is no class of the run has an error: it may be a value.
+        """
         if column is not None:
             raise DataError(f"column={column}: a table of series has many columns; name them as in training")
         check_table(path, "series", option="input", endings=ENDINGS)
         for found in series_and_errors(path, self.form, labelled=False):
             if isinstance(found, Series):
-                yield NewInput(Path(found.place).name, found.values)
+                yield NewInput(Path(found.place).name, self._check_label(found.label) or found.values)
             else:
                 place, error = found
-                yield NewInput(Path(place).name, DataError(f"it {str(error).removeprefix(place).strip(': ')}"))
+                reason = str(error).removeprefix(place)
+                yield NewInput(Path(place).name, DataError(f"it{reason}".removeprefix("it: ")))
+
+    def _check_label(self, label: str) -> DataError | None:
+        """The error of a new row whose label is no class of the trained model."""
+        if not self.plan.classes or label.lower() in MISSING or label in self.plan.classes:
+            return None
+        return DataError(
+            f"its first field is {label}, which is no class of the run; a table without a header has the labels "
+            "first: leave these fields empty, or name the columns"
+        )

@@ -29,6 +29,7 @@ from sliceformer_lab.errors import DataError
 ENDINGS = (*TABLES, ".txt")
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}  # in lower case: words for a missing value
 MAX_TIMES_LONGER = 10  # that missing times may make a series; beyond, its times count as an order only
+MIN_TIMES = 3  # numbers that count up by one in a first line of names
 TIME_TOLERANCE = 0.05  # of a time step, by which a time may miss the grid
 Column = str | int  # its name, or its number from 1 in a table without a header
 
@@ -53,7 +54,7 @@ class TableForm:
     time: Column | None = None  # None: rows have the order of time
     values: tuple[Column, ...] | None = None  # None: all others
     num_channels: int = 1  # of a table with one series a row: its columns are all times of one channel, then the next
-    header: bool | None = None  # None: unless the first line is mostly numbers
+    header: bool | None = None  # None: found by `_has_header`
 
     def named(self, header: bool) -> TableForm:
         """The same with `label` as the first column where the table has no header and `label` is a name."""
@@ -75,9 +76,10 @@ def read_series(path: Path, form: TableForm) -> Iterator[Series]:
 def series_and_errors(path: Path, form: TableForm, *, labelled: bool) -> Found:
     """As `read_series`, but with an error in place of a series that cannot be read. Raises DataError if none can.
 
-    A table that is not `labelled` may lack the columns of labels and splits; labels are then empty.
+    A table that is not `labelled` may lack the columns of labels and splits. Labels are then empty, but in a table
+    without a header whatever its column of labels holds.
     """
-    form = form.named(_has_header(path) if form.header is None else form.header)
+    form = form.named(_has_header(path, form) if form.header is None else form.header)
     rows = _rows(path, bool(form.header))
     return _rows_of_series(rows, form, labelled) if form.id is None else _rows_of_times(rows, form, labelled)
 
@@ -135,7 +137,7 @@ def _numbers(place: str, row: Mapping[str, Any], columns: Sequence[str]) -> np.n
 
 def _label_and_stage(place: str, row: Mapping[str, Any], form: TableForm, labelled: bool) -> tuple[str, Stage | None]:
     if not labelled:
-        return "", None
+        return "" if form.header else str(row.get(str(form.label), "")).strip(), None
     advice = "" if form.header is False else "; without a header in the first line, set data.header=false"
     label = field_of(place, row, str(form.label), "label_column", advice)
     if label is None or str(label).strip().lower() in MISSING:
@@ -225,14 +227,23 @@ def _rows(path: Path, header: bool) -> RowsAndErrors:
     return rows_and_errors(path, header=header or ending_of(path) not in NAMED_BY_HEADER, endings=ENDINGS)
 
 
-def _has_header(path: Path) -> bool:
-    """Whether the first line of a text table holds names: at most half of its fields are numbers or missing."""
+def _has_header(path: Path, form: TableForm) -> bool:
+    """Whether the first line of a text table holds names.
+
+    They are one of the form's names, or mostly words, or times that count up by one, as pandas numbers columns.
+    """
     if ending_of(path) not in NAMED_BY_HEADER:
         return True
     first = next(_rows(path, header=False), None)
     if first is None or isinstance(first[1], DataError):
         return True
-    fields = list(first[1].values())
+    fields = [str(field).strip() for field in first[1].values()]
+    chosen = (form.label, form.split, form.id, form.time, *(form.values or ()))
+    if not {name for name in chosen if isinstance(name, str) and not name.isdecimal()}.isdisjoint(fields):
+        return True
+    times = [int(field) for field in fields if field.isdecimal()]
+    if len(times) >= MIN_TIMES and times == list(range(times[0], times[0] + len(times))):
+        return True
     return 2 * sum(map(_is_number, fields)) <= len(fields)
 
 

@@ -37,8 +37,8 @@ class Predictor:
 
         Raises RunFolderError if the run did not save how to encode inputs, and LabError if its data have no raw inputs.
         """
-        data = build_data(plan, folder)
         saved = read_preprocessing(folder)
+        data = build_data(plan, folder, () if saved is None else saved[1].classes)
         kind = data.content_kind if data.takes_new else None
         if kind is None or (saved is not None and not task.columns(saved[1])):
             raise LabError(
