@@ -36,7 +36,7 @@ def files_by_class(root: Path, endings: Collection[str], kind: str) -> dict[Stag
 def labelled_files(
     folder: Path, classes: Sequence[str], endings: Collection[str], kind: str, inner: str = ""
 ) -> ClassFiles:
-    """The files in folder/CLASS/inner, labelled by the position of CLASS in `classes`.
+    """The files in folder/CLASS/inner but hidden ones, labelled by the position of CLASS in `classes`.
 
     Raises DataError naming a folder without files, or a class that is not in `classes`.
     """
@@ -45,7 +45,7 @@ def labelled_files(
         if name not in classes:
             raise DataError(f"{folder / name} is a class without training {kind}; add some or delete the folder")
         inside = folder / name / inner
-        files = [path for path in sorted(inside.glob("*")) if path.suffix.lower() in endings]
+        files = [path for path in sorted(inside.glob("[!.]*")) if path.suffix.lower() in endings]
         if not files:
             raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]

@@ -94,11 +94,12 @@ def read_picture(path: Path) -> np.ndarray:
 def read_files(
     path: Path, endings: Collection[str], kind: str, read: Callable[[Path], np.ndarray]
 ) -> Iterator[NewInput]:
-    """A file, or all files in a folder and the folders in it. Raises DataError if there are none."""
+    """A file, or all files in a folder and the folders in it but hidden ones. Raises DataError if there are none."""
     if path.is_file():
         files = [path]
     else:
-        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
+        found = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
+        files = [file for file in found if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         if not files:
             plural = kind if kind.endswith("s") else f"{kind}s"
             raise DataError(f"input={path} holds no {plural} ({', '.join(sorted(endings))})")

@@ -123,7 +123,7 @@ class TableTargets(OwnTargets):
         return self._class_in(place, field) if self.labels_separator is None else self._labels_in(place, field)
 
     def _class_in(self, place: str, field: Any) -> str:
-        if not isinstance(field, str | int) or field == "":
+        if not isinstance(field, str | int) or str(field).strip().lower() in ("", "nan"):  # pandas writes the latter
             advice = "; for several labels a row, set data.labels_separator" if isinstance(field, list) else ""
             raise DataError(f"{place}: {self.label_column} is {field!r}, expected a word or a whole number{advice}")
         return str(field)

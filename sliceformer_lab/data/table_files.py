@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # place of each row for messages, and its fields by column
 RowsAndErrors = Iterator[tuple[str, Mapping[str, Any] | DataError]]
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # of tables called .csv
 TABLES = (*DELIMITERS, ".jsonl", ".parquet")  # endings
 NAMED_BY_HEADER = (*DELIMITERS, ".txt")  # endings of tables whose first line names the columns, or not
 MAX_FIELD_CHARACTERS = 10_000_000  # characters: more is no text to classify, but a quote that is never closed
@@ -80,6 +81,8 @@ def field_of(place: str, row: Mapping[str, Any], column: str, option: str, advic
     """A field of a row. Raises DataError with the names of the columns, the option that chooses one, and `advice`."""
     if column not in row:
         names = ", ".join(shorten(name, 40, placeholder="...") for name in row)
+        if len(row) == 1 and (found := [kind for mark, kind in OTHER_SEPARATORS.items() if mark in next(iter(row))]):
+            advice = f"; if {found[0]} separate its columns, save it with commas"
         raise DataError(f"{place} has no column {column!r}; data.{option} can be one of {names}{advice}")
     return row[column]
 

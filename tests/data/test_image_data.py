@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from sliceformer_lab.data.images.crop_flip import random_crop_flip
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
 from sliceformer_lab.data.images.imagenet import TinyImageNet
 from sliceformer_lab.data.images.mnist import MNIST
+from sliceformer_lab.data.input_files import read_inputs
 from sliceformer_lab.data.spec import LoadPlan
 from sliceformer_lab.errors import DataError
 
@@ -79,6 +81,18 @@ def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:
     )
     few = cast(ImageSplit, ready("image_folder", tmp_path, limit_train=20).splits["train"])
     assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
+
+
+def test_hidden_files_and_folders_are_no_pictures_and_no_class(tmp_path: Path) -> None:
+    official_files.image_folder(tmp_path)
+    before = {stage: len(split) for stage, split in ready("image_folder", tmp_path).splits.items()}
+    shutil.copytree(tmp_path / "bee", tmp_path / ".ipynb_checkpoints")
+    shutil.copytree(tmp_path / "bee", tmp_path / "ant" / ".ipynb_checkpoints")
+    (tmp_path / "ant" / "._0.png").write_bytes(b"resource fork of macOS")
+    data = ready("image_folder", tmp_path)
+    assert {stage: len(split) for stage, split in data.splits.items()} == before
+    assert data.class_names() == ("ant", "bee", "wasp")
+    assert len(list(read_inputs(tmp_path, "picture", None))) == 60
 
 
 def pictures(folder: Path, **options: Any) -> ImageFolder:
