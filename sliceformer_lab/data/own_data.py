@@ -23,7 +23,7 @@ Column = str | Count  # of a table: its name, or its number from 1 in a table wi
 
 PLURALS: dict[ContentKind, str] = {
     "text": "texts",
-    "smiles": "SMILES",
+    "smiles": "molecules",
     "picture": "pictures",
     "cloud": "clouds",
     "series": "series",

@@ -92,11 +92,13 @@ def test_pictures_and_clouds_of_two_splits_are_counted_in_a_remark(
     assert remark.startswith(f"2 of {size} validation and test {kind} are also training {kind}")
 
 
-def test_molecules_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
-    rows = ["C,1,train", "CC,2,train", "CCC,3,val", "CC,2,val", "C,7,test", "N,1,test"]
+def test_molecules_of_two_splits_are_counted_in_a_remark_however_they_are_written(tmp_path: Path) -> None:
+    rows = ["CCO,1,train", "c1ccccc1,2,train", "CCC,3,val", "c1ccccc1,2,val", "C(O)C,7,test", "N,1,test"]
     (tmp_path / "molecules.csv").write_text("\n".join(["smiles,target,split", *rows]))
     (remark,) = task_modules.ready("molecule_csv", tmp_path, split_column="split", targets=["target"]).remarks()
-    assert remark.startswith("2 of 4 validation and test SMILES are also training SMILES (1 of 2 val, 1 of 2 test)")
+    assert remark.startswith(
+        "2 of 4 validation and test molecules are also training molecules (1 of 2 val, 1 of 2 test)"
+    )
 
 
 def data_again(data: DataModule) -> DataModule:

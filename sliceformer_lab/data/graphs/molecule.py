@@ -14,7 +14,7 @@ from sliceformer_lab.config.option_types import Natural
 from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.graphs.base import GraphEntry, SmilesData
 from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
-from sliceformer_lab.data.graphs.smiles import Molecule
+from sliceformer_lab.data.graphs.smiles import Molecule, canonical_smiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_targets import OwnTargets
@@ -122,6 +122,10 @@ class MoleculeTable(MoleculeData, OwnTargets):
     @property
     def table(self) -> Path:
         return Path(self.file).expanduser()
+
+    def contents(self, stage: Stage) -> Iterator[bytes]:
+        """Canonical SMILES: one molecule can be written in many ways."""
+        return (canonical_smiles(smiles.decode()).encode() for smiles in super().contents(stage))
 
     def target_names(self) -> tuple[str, ...]:
         return tuple(self.targets)

@@ -78,6 +78,11 @@ def molecule(smiles: str, most_atoms: int = MAX_ATOMS) -> Molecule | None:
     )
 
 
+def canonical_smiles(smiles: str) -> str:
+    """RDKit's one SMILES of the molecule of a SMILES string that parses."""
+    return str(_rdkit().CanonSmiles(smiles))
+
+
 def _atom_row(atom: Any) -> tuple[Any, ...]:
     return (
         atom.GetAtomicNum(),
