@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sliceformer_lab.data.splits import STAGES, Stage
+from sliceformer_lab.data.table_files import STAGE_NAMES
 from sliceformer_lab.errors import DataError
 
 ClassFiles = list[tuple[Path, int]]  # each file, and the number of its class
@@ -20,17 +21,31 @@ def class_names(folder: Path) -> list[str]:
     raise DataError(f"{folder} holds no class folders; put one folder per class there")
 
 
+def stage_folders(root: Path) -> dict[Stage, Path]:
+    """The folder of each split in `root`, such as root/train and root/valid; {} without one to train on.
+
+    Their names are the words of a split column. Raises DataError for two folders of one split.
+    """
+    found: dict[Stage, Path] = {}
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        stage = STAGE_NAMES.get(path.name.lower()) if path.is_dir() else None
+        if stage in found:
+            raise DataError(f"{found[stage]} and {path} are both folders of the {stage} split; keep one")
+        if stage is not None:
+            found[stage] = path
+    return found if "train" in found else {}
+
+
 def training_classes(root: Path) -> list[str]:
-    """The classes of root/train, or of `root` if there is no such folder. Raises DataError."""
-    return class_names(root / "train" if (root / "train").is_dir() else root)
+    """The classes of the training folder, or of `root` if there is no such folder. Raises DataError."""
+    return class_names(stage_folders(root).get("train", root))
 
 
 def files_by_class(root: Path, endings: Collection[str], kind: str) -> dict[Stage, ClassFiles]:
     """The files of each split that has a folder; `kind` names them in the plural. Raises DataError naming a folder."""
     classes = training_classes(root)
-    if not (root / "train").is_dir():
-        return {"train": labelled_files(root, classes, endings, kind)}
-    return {stage: labelled_files(root / stage, classes, endings, kind) for stage in STAGES if (root / stage).is_dir()}
+    folders = stage_folders(root) or {"train": root}
+    return {stage: labelled_files(folders[stage], classes, endings, kind) for stage in STAGES if stage in folders}
 
 
 def labelled_files(

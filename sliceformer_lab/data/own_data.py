@@ -16,6 +16,7 @@ from sliceformer_lab.data.cache import by_name
 from sliceformer_lab.data.cached_data import CachedData
 from sliceformer_lab.data.spec import ContentKind
 from sliceformer_lab.data.splits import Stage
+from sliceformer_lab.data.table_files import SPLIT_COLUMN, has_split_column
 from sliceformer_lab.runs.files import name_of
 
 Name = Annotated[str, Field(pattern=r"^[^/\\\s][^/\\\n]*$")]  # part of the name of a run's folder
@@ -89,14 +90,33 @@ class OwnFolder(CachedData, OwnData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OwnTables(OwnData):
+class OwnTable(OwnData):
+    """A user's own table."""
+
+    file: str
+    split_column: Column | None = None
+
+    @property
+    def origin(self) -> Path:
+        return Path(self.file).expanduser()
+
+    def remarks(self) -> list[str]:
+        """Names a column that looks as if it defined the splits, if none does."""
+        if self.split_column is not None or not has_split_column(self.origin):
+            return super().remarks()
+        unread = (
+            f"{self.origin} has a column {SPLIT_COLUMN}, which is not read: data.split_column={SPLIT_COLUMN} uses it"
+        )
+        return [*super().remarks(), unread]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OwnTables(OwnTable):
     """A user's own table, and perhaps one for each other split.
 
     Raises ValueError if both a column and files define the splits.
     """
 
-    file: str
-    split_column: Column | None = None
     val_file: str | None = None
     test_file: str | None = None
 
@@ -104,10 +124,6 @@ class OwnTables(OwnData):
         super().__post_init__()
         if self.split_column is not None and (self.val_file or self.test_file):
             raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
-
-    @property
-    def origin(self) -> Path:
-        return self.files["train"]
 
     @property
     def files(self) -> dict[Stage, Path]:

@@ -13,6 +13,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
@@ -34,6 +35,7 @@ MAX_UNPACKED_RATIO, MAX_UNPACKED_BYTES = 100, 100_000_000  # a packed table may 
 MAX_TARGET = 1e18  # of a number to learn; its square is a float32
 MAX_FRACTION_LABELS = 20  # different labels that may be fractions; 0 to 5 stars by halves are 11
 MIN_CLASS_ROWS = 5  # per class, if there are more labels and all are whole numbers
+SPLIT_COLUMN = "split"  # the usual name of a column that defines the splits
 STAGE_NAMES: dict[str, Stage] = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -138,6 +140,14 @@ def tsv_rows(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
             if len(fields) != columns:
                 raise DataError(f"{where}: has {len(fields)} columns separated by tabs, expected {columns}")
             yield where, fields
+
+
+def has_split_column(path: Path) -> bool:
+    """Whether a table has a column SPLIT_COLUMN whose first field names a split."""
+    with suppress(DataError):  # of a first line that names no columns
+        first = next(rows_and_errors(path, endings=(*TABLES, *NAMED_BY_HEADER)), ("", {}))[1]
+        return isinstance(first, Mapping) and str(first.get(SPLIT_COLUMN)).lower() in STAGE_NAMES
+    return False
 
 
 def split_of(place: str, row: Mapping[str, Any], column: str) -> Stage:

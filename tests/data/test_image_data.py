@@ -83,6 +83,18 @@ def test_own_validation_and_test_folders_are_used_whole(tmp_path: Path) -> None:
     assert set(few.images.targets[few.positions].tolist()) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("names", [("train", "valid"), ("Training", "validation"), ("train", "dev")])
+def test_folders_of_splits_have_the_names_that_a_split_column_may_have(names: tuple[str, str], tmp_path: Path) -> None:
+    for name in (*names, "test"):
+        official_files.image_folder(tmp_path / name)
+    data = ready("image_folder", tmp_path)
+    assert {stage: len(split) for stage, split in data.splits.items()} == {"train": 60, "val": 60, "test": 60}
+    assert data.class_names() == ("ant", "bee", "wasp")
+    official_files.image_folder(tmp_path / "val")
+    with pytest.raises(DataError, match=r"are both folders of the val split; keep one"):
+        ready("image_folder", tmp_path)
+
+
 def test_hidden_files_and_folders_are_no_pictures_and_no_class(tmp_path: Path) -> None:
     official_files.image_folder(tmp_path)
     before = {stage: len(split) for stage, split in ready("image_folder", tmp_path).splits.items()}

@@ -17,6 +17,7 @@ from sliceformer_lab.data.graphs.shortest_paths import MAX_NODES, shortest_paths
 from sliceformer_lab.data.graphs.smiles import Molecule, canonical_smiles
 from sliceformer_lab.data.graphs.store import Graph, GraphSplit, GraphStore
 from sliceformer_lab.data.loader import Split
+from sliceformer_lab.data.own_data import OwnTable
 from sliceformer_lab.data.own_targets import OwnTargets
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import Stage
@@ -63,7 +64,7 @@ class MoleculeData(SmilesData):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MoleculeTable(MoleculeData, OwnTargets):
+class MoleculeTable(MoleculeData, OwnTargets, OwnTable):
     """SMILES with numbers or labels (0 or 1) of a table; empty fields are ignored in loss and metrics.
 
     A column or fractions define the splits.
@@ -72,10 +73,8 @@ class MoleculeTable(MoleculeData, OwnTargets):
     title = "molecule_csv"
     note = "your own table; sha256 is of its graphs and numbers"
 
-    file: str
     smiles_column: str = "smiles"
     targets: Annotated[tuple[str, ...], Field(min_length=1)]
-    split_column: str | None = None
     descriptors: Descriptors | None = "none"
 
     @property
@@ -105,8 +104,8 @@ class MoleculeTable(MoleculeData, OwnTargets):
 
     @cached_property
     def _num_rows(self) -> int:
-        check_table(self.table, "SMILES and targets")
-        return sum(1 for _ in table_rows(self.table))
+        check_table(self.origin, "SMILES and targets")
+        return sum(1 for _ in table_rows(self.origin))
 
     def target_values(self) -> np.ndarray:
         return GraphStore.open(self.folder()).targets
@@ -114,14 +113,6 @@ class MoleculeTable(MoleculeData, OwnTargets):
     def make_splits(self) -> dict[Stage, Split]:
         self.check_kind()
         return super().make_splits()
-
-    @property
-    def origin(self) -> Path:
-        return self.table
-
-    @property
-    def table(self) -> Path:
-        return Path(self.file).expanduser()
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """Canonical SMILES: one molecule can be written in many ways."""
@@ -131,17 +122,17 @@ class MoleculeTable(MoleculeData, OwnTargets):
         return tuple(self.targets)
 
     def source(self) -> dict[str, Any]:
-        check_table(self.table, "SMILES and targets")
+        check_table(self.origin, "SMILES and targets")
         columns = {"smiles": self.smiles_column, "targets": list(self.targets), "split": self.split_column}
-        return {"files": by_name([self.table]), "columns": columns, "descriptors": self.descriptor_kind}
+        return {"files": by_name([self.origin]), "columns": columns, "descriptors": self.descriptor_kind}
 
     def samples(self) -> Iterator[GraphEntry]:
-        return starmap(self._sample, table_rows(self.table))
+        return starmap(self._sample, table_rows(self.origin))
 
     def _sample(self, place: str, row: Any) -> GraphEntry:
         smiles = str(field_of(place, row, self.smiles_column, "smiles_column"))
         targets = tuple(number_of(place, column, field_of(place, row, column, "targets")) for column in self.targets)
-        stage = split_of(place, row, self.split_column) if self.split_column else None
+        stage = split_of(place, row, str(self.split_column)) if self.split_column else None
         return GraphEntry(place, smiles, targets, stage)
 
 

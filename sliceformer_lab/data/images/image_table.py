@@ -11,7 +11,7 @@ import torch
 from sliceformer_lab.data.class_names import class_names_of
 from sliceformer_lab.data.images.augment import ImageAugment
 from sliceformer_lab.data.images.folders import FileImages, ImageFolder
-from sliceformer_lab.data.own_data import Column
+from sliceformer_lab.data.own_data import Column, OwnTable
 from sliceformer_lab.data.own_targets import TableTargets, label_matrix, sorted_labels
 from sliceformer_lab.data.spec import Choice, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage
@@ -20,7 +20,7 @@ from sliceformer_lab.errors import DataError
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ImageTable(ImageFolder, TableTargets):
+class ImageTable(ImageFolder, TableTargets, OwnTable):
     """Your own images, named by the column `image_column` of a table, with a class, labels or numbers each.
 
     The names start at `root`, a folder seen from that of the table. A column or fractions define the splits. With
@@ -31,23 +31,16 @@ class ImageTable(ImageFolder, TableTargets):
     title = "image_csv"
     note = "your own images; sha256 is of files and targets"
 
-    file: str
     image_column: Column = "image"
-    split_column: Column | None = None
     augment: ImageAugment | None = None
 
     @property
-    def table(self) -> Path:
-        """The table."""
-        return Path(self.file).expanduser()
-
-    @property
     def path(self) -> Path:
-        return self.table.parent / Path(self.root).expanduser()
+        return self.origin.parent / Path(self.root).expanduser()
 
     @property
     def origin(self) -> Path:
-        return self.table
+        return Path(self.file).expanduser()
 
     @property
     def spec(self) -> DataSpec:
@@ -78,9 +71,9 @@ class ImageTable(ImageFolder, TableTargets):
     @cached_property
     def _rows(self) -> list[tuple[str, str, Any, Stage]]:
         """Place, file, target and split of each row of the table. Raises DataError."""
-        check_table(self.table, "files of images and targets")
+        check_table(self.origin, "files of images and targets")
         rows = []
-        for place, row in table_rows(self.table):
+        for place, row in table_rows(self.origin):
             name = field_of(place, row, str(self.image_column), "image_column")
             if not isinstance(name, str) or not (self.path / name).is_file():
                 raise DataError(
@@ -90,7 +83,7 @@ class ImageTable(ImageFolder, TableTargets):
             stage: Stage = split_of(place, row, str(self.split_column)) if self.split_column else "train"
             rows.append((place, name, self.target_of(place, row), stage))
         if not any(stage == "train" for *_, stage in rows):
-            raise DataError(f"{self.table} has no {'training ' if self.split_column else ''}rows; add some")
+            raise DataError(f"{self.origin} has no {'training ' if self.split_column else ''}rows; add some")
         return rows
 
     @cached_property
@@ -123,7 +116,7 @@ class ImageTable(ImageFolder, TableTargets):
 
     @cached_property
     def _labels(self) -> tuple[str, ...]:
-        return tuple(sorted_labels(self.table, [target for _, _, target, _ in self._rows]))
+        return tuple(sorted_labels(self.origin, [target for _, _, target, _ in self._rows]))
 
     def target_values(self) -> np.ndarray:
         rows = [target for _, _, target, _ in self._rows]

@@ -18,6 +18,7 @@ from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import StoredSplit
+from sliceformer_lab.data.class_names import stage_folders
 from sliceformer_lab.data.images.base import checked_picture
 from sliceformer_lab.data.images.crop_flip import ArrayTransform, random_crop_flip
 from sliceformer_lab.data.images.folders import MAX_SIDE_PIXELS
@@ -166,9 +167,8 @@ class MaskFolder(OwnFolder):
 
     @cached_property
     def _pairs(self) -> dict[Stage, list[Pair]]:
-        if (self.path / "train").is_dir():
-            return {stage: list_pairs(self.path / stage) for stage in STAGES if (self.path / stage).is_dir()}
-        return {"train": list_pairs(self.path)}
+        folders = stage_folders(self.path) or {"train": self.path}
+        return {stage: list_pairs(folders[stage]) for stage in STAGES if stage in folders}
 
     @cached_property
     def _median_sizes(self) -> Sizes:
