@@ -162,7 +162,7 @@ class SeriesData(BucketedData, OwnData):
         """The classes, whole numbers as 1 instead of 1.0000e+00, or numbers as they are written."""
         strings = Strings.open(self.folder(), LABELS)
         labels = [strings[row] for row in range(len(strings))]
-        return _as_whole_numbers(labels)
+        return as_whole_numbers(labels)
 
     @cached_property
     def _chosen_kind(self) -> Choice:
@@ -334,7 +334,7 @@ class SeriesData(BucketedData, OwnData):
         return found
 
 
-def _as_whole_numbers(labels: list[str]) -> list[str]:
+def as_whole_numbers(labels: list[str]) -> list[str]:
     """Labels that are all whole numbers, however they are written, as plain whole numbers; else as they are."""
     try:
         numbers = [float(label) for label in labels]

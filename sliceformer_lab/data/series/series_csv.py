@@ -7,7 +7,7 @@ from typing import Any
 
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.own_data import Column, OwnTables
-from sliceformer_lab.data.series.base import SeriesData
+from sliceformer_lab.data.series.base import SeriesData, as_whole_numbers
 from sliceformer_lab.data.series.series_tables import (
     ENDINGS,
     MISSING,
@@ -98,7 +98,7 @@ class SeriesTable(SeriesData, OwnTables):
 
     def _check_label(self, label: str) -> DataError | None:
         """The error of a new row whose label is no class of the trained model."""
-        if not self.plan.classes or label.lower() in MISSING or label in self.plan.classes:
+        if not self.plan.classes or label.lower() in MISSING or as_whole_numbers([label])[0] in self.plan.classes:
             return None
         return DataError(
             f"its first field is {label}, which is no class of the run; a table without a header has the labels "
