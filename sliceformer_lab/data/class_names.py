@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from sliceformer_lab.data.splits import STAGES, Stage
 from sliceformer_lab.data.table_files import STAGE_NAMES
 from sliceformer_lab.errors import DataError
 
+NOTES_OF_SYSTEMS = ("__macosx", "thumbs.db", "desktop.ini")
 ClassFiles = list[tuple[Path, int]]  # each file, and the number of its class
 
 
 def class_names(folder: Path) -> list[str]:
-    """The sorted names of the sub-folders of a folder. Raises DataError if there is none."""
+    """The sorted names of the sub-folders of a folder but hidden ones. Raises DataError if there is none."""
     if folder.is_dir():
-        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not _is_of_system(p.name))
         if names:
             return names
     raise DataError(f"{folder} holds no class folders; put one folder per class there")
@@ -65,6 +66,18 @@ def labelled_files(
             raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]
     return found
+
+
+def unread_files(root: Path, read: Iterable[Path]) -> list[Path]:
+    """The files in the folders of `root` that are not among `read`, but hidden ones and notes of the system."""
+    known = set(read)
+    found = (path for path in sorted(root.glob("*/**/*")) if path not in known and path.is_file())
+    return [path for path in found if not any(_is_of_system(part) for part in path.relative_to(root).parts)]
+
+
+def _is_of_system(name: str) -> bool:
+    """Whether a file or folder is hidden, or a note that a system keeps."""
+    return name.startswith(".") or name.lower() in NOTES_OF_SYSTEMS
 
 
 def class_names_of(examples: Sequence[tuple[Stage, str, str]], contents: str) -> list[str]:

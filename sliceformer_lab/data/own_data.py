@@ -61,13 +61,28 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the examples that are in the training split and in another one, by their content."""
+        """Counts the examples that are in the training split and in another one, by their content, and unread files."""
         if self.content_kind is None:
             return super().remarks()
         self.prepare_data()
         self.setup()
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
-        return [*super().remarks(), *_repeated(hashes, PLURALS[self.content_kind])]
+        kind = PLURALS[self.content_kind]
+        return [*super().remarks(), *_repeated(hashes, kind), *self._unread(kind)]
+
+    def unread_files(self) -> list[Path]:
+        """The files in the folders of the data that are no example."""
+        return []
+
+    def _unread(self, kind: str) -> list[str]:
+        """A sentence that counts `unread_files`."""
+        if not (files := self.unread_files()):
+            return []
+        example = files[0].relative_to(self.origin)
+        return [
+            f"{len(files):,} files in {self.origin} are not read, such as {example}: {kind} lie directly in the folder "
+            "of their class, and not all endings can be read"
+        ]
 
     def contents(self, stage: Stage) -> Iterator[bytes]:
         """The content of each example of a split, which equal examples have alike."""

@@ -98,7 +98,8 @@ def test_folders_of_splits_have_the_names_that_a_split_column_may_have(names: tu
 def test_hidden_files_and_folders_are_no_pictures_and_no_class(tmp_path: Path) -> None:
     official_files.image_folder(tmp_path)
     before = {stage: len(split) for stage, split in ready("image_folder", tmp_path).splits.items()}
-    shutil.copytree(tmp_path / "bee", tmp_path / ".ipynb_checkpoints")
+    for name in (".ipynb_checkpoints", "__MACOSX"):
+        shutil.copytree(tmp_path / "bee", tmp_path / name)
     shutil.copytree(tmp_path / "bee", tmp_path / "ant" / ".ipynb_checkpoints")
     (tmp_path / "ant" / "._0.png").write_bytes(b"resource fork of macOS")
     data = ready("image_folder", tmp_path)

@@ -83,11 +83,17 @@ def test_pictures_and_clouds_of_two_splits_are_counted_in_a_remark(
         place = root / ("train" if number < 24 else "test") / "ab"[number % 2] / str(number)
         place.parent.mkdir(parents=True, exist_ok=True)
         write(place, number)
+    (root / "train" / "a" / "Thumbs.db").write_text("of Windows")
+    (root / "README.txt").write_text("of the set")
     data = own_data(task, tmp_path)
     assert data.remarks() == []
     for number in (30, 32):
         write(root / "test" / "a" / str(number), number - 30)
-    (remark,) = data_again(data).remarks()
+    (root / "train" / "b" / "phone.heic").write_text("an ending that is not read")
+    (root / "train" / "b" / "nested").mkdir()
+    write(root / "train" / "b" / "nested" / "1", 1)
+    remark, unread = data_again(data).remarks()
+    assert unread.startswith(f"2 files in {root} are not read, such as train/b/nested/1.")
     size = len(data.splits["val"]) + 16
     assert remark.startswith(f"2 of {size} validation and test {kind} are also training {kind}")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sliceformer_lab.config.option_types import Count, Fraction, NonNegative, Workers
 from sliceformer_lab.data.base import FolderData
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
 from sliceformer_lab.data.images.augment import ImageAugment, check_policy, eval_transform, training_transform
 from sliceformer_lab.data.images.base import ImageData, Images, ImageSplit, Transform
 from sliceformer_lab.data.images.image_memory import ImageMemory
@@ -215,6 +215,9 @@ class ImageFolder(TimmImages, FolderData, OwnData):
         """The images of the splits that the files come with. Raises DataError."""
         listed = files_by_class(self.path, ENDINGS, "images")
         return {stage: list_images(self.path, files) for stage, files in listed.items()}
+
+    def unread_files(self) -> list[Path]:
+        return unread_files(self.path, (self.path / file for images in self.parts.values() for file in images.files))
 
     def choices(self) -> list[Choice]:
         chosen = []

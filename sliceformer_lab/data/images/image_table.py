@@ -50,6 +50,9 @@ class ImageTable(ImageFolder, TableTargets, OwnTable):
             return spec
         return replace(spec, targets=self.targets_are, num_targets=len(self.target_names()))
 
+    def unread_files(self) -> list[Path]:
+        return []  # the table names those that count
+
     def prepare_data(self) -> None:
         _ = self.parts
         if not self.has_classes:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Natural
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.points.base import Augment, CloudOptions, Clouds, PointData
 from sliceformer_lab.data.points.clouds import ENDINGS, Order
@@ -49,6 +50,9 @@ class PointFolder(PointData, OwnFolder):
     @cached_property
     def _files(self) -> dict[Stage, ClassFiles]:
         return files_by_class(self.path, ENDINGS, "clouds")
+
+    def unread_files(self) -> list[Path]:
+        return unread_files(self.path, (path for files in self._files.values() for path, _ in files))
 
     def source(self) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sliceformer_lab.config.option_types import Count, Processes
-from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes
+from sliceformer_lab.data.class_names import ClassFiles, files_by_class, training_classes, unread_files
 from sliceformer_lab.data.input_files import read_files
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -65,6 +65,9 @@ class SeriesFolder(SeriesData, OwnFolder):
     @cached_property
     def _files(self) -> dict[Stage, ClassFiles]:
         return files_by_class(self.path, ENDINGS, "series")
+
+    def unread_files(self) -> list[Path]:
+        return unread_files(self.path, (path for files in self._files.values() for path, _ in files))
 
     @cached_property
     def _are_sounds(self) -> bool:
