@@ -16,7 +16,7 @@ ClassFiles = list[tuple[Path, int]]  # each file, and the number of its class
 def class_names(folder: Path) -> list[str]:
     """The sorted names of the sub-folders of a folder but hidden ones. Raises DataError if there is none."""
     if folder.is_dir():
-        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not _is_of_system(p.name))
+        names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not is_of_system(p.name))
         if names:
             return names
     raise DataError(f"{folder} holds no class folders; put one folder per class there")
@@ -61,7 +61,8 @@ def labelled_files(
         if name not in classes:
             raise DataError(f"{folder / name} is a class without training {kind}; add some or delete the folder")
         inside = folder / name / inner
-        files = [path for path in sorted(inside.glob("[!.]*")) if path.suffix.lower() in endings]
+        listed = (path for path in sorted(inside.glob("*")) if path.suffix.lower() in endings)
+        files = [path for path in listed if not is_of_system(path.name)]
         if not files:
             raise DataError(f"{inside} holds no {kind} ({', '.join(sorted(endings))}); fill it or delete it")
         found += [(path, classes.index(name)) for path in files]
@@ -72,10 +73,10 @@ def unread_files(root: Path, read: Iterable[Path]) -> list[Path]:
     """The files in the folders of `root` that are not among `read`, but hidden ones and notes of the system."""
     known = set(read)
     found = (path for path in sorted(root.glob("*/**/*")) if path not in known and path.is_file())
-    return [path for path in found if not any(_is_of_system(part) for part in path.relative_to(root).parts)]
+    return [path for path in found if not any(is_of_system(part) for part in path.relative_to(root).parts)]
 
 
-def _is_of_system(name: str) -> bool:
+def is_of_system(name: str) -> bool:
     """Whether a file or folder is hidden, or a note that a system keeps."""
     return name.startswith(".") or name.lower() in NOTES_OF_SYSTEMS
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sliceformer_lab.data.class_names import is_of_system
 from sliceformer_lab.data.images.picture_files import ENDINGS as PICTURES
 from sliceformer_lab.data.images.picture_files import open_picture
 from sliceformer_lab.data.points.clouds import ENDINGS as CLOUDS
@@ -99,7 +100,7 @@ def read_files(
         files = [path]
     else:
         found = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in endings and file.is_file()]
-        files = [file for file in found if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+        files = [file for file in found if not any(map(is_of_system, file.relative_to(path).parts))]
         if not files:
             plural = kind if kind.endswith("s") else f"{kind}s"
             raise DataError(f"input={path} holds no {plural} ({', '.join(sorted(endings))})")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from sliceformer_lab.data.class_names import is_of_system
 from sliceformer_lab.data.images.picture_files import ENDINGS, open_picture
 from sliceformer_lab.errors import DataError
 
@@ -102,4 +103,4 @@ def list_pairs(folder: Path) -> list[Pair]:
 
 def _pictures(folder: Path) -> Iterator[Path]:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return (path for path in files if path.suffix.lower() in ENDINGS and not path.name.startswith("."))
+    return (path for path in files if path.suffix.lower() in ENDINGS and not is_of_system(path.name))
