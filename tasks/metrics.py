@@ -22,7 +22,8 @@ class KnownMeanAbsoluteError(MeanAbsoluteError):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Scores some outputs."""
         known = ~target.isnan()
-        super().update(preds[known], target[known])
+        if known.any():
+            super().update(preds[known], target[known])
 
 
 class KnownAccuracy(BinaryAccuracy):
@@ -31,7 +32,8 @@ class KnownAccuracy(BinaryAccuracy):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Scores some logits."""
         known = ~target.isnan()
-        super().update((preds[known] > 0).long(), target[known].long())
+        if known.any():  # torchmetrics refuses none
+            super().update((preds[known] > 0).long(), target[known].long())
 
 
 class MeanOverTargets(Metric):

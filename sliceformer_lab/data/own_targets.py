@@ -12,9 +12,11 @@ import numpy as np
 
 from sliceformer_lab.data.own_data import Column, OwnData
 from sliceformer_lab.data.spec import Choice
+from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.data.table_files import field_of, number_of
 from sliceformer_lab.errors import DataError
 
+SCORED: tuple[Stage, ...] = ("val", "test")
 Kind = Literal["regression", "classification"]
 Target = str | tuple[str, ...] | tuple[float, ...]  # a class, labels or numbers of an example
 
@@ -32,6 +34,30 @@ class OwnTargets(OwnData):
 
     def target_unit(self) -> str | None:
         return self.unit
+
+    def setup(self, stage: str | None = None) -> None:
+        """Makes the splits. Raises DataError for a split to score without a known target."""
+        super().setup(stage)
+        for part in SCORED:
+            names = self._unknown_targets(part)
+            if names and names == list(self.target_names()):
+                raise DataError(f"{self.origin}: no {part} example has {' or '.join(names)}; add some")
+
+    def remarks(self) -> list[str]:
+        """Names the targets that a split to score does not have at all."""
+        found = super().remarks()
+        for stage in SCORED:
+            if names := self._unknown_targets(stage):
+                found.append(f"no {stage} example has {' or '.join(names)}, so its scores are those of the others")
+        return found
+
+    def _unknown_targets(self, stage: Stage) -> list[str]:
+        """The targets that no example of a split has; [] for an empty split."""
+        split = self.splits[stage]
+        if not len(split) or not (names := self.target_names()):
+            return []
+        missing = split.targets_at(list(range(len(split)))).isnan().all(dim=0)
+        return [name for name, unknown in zip(names, missing.tolist(), strict=True) if unknown]
 
     @abstractmethod
     def target_values(self) -> np.ndarray:

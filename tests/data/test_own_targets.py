@@ -15,6 +15,7 @@ from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.errors import ConfigError, DataError
+from sliceformer_lab.tasks.metrics import KnownAccuracy, KnownMeanAbsoluteError
 
 ROWS = [(f"text {number}", number % 7 / 2, number % 2, ";".join(["ab", "c"][: number % 3])) for number in range(60)]
 CLASSES = {"text": "texts.csv", "image": "images.csv"}
@@ -78,6 +79,29 @@ def test_columns_of_zeros_and_ones_are_labels_unless_kind_says_otherwise(tmp_pat
     for options in ({"targets": ["stars"], "labels_separator": ";"}, {"targets": []}):
         with pytest.raises(ConfigError, match="set the columns of numbers or labels"):
             texts(tmp_path, **options)
+
+
+@pytest.mark.parametrize("targets", [["stars"], ["seen"]])
+def test_a_split_without_a_known_target_is_refused_and_one_target_that_it_lacks_is_named(
+    targets: list[str], tmp_path: Path
+) -> None:
+    rows = [(*row[:3], ("train", "val", "test")[number % 3]) for number, row in enumerate(ROWS)]
+    place = 1 if targets == ["stars"] else 2
+    text_table(tmp_path, [(*row[:place], "" if row[3] == "val" else row[place], *row[place + 1 :]) for row in rows])
+    with pytest.raises(DataError, match=f"no val example has {targets[0]}; add some"):
+        texts(tmp_path, targets=targets, split_column="tags")
+    other = "seen" if targets == ["stars"] else "stars"
+    data = texts(tmp_path, targets=[*targets, other], split_column="tags")
+    assert data.remarks() == [f"no val example has {targets[0]}, so its scores are those of the others"]
+
+
+def test_a_batch_without_a_known_target_scores_nothing() -> None:
+    known, unknown = torch.tensor([[1.0], [0.0]]), torch.full((2, 1), torch.nan)
+    for metric in (KnownAccuracy(), KnownMeanAbsoluteError()):
+        outputs = torch.tensor([[1.0], [1.0]])
+        metric.update(outputs, unknown)
+        metric.update(outputs, known)
+        torch.testing.assert_close(metric.compute(), torch.tensor(0.5))
 
 
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:
