@@ -87,6 +87,15 @@ def test_years_above_the_columns_are_no_series(tmp_path: Path) -> None:
         table(tmp_path / "series.csv")
 
 
+def test_labels_in_the_last_column_of_a_table_without_a_header_are_asked_for(tmp_path: Path) -> None:
+    rows = [[*map(str, series_files.wave(number, number % 2)), str(number % 2)] for number in range(60)]
+    (tmp_path / "ecg.csv").write_text("\n".join(map(",".join, rows)))
+    remark = table(tmp_path / "ecg.csv").remarks()[-1]
+    assert remark.endswith("holds the numbers to predict; if the labels come last, set data.label_column=41")
+    data = table(tmp_path / "ecg.csv", label_column=41)
+    assert data.class_names() == ("0", "1") and not [text for text in data.remarks() if "header" in text]
+
+
 def test_a_new_row_without_its_label_is_an_error_where_the_first_column_holds_labels(tmp_path: Path) -> None:
     data = SeriesTable(LoadPlan(classes=("1", "2")), file="gone", root="gone")
     (tmp_path / "new.csv").write_text("1,.1,.2\n,.1,.2\n.5,.1,.2\n1,a,.2\n1,,\n")
@@ -96,7 +105,7 @@ def test_a_new_row_without_its_label_is_an_error_where_the_first_column_holds_la
         "it has no values; delete the row",
     ]
     assert [np.asarray(content).ravel().tolist() for content in contents[:2]] == [pytest.approx([0.1, 0.2])] * 2
-    assert isinstance(contents[2], DataError) and "its first field is .5, which is no class of" in str(contents[2])
+    assert isinstance(contents[2], DataError) and "its field 1 is .5, which is no class of" in str(contents[2])
     (tmp_path / "new.csv").write_text("0,1,2\n.1,.2,.3\n")
     (named,) = data.read_inputs(tmp_path / "new.csv", None)
     assert np.asarray(named.content).ravel().tolist() == pytest.approx([0.1, 0.2, 0.3])

@@ -15,6 +15,7 @@ from sliceformer_lab.data.series.series_tables import (
     TableForm,
     read_series,
     series_and_errors,
+    width_without_header,
 )
 from sliceformer_lab.data.spec import NewInput
 from sliceformer_lab.data.table_files import check_table
@@ -80,10 +81,21 @@ class SeriesTable(SeriesData, OwnTables):
                 given = series.stage if self.split_column is not None else None if stage == "train" else stage
                 yield replace(series, stage=given)
 
+    def remarks(self) -> list[str]:
+        """Asks for the column of labels where the first one of a table without a header looks like a value."""
+        found = super().remarks()
+        chosen = self.kind is None and self._kind == "regression" and isinstance(self.label_column, str)
+        if chosen and (width := width_without_header(self.origin, self.form)):
+            found.append(
+                f"{self.origin} has no header, so its first column holds the numbers to predict; if the labels come "
+                f"last, set data.label_column={width}"
+            )
+        return found
+
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """The series of a new table of the same form, with or without labels.
 
-        A row without a header whose first field is no class of the run has an error: it may be a value.
+        A row without a header whose label is no class of the run has an error: it may be a value.
         """
         if column is not None:
             raise DataError(f"column={column}: a table of series has many columns; name them as in training")
@@ -101,6 +113,6 @@ class SeriesTable(SeriesData, OwnTables):
         if not self.plan.classes or label.lower() in MISSING or as_whole_numbers([label])[0] in self.plan.classes:
             return None
         return DataError(
-            f"its first field is {label}, which is no class of the run; a table without a header has the labels "
-            "first: leave these fields empty, or name the columns"
+            f"its field {self.form.named(header=False).label} is {label}, which is no class of the run; a table without "
+            "a header has the labels there: leave these fields empty, or name the columns"
         )

@@ -227,6 +227,14 @@ def _rows(path: Path, header: bool) -> RowsAndErrors:
     return rows_and_errors(path, header=header or ending_of(path) not in NAMED_BY_HEADER, endings=ENDINGS)
 
 
+def width_without_header(path: Path, form: TableForm) -> int:
+    """The number of columns of a table that has no header; 0 if it has one."""
+    if form.header or (form.header is None and _has_header(path, form)):
+        return 0
+    first = next(_rows(path, header=False), ("", {}))[1]
+    return 0 if isinstance(first, DataError) else len(first)
+
+
 def _has_header(path: Path, form: TableForm) -> bool:
     """Whether the first line of a text table holds names.
 
