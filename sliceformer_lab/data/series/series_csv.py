@@ -112,7 +112,8 @@ class SeriesTable(SeriesData, OwnTables):
         """The error of a new row whose label is no class of the trained model."""
         if not self.plan.classes or label.lower() in MISSING or as_whole_numbers([label])[0] in self.plan.classes:
             return None
+        column = self.form.named(header=False).label
         return DataError(
-            f"its field {self.form.named(header=False).label} is {label}, which is no class of the run; a table without "
-            "a header has the labels there: leave these fields empty, or name the columns"
+            f"its field {column} is {label}, which is no class of the run; a table without a header has the labels "
+            "there: leave these fields empty, or name the columns"
         )
