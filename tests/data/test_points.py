@@ -78,6 +78,17 @@ def test_clouds_are_scaled_about_their_mean() -> None:
     assert_close(CloudOptions("none", "none", "none").features(points, training=False)[0], points)
 
 
+def test_colours_are_no_normals(tmp_path: Path) -> None:
+    for kind in ("flat", "round"):
+        (tmp_path / kind).mkdir()
+        for number in range(8):
+            colours = np.random.default_rng(number).uniform(0, 255, (20, 6))
+            np.savetxt(tmp_path / kind / f"{number}.txt", colours)
+    assert task_modules.ready("point_folder", tmp_path, num_points=16).splits["train"].batch([0]).inputs.shape[2] == 27
+    with pytest.raises(DataError, match=r"columns 4 to 6 of a cloud have the length .*set data.normals=false"):
+        task_modules.ready("point_folder", tmp_path, num_points=16, normals=True)
+
+
 @pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
 def test_only_training_is_augmented_and_normals_are_rotated_too(augment: Any) -> None:
     torch.manual_seed(0)

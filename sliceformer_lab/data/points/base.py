@@ -32,6 +32,7 @@ Scale = Literal["unit_sphere", "standardise", "none"]
 Augment = Literal["none", "scale_shift", "rotate", "rotate_jitter"]
 MAX_POINTS = 256  # that num_points=null chooses: a run on one core then takes minutes
 SAMPLED_CLOUDS = 100  # training clouds, spread over the set, that num_points=null reads
+MAX_NORMAL_ERROR = 0.1  # of the length of a normal; colours are further away
 Clouds = Sequence[Path] | Sequence[np.ndarray]
 
 
@@ -241,10 +242,18 @@ class PointData(CachedData):
         )
 
     def _features(self, points: np.ndarray) -> np.ndarray:
-        """The columns of the stored points that the model uses. Raises DataError if normals are missing."""
-        if self.normals and points.shape[2] < 6:
+        """The columns of the stored points that the model uses. Raises DataError without normals, as for colours."""
+        if not self.normals:
+            return points[..., :3]
+        if points.shape[2] < 6:
             raise DataError(f"{self.title}: the clouds have no normals; set data.normals=false")
-        return points[..., : 6 if self.normals else 3]
+        length = float(np.median(np.linalg.norm(points[0, :, 3:6], axis=1)))  # of the first cloud's
+        if abs(length - 1) > MAX_NORMAL_ERROR:
+            raise DataError(
+                f"{self.title}: columns 4 to 6 of a cloud have the length {length:.3g}, but normals have 1; "
+                "set data.normals=false"
+            )
+        return points[..., :6]
 
     def fingerprint(self) -> dict[str, Any]:
         found = super().fingerprint()
