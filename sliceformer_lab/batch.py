@@ -8,6 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+NO_CLASS = -100  # the target of a token, pixel or unit without a class: what torch's cross-entropy ignores
+
 
 @dataclass(frozen=True)
 class Movable:
@@ -86,7 +88,7 @@ class Batch(Movable):
     """One batch of samples of any modality."""
 
     inputs: Tensor  # (B, ...) images (B, c, H, W), token ids (B, N), points (B, N, 3 or 6), node features (B, N, F)
-    target: Tensor  # (B,) classes, (B, T) numbers or labels, (B, N) per token, (B, H, W) per pixel; -100: no class
+    target: Tensor  # (B,) classes, (B, T) numbers or labels, (B, N) per token, (B, H, W) per pixel
     ids: Tensor  # (B,) int64, index of each sample in its split, the key in predictions.npz
     padding: Padding | None = None
     structure: Graphs | None = None
@@ -97,6 +99,11 @@ class Batch(Movable):
         """A batch of new samples; targets are zeros, ids count from zero."""
         ids = torch.arange(len(inputs))
         return cls(inputs, torch.zeros_like(ids), ids, padding, structure)
+
+    @property
+    def known(self) -> Tensor:
+        """Which parts of the target are known, neither NaN nor NO_CLASS: bool of its shape."""
+        return ~self.target.isnan() if self.target.is_floating_point() else self.target != NO_CLASS
 
     def __len__(self) -> int:
         return int(self.target.shape[0])

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, MetricCollection
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.encoder.hidden import Hidden
-from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
+from sliceformer_lab.tasks.masked_metrics import MaskedAccuracy, MaskedR2, MostFrequent, is_masked
 from sliceformer_lab.tasks.pretraining import ORDER, Pretrainable, Pretraining
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
@@ -86,7 +86,7 @@ class MaskedModelling(Pretraining):
         return MetricCollection(metrics, compute_groups=False)
 
     def hide(self, batch: Batch, step: int | None) -> Batch:
-        """The batch with hidden units, and as targets what they were; others have NOT_MASKED or NaN."""
+        """The batch with hidden units, and as targets what they were; others have NO_CLASS or NaN."""
         units = self.task.units(batch)
         shape = (units.shape[0], units.shape[1])
         real = torch.ones(shape, dtype=torch.bool, device=units.device)
@@ -98,7 +98,7 @@ class MaskedModelling(Pretraining):
         mask = (self.draws(batch.ids, shape[1], step) < self.rate) & real
         target = self.task.unit_targets(units)
         if self.found.classes:
-            target = target.masked_fill(~mask, NOT_MASKED)
+            target = target.masked_fill(~mask, NO_CLASS)
         else:
             target = target.masked_fill(~mask[..., None], torch.nan)
         visible = units.masked_fill(mask if units.ndim == 2 else mask[..., None], 0)

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.tasks.metrics import MeanOfValues
-
-NOT_MASKED = -100  # the target of a unit that is not masked; NaN where targets are numbers
 
 
 def is_masked(target: Tensor) -> Tensor:
     """Which units (B, N) have a target: classes (B, N) or numbers (B, N, F)."""
-    return ~target[..., 0].isnan() if target.is_floating_point() else target != NOT_MASKED
+    return ~target[..., 0].isnan() if target.is_floating_point() else target != NO_CLASS
 
 
 class MaskedAccuracy(MeanOfValues):

@@ -15,12 +15,12 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassJaccardIndex
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Count
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.image_pairs import resize_mask
-from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest_class
+from sliceformer_lab.data.images.pixel_classes import commonest_class
 from sliceformer_lab.data.spec import Content, DataSpec
 from sliceformer_lab.encoder.embed import Stem
 from sliceformer_lab.encoder.linear_init import initialise_head
@@ -67,8 +67,8 @@ class ImageSegmentation(PatchTask):
     def build_metrics(self) -> MetricCollection:
         """Mean IoU of the whole split over the classes that occur, and the accuracy over pixels."""
         classes = self.data_spec.num_classes
-        iou = MulticlassJaccardIndex(classes, ignore_index=IGNORED)
-        accuracy = MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED)
+        iou = MulticlassJaccardIndex(classes, ignore_index=NO_CLASS)
+        accuracy = MulticlassAccuracy(classes, average="micro", ignore_index=NO_CLASS)
         return MetricCollection({"mean_iou": iou, "accuracy": accuracy}, compute_groups=False)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -83,8 +83,8 @@ class ImageSegmentation(PatchTask):
         """Cross-entropy, the mean over the pixels with a class; zero if there are none."""
         # flat, because the two-dimensional form is not deterministic on a GPU
         logits, classes = output.movedim(1, -1).flatten(0, -2), target.flatten()
-        total = functional.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum")
-        return total / (classes != IGNORED).sum().clamp_min(1)
+        total = functional.cross_entropy(logits, classes, ignore_index=NO_CLASS, reduction="sum")
+        return total / (classes != NO_CLASS).sum().clamp_min(1)
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
         """The most likely class of each pixel (B, H, W)."""
@@ -133,7 +133,7 @@ class ImageSegmentation(PatchTask):
 
 def class_iou(predicted: Tensor, target: Tensor, num_classes: int) -> Tensor:
     """Intersection over union (K,) of each class in masks (n, H, W); NaN for a class that does not occur."""
-    matrix = multiclass_confusion_matrix(predicted.long(), target.long(), num_classes, ignore_index=IGNORED)
+    matrix = multiclass_confusion_matrix(predicted.long(), target.long(), num_classes, ignore_index=NO_CLASS)
     both = matrix.diagonal()
     either = matrix.sum(dim=0) + matrix.sum(dim=1) - both
     return torch.where(either > 0, both / either.clamp_min(1), torch.nan)

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import MetricCollection
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.config.checked import ModelNodes
 from sliceformer_lab.config.option_types import Positive
 from sliceformer_lab.data.base import DataModule
-from sliceformer_lab.data.probes.base import NOT_ASKED
 from sliceformer_lab.data.probes.probe_data import ProbeData
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.encoder.embed import TokenEmbedding
@@ -32,7 +31,7 @@ class AnswerAccuracy(MeanOfValues):
 
     def update(self, predicted: Tensor, target: Tensor) -> None:
         """Scores some sequences."""
-        self.add(is_right(predicted, target)[target != NOT_ASKED])
+        self.add(is_right(predicted, target)[target != NO_CLASS])
 
 
 class TokenAnswers(Task):
@@ -75,7 +74,7 @@ class TokenAnswers(Task):
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy or squared error, the mean over the asked tokens."""
         if self.data_spec.num_classes:
-            return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=NOT_ASKED)
+            return functional.cross_entropy(output.flatten(0, 1), target.flatten(), ignore_index=NO_CLASS)
         return functional.mse_loss(output[..., 0], target)
 
     def kept(self, output: Tensor, batch: Batch) -> Tensor:
@@ -96,7 +95,7 @@ class TokenAnswers(Task):
             return found
         name, groups = data.groups("test")
         ids, targets, answers = (predictions["test"][part] for part in ("ids", "targets", "logits"))
-        right, asked = is_right(answers.long(), targets).numpy(), (targets != NOT_ASKED).numpy()
+        right, asked = is_right(answers.long(), targets).numpy(), (targets != NO_CLASS).numpy()
         of = groups[ids.numpy()]
         listed = {str(group): float(right[asked & (of == group)].mean()) for group in np.unique(of[asked]).tolist()}
         found["accuracy_by"] = {"group": name, "values": listed}

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 from support import official_files
 
+from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.mask_folder import MaskFolder, MaskSplit
-from sliceformer_lab.data.images.pixel_classes import IGNORED
 from sliceformer_lab.errors import DataError
 
 SIZE = (24, 32)
@@ -43,7 +43,7 @@ def test_images_and_masks_are_resized_and_named(tmp_path: Path) -> None:
     assert batch.inputs.shape == (2, 3, *SIZE) and batch.target.shape == (2, *SIZE)
     file = tmp_path / split_of(data).place(0)
     truth = np.asarray(Image.open(tmp_path / "masks" / f"{file.stem}.png")).astype(np.int64)
-    np.testing.assert_array_equal(batch.target[0].numpy(), np.where(truth == 255, IGNORED, truth))
+    np.testing.assert_array_equal(batch.target[0].numpy(), np.where(truth == 255, NO_CLASS, truth))
     np.testing.assert_array_equal(split_of(data).stored(0), np.asarray(Image.open(file)))
     torch.testing.assert_close(split_of(data).targets_at([0, 1]), batch.target)
 
@@ -68,13 +68,13 @@ def test_image_and_mask_move_together(tmp_path: Path) -> None:
         bright = (
             moved.inputs[0].mean(dim=0) > 0.0
         )  # of the normalised image: the bright half, whose first column has no class
-        known = moved.target[0] != IGNORED
+        known = moved.target[0] != NO_CLASS
         assert (bright == (moved.target[0] == 1))[known].float().mean() > 0.97
-        assert not (moved.target[0] == IGNORED).all()
+        assert not (moved.target[0] == NO_CLASS).all()
         changed += not torch.equal(moved.target, kept.target)
         border = (moved.inputs[0] - black).abs().amax(dim=0) < 1e-5
         if border.any():  # it has no class; few pixels of the image are as black
-            assert (moved.target[0][border] == IGNORED).float().mean() > 0.97
+            assert (moved.target[0][border] == NO_CLASS).float().mean() > 0.97
         borders += int(border.any())
     assert changed > 4 and borders
 

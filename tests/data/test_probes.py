@@ -11,9 +11,10 @@ import pytest
 import torch
 from support.plans import build_data
 
+from sliceformer_lab.batch import NO_CLASS
 from sliceformer_lab.config.compose import compose_job
 from sliceformer_lab.data.loader import LoaderPosition
-from sliceformer_lab.data.probes.base import NOT_ASKED, Probe, Sizes
+from sliceformer_lab.data.probes.base import Probe, Sizes
 from sliceformer_lab.data.probes.floors import commonest_share
 from sliceformer_lab.data.probes.generators import PROBES
 from sliceformer_lab.data.probes.probe_data import ProbeData
@@ -31,16 +32,16 @@ def recall(row: list[Any], symbols: int) -> list[float]:
         key, value = token if isinstance(token, list) else (token, 0)
         if value or key > symbols:  # a pair in one token, or the value behind its key
             known[key if value else before] = max(value, key if not value else 0) - symbols - 1
-            answers.append(NOT_ASKED)
+            answers.append(NO_CLASS)
         else:
-            answers.append(known.get(key, NOT_ASKED) if key else NOT_ASKED)
+            answers.append(known.get(key, NO_CLASS) if key else NO_CLASS)
         before = key
     return answers
 
 
 def select(row: list[int], symbols: int) -> list[float]:
     found = iter([symbol for symbol in row if symbol < symbols])
-    return [next(found) if token == symbols + 1 else NOT_ASKED for token in row]
+    return [next(found) if token == symbols + 1 else NO_CLASS for token in row]
 
 
 def words(row: list[int], size: int) -> list[float]:
@@ -57,9 +58,9 @@ def words(row: list[int], size: int) -> list[float]:
 def solver(probe: Probe) -> Callable[[Any], list[float]]:
     sizes = probe.sizes
     return {
-        "Count": lambda row: [NOT_ASKED] * (len(row) - 1) + [row.count(1)],
+        "Count": lambda row: [NO_CLASS] * (len(row) - 1) + [row.count(1)],
         "Recall": lambda row: recall(row, sizes.vocabulary),
-        "Back": lambda row: [NOT_ASKED] * sizes.distance + row[: -sizes.distance],
+        "Back": lambda row: [NO_CLASS] * sizes.distance + row[: -sizes.distance],
         "Rank": lambda row: sorted(number for (number,) in row),
         "Select": lambda row: select(row, sizes.vocabulary),
         "Hist": lambda row: [min(row.count(symbol), 8) - 1 for symbol in row],
@@ -94,7 +95,7 @@ def test_asked_token_and_position_give_chance_and_no_more(name: str, level: str)
         code: np.ndarray = ids if ids.ndim == 2 else ids[..., 0] * probe.vocab_size + ids[..., 1]
         return code * targets.shape[1] + places
 
-    asked, of, also, true = targets != NOT_ASKED, cells(inputs), answers != NOT_ASKED, cells(others)
+    asked, of, also, true = targets != NO_CLASS, cells(inputs), answers != NO_CLASS, cells(others)
     table = np.zeros((int(max(of.max(), true.max())) + 1, probe.classes))
     np.add.at(table, (of[asked], targets[asked]), 1)
     right = (table.argmax(1)[true] == answers)[also].mean()

@@ -14,11 +14,11 @@ from support.runs import small_config
 from support.task_modules import ready
 from torch import Tensor
 
-from sliceformer_lab.batch import Batch, Padding
+from sliceformer_lab.batch import NO_CLASS, Batch, Padding
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.order import TokenOrder
 from sliceformer_lab.tasks.masked import Maskable, MaskedModelling
-from sliceformer_lab.tasks.masked_metrics import NOT_MASKED, MaskedAccuracy, MaskedR2, MostFrequent, is_masked
+from sliceformer_lab.tasks.masked_metrics import MaskedAccuracy, MaskedR2, MostFrequent, is_masked
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
 
 DIGITS = DataSpec(name="digits", num_classes=10, image_size=(8, 8), channels=1)
@@ -92,14 +92,14 @@ def test_share_of_masked_units_is_the_rate() -> None:
 
 def test_loss_is_the_mean_over_masked_units_only() -> None:
     words, pixels = module("task=imdb", data=TEXTS), module()
-    target = torch.tensor([[NOT_MASKED, 3, NOT_MASKED], [7, NOT_MASKED, NOT_MASKED]])
+    target = torch.tensor([[NO_CLASS, 3, NO_CLASS], [7, NO_CLASS, NO_CLASS]])
     logits = torch.randn(2, 50)
     expected = -(logits.log_softmax(1)[0, 3] + logits.log_softmax(1)[1, 7]) / 2
     torch.testing.assert_close(words.loss(logits, target), expected)
     numbers = torch.full((1, 3, 4), torch.nan)
     numbers[0, 1] = 1.0
     torch.testing.assert_close(pixels.loss(torch.full((1, 4), 0.25), numbers), torch.tensor(0.75))
-    assert words.loss(torch.randn(0, 50), torch.full((2, 3), NOT_MASKED)) == 0
+    assert words.loss(torch.randn(0, 50), torch.full((2, 3), NO_CLASS)) == 0
 
 
 @pytest.mark.parametrize("order", ["raster", "hilbert"])
@@ -200,7 +200,7 @@ def test_r2_is_one_minus_errors_over_deviations_of_masked_numbers() -> None:
 
 
 def test_masked_accuracy_counts_masked_units_and_the_commonest_class_is_its_floor() -> None:
-    target = torch.tensor([[NOT_MASKED, 2, 2], [1, NOT_MASKED, 2]])
+    target = torch.tensor([[NO_CLASS, 2, 2], [1, NO_CLASS, 2]])
     accuracy, floor = MaskedAccuracy(), MostFrequent(4)
     for metric in (accuracy, floor):
         metric.update(torch.tensor([2, 0, 0, 2]), target)

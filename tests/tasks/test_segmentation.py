@@ -20,10 +20,10 @@ from support import official_files
 from support.plans import build_task
 
 from sliceformer_lab.__main__ import main
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.commands.predict.mask_files import MaskFiles
 from sliceformer_lab.config.compose import compose_root
-from sliceformer_lab.data.images.pixel_classes import IGNORED, commonest_class
+from sliceformer_lab.data.images.pixel_classes import commonest_class
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.errors import ConfigError, Interrupted
 from sliceformer_lab.measures.mask_plots import Segmented, class_colours, plot_masks
@@ -50,13 +50,13 @@ def task(*words: str, spec: DataSpec = SPEC) -> ImageSegmentation:
 def drawn(*shape: int, classes: int = 5, unknown: float = 0.2) -> torch.Tensor:
     generator = torch.Generator().manual_seed(sum(shape))
     found = torch.randint(classes, shape, generator=generator)
-    return found.masked_fill(torch.rand(shape, generator=generator) < unknown, IGNORED)
+    return found.masked_fill(torch.rand(shape, generator=generator) < unknown, NO_CLASS)
 
 
 def test_mean_iou_of_batches_is_that_of_the_whole_split() -> None:
     target, predicted = drawn(7, 4, 6), drawn(7, 4, 6, unknown=0).flip(0).clamp(max=3)
     target[target == 3] = 2  # class 3 is predicted and never true, class 5 of six is neither
-    known = target != IGNORED
+    known = target != NO_CLASS
     ious = jaccard_score(target[known], predicted[known], labels=range(5), average=None)
     metric = task(spec=replace(SPEC, num_classes=6)).build_metrics()["mean_iou"]
     for part in (slice(0, 1), slice(1, 5), slice(5, 7)):
@@ -70,7 +70,7 @@ def test_accuracy_counts_pixels_with_a_class_only() -> None:
     target, predicted = drawn(3, 16, 24, classes=3), drawn(3, 16, 24, classes=3, unknown=0).flip(1)
     metrics = task().build_metrics()
     metrics.update(predicted, target)
-    known = target != IGNORED
+    known = target != NO_CLASS
     assert float(metrics.compute()["accuracy"]) == pytest.approx(float((predicted == target)[known].float().mean()))
 
 
@@ -78,14 +78,14 @@ def test_the_loss_is_the_mean_over_known_pixels_and_zero_without_any() -> None:
     model, target = task(), drawn(2, 16, 24, classes=3)
     logits = torch.randn(2, 3, 16, 24)
     each = -logits.log_softmax(1).movedim(1, -1)
-    known = target != IGNORED
+    known = target != NO_CLASS
     by_hand = each[known].gather(1, target[known][:, None]).mean()
     torch.testing.assert_close(model.loss(logits, target), by_hand)
-    assert model.loss(logits, torch.full_like(target, IGNORED)) == 0
+    assert model.loss(logits, torch.full_like(target, NO_CLASS)) == 0
 
 
 def test_the_place_with_no_mask_has_the_commonest_class_of_all() -> None:
-    masks = torch.tensor([[[0, 2, IGNORED]], [[1, 2, IGNORED]], [[1, 0, IGNORED]]])
+    masks = torch.tensor([[[0, 2, NO_CLASS]], [[1, 2, NO_CLASS]], [[1, 0, NO_CLASS]]])
     assert commonest_class(masks).tolist() == [[1, 2, 0]]  # 0 and 1 and 2 occur twice each: the first
 
 
@@ -114,7 +114,7 @@ def test_a_forest_of_pixels_learns_bright_and_dark() -> None:
     rng = np.random.default_rng(0)
     truth = rng.random((6, 12, 16)) < 0.5
     pictures = [(150 * mask[..., None] + rng.integers(60, size=(12, 16, 3))).astype(np.uint8) for mask in truth]
-    masks = np.where(rng.random(truth.shape) < 0.1, IGNORED, truth)
+    masks = np.where(rng.random(truth.shape) < 0.1, NO_CLASS, truth)
     found = PixelForest().fit_and_predict(pictures[:4], masks[:4], {"test": pictures[4:]})["test"]
     assert found.shape == (2, 12, 16) and (found == truth[4:]).mean() > 0.95
 

@@ -14,7 +14,7 @@ from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor
 
-from sliceformer_lab.batch import Batch
+from sliceformer_lab.batch import NO_CLASS, Batch
 from sliceformer_lab.config.option_types import Count, Natural, Processes
 from sliceformer_lab.data.cache import IDENTITY, cached_folder
 from sliceformer_lab.data.cached_data import StoredSplit
@@ -32,7 +32,6 @@ from sliceformer_lab.data.images.image_pairs import (
     resize_image,
 )
 from sliceformer_lab.data.images.picture_files import open_picture
-from sliceformer_lab.data.images.pixel_classes import IGNORED
 from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
@@ -50,7 +49,7 @@ PIXELS, PARTS = "pixels.npy", "stages.npy"  # in the cache folder
 
 @dataclass
 class MaskSplit(StoredSplit):
-    """Images with masks. Inputs (B, 3, H, W) float, targets (B, H, W) int64 with IGNORED."""
+    """Images with masks. Inputs (B, 3, H, W) float, targets (B, H, W) int64 with NO_CLASS."""
 
     pixels: np.ndarray  # (n, 4, H, W) uint8: red, green, blue, and class + 1 with 0 where there is none
     places: Places
@@ -79,7 +78,7 @@ NORMALISE = ArrayTransform(IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 
 def _targets(masks: Tensor) -> Tensor:
     classes = masks.long() - 1
-    return classes.masked_fill(classes < 0, IGNORED)
+    return classes.masked_fill(classes < 0, NO_CLASS)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

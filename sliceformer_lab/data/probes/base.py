@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-NOT_ASKED = -100  # the target of a token without a question
+from sliceformer_lab.batch import NO_CLASS
+
 Level = Literal["easy", "standard", "hard"]
 
 
@@ -67,7 +68,7 @@ class Probe(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets (count, N) of new sequences; NOT_ASKED where there is no question."""
+        """Inputs and targets (count, N) of new sequences; NO_CLASS where there is no question."""
 
     def fault(self) -> str | None:
         """Why these sizes are impossible, with one that would work; None if they are possible."""
@@ -97,4 +98,4 @@ class SymbolProbe(Probe):
 def blank_sequences(count: int, length: int, symbols: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Inputs of zeros (count, length) or (count, length, symbols), and targets without a question."""
     shape = (count, length) if symbols == 1 else (count, length, symbols)
-    return np.zeros(shape, np.int64), np.full((count, length), NOT_ASKED)
+    return np.zeros(shape, np.int64), np.full((count, length), NO_CLASS)

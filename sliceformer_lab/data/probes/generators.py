@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from sliceformer_lab.data.probes.base import NOT_ASKED, Levels, Probe, Sizes, SymbolProbe, blank_sequences
+from sliceformer_lab.batch import NO_CLASS
+from sliceformer_lab.data.probes.base import Levels, Probe, Sizes, SymbolProbe, blank_sequences
 from sliceformer_lab.data.probes.floors import commonest_count, commonest_share, nearest_rank
 
 
@@ -127,7 +128,7 @@ class Back(SymbolProbe):
 
     def draw(self, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         inputs = rng.integers(0, self.sizes.vocabulary, (count, self.sizes.max_len))
-        targets = np.full_like(inputs, NOT_ASKED)
+        targets = np.full_like(inputs, NO_CLASS)
         targets[:, self.sizes.distance :] = inputs[:, : self.sizes.max_len - self.sizes.distance]
         return inputs, targets
 
