@@ -10,11 +10,11 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torchmetrics import MeanMetric
 
 from sliceformer_lab.batch import Batch
 from sliceformer_lab.config.checked import ModelNodes, check_model
 from sliceformer_lab.data.spec import DataSpec
+from sliceformer_lab.tasks.metrics import MeanLoss
 from sliceformer_lab.tasks.predictions import Predictions
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
@@ -44,8 +44,7 @@ class Task(TaskModule):
         self._logs_train_loss = False  # in the current epoch
         self.val_metrics, self.test_metrics = self.build_metrics(), self.build_metrics()
         # not Lightning's own mean, which over processes divides by the mean batch size rounded down
-        self.train_loss = MeanMetric(nan_strategy="disable")
-        self.val_loss, self.test_loss = MeanMetric(nan_strategy="disable"), MeanMetric(nan_strategy="disable")
+        self.train_loss, self.val_loss, self.test_loss = MeanLoss(), MeanLoss(), MeanLoss()
 
     def evaluation_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss in validation and test: the training loss without its regularisation."""
@@ -54,7 +53,7 @@ class Task(TaskModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One training batch -> its loss."""
         loss = self.loss(self(batch), batch.target)
-        self.train_loss.update(loss.detach(), weight=len(batch))
+        self.train_loss.update(loss.detach(), batch.known)
         if not self._logs_train_loss:  # once an epoch: Lightning computes the metric when it needs it
             self.log("train/loss", self.train_loss, on_step=False, on_epoch=True)
         if not self._logs_train_loss or self._step_is_logged():
@@ -83,8 +82,8 @@ class Task(TaskModule):
         self._logs_train_loss = False
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds each process's sum of the training losses of this epoch and of their weights, and `stopped_at`."""
-        parts = [self.train_loss.mean_value, self.train_loss.weight]
+        """Adds each process's sum of the training losses of this epoch and their number, and `stopped_at`."""
+        parts = [self.train_loss.total, self.train_loss.count]
         checkpoint["stopped_at"] = self.stopped_at
         checkpoint["train_loss"] = of_all_processes([part.cpu() for part in parts])
 
@@ -93,9 +92,9 @@ class Task(TaskModule):
         self.stopped_at = checkpoint["stopped_at"]
         sums = checkpoint["train_loss"]
         if self.global_rank < len(sums):
-            total, weight = sums[self.global_rank]
-            self.train_loss.mean_value.copy_(total)
-            self.train_loss.weight.copy_(weight)
+            total, count = sums[self.global_rank]
+            self.train_loss.total.copy_(total)
+            self.train_loss.count.copy_(count)
             self.train_loss._update_count = 1
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
@@ -130,7 +129,7 @@ class Task(TaskModule):
         validating = split == "val"
         metrics, mean_loss = (self.val_metrics, self.val_loss) if validating else (self.test_metrics, self.test_loss)
         metrics.update(kept.float() if kept.is_floating_point() else kept.long(), batch.target)
-        mean_loss.update(self.evaluation_loss(output, batch.target).expand(len(batch)))  # once per sample
+        mean_loss.update(self.evaluation_loss(output, batch.target), batch.known)
         values = {f"{prefix}/{name}": metric for name, metric in (*metrics.items(), ("loss", mean_loss))}
         self.log_dict(values, on_epoch=True, logger=not keep, batch_size=len(batch), add_dataloader_idx=False)
         if keep:

@@ -87,6 +87,21 @@ class MeanOfValues(Metric):
         return (self.total / self.count).float()
 
 
+class MeanLoss(MeanOfValues):
+    """Mean of a loss over the known targets of all batches; NaN if it is NaN in one.
+
+    Written because torchmetrics' MeanMetric ignores the weights of batches where it lets NaN pass (1.9).
+    """
+
+    summed_as = torch.float32
+
+    def update(self, loss: Tensor, known: Tensor) -> None:
+        """Adds the mean loss of a batch's `known` targets; nothing if none is known."""
+        count = known.sum()
+        self.total += torch.where(count > 0, loss.to(self.summed_as) * count, 0.0)
+        self.count += count
+
+
 class BatchPrecision(MeanOfValues):
     """Average precision of all labels together at five thresholds, averaged over batches. (B, T), (B, T) -> scalar.
 

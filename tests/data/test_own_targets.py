@@ -15,7 +15,6 @@ from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.base import DataModule
 from sliceformer_lab.data.images.base import ImageSplit
 from sliceformer_lab.errors import ConfigError, DataError
-from sliceformer_lab.tasks.metrics import KnownAccuracy, KnownMeanAbsoluteError
 
 ROWS = [(f"text {number}", number % 7 / 2, number % 2, ";".join(["ab", "c"][: number % 3])) for number in range(60)]
 CLASSES = {"text": "texts.csv", "image": "images.csv"}
@@ -93,15 +92,6 @@ def test_a_split_without_a_known_target_is_refused_and_one_target_that_it_lacks_
     other = "seen" if targets == ["stars"] else "stars"
     data = texts(tmp_path, targets=[*targets, other], split_column="tags")
     assert data.remarks() == [f"no val example has {targets[0]}, so its scores are those of the others"]
-
-
-def test_a_batch_without_a_known_target_scores_nothing() -> None:
-    known, unknown = torch.tensor([[1.0], [0.0]]), torch.full((2, 1), torch.nan)
-    for metric in (KnownAccuracy(), KnownMeanAbsoluteError()):
-        outputs = torch.tensor([[1.0], [1.0]])
-        metric.update(outputs, unknown)
-        metric.update(outputs, known)
-        torch.testing.assert_close(metric.compute(), torch.tensor(0.5))
 
 
 def test_a_field_with_a_separator_holds_any_number_of_labels(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc
 from sliceformer_lab.tasks.metrics import (
     BatchPrecision,
     KnownAccuracy,
+    KnownMeanAbsoluteError,
+    MeanLoss,
     MeanOverTargets,
     OneVsRestAUC,
     Score,
@@ -100,6 +102,23 @@ def test_accuracy_of_labels_counts_the_known_ones() -> None:
     metric = KnownAccuracy()
     metric.update(torch.tensor([[3.0, -1.0], [0.2, 0.2]]), torch.tensor([[1.0, 1.0], [0.0, torch.nan]]))
     assert float(metric.compute()) == pytest.approx(1 / 3)
+
+
+def test_a_batch_without_a_known_target_scores_nothing() -> None:
+    known, unknown, outputs = torch.tensor([[1.0], [0.0]]), torch.full((2, 1), torch.nan), torch.ones(2, 1)
+    for metric in (KnownAccuracy(), KnownMeanAbsoluteError()):
+        metric.update(outputs, unknown)
+        metric.update(outputs, known)
+        assert float(metric.compute()) == 0.5
+
+
+def test_a_loss_is_the_mean_over_the_known_targets_of_all_batches() -> None:
+    metric = MeanLoss()
+    for loss, known in ((2.0, [1] * 7), (5.0, [1, 0]), (torch.nan, [0])):
+        metric.update(torch.tensor(loss), torch.tensor(known, dtype=torch.bool))
+    assert float(metric.compute()) == (7 * 2 + 5) / 8
+    metric.update(torch.tensor(torch.nan), torch.tensor([True]))
+    assert metric.compute().isnan()
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -89,6 +89,19 @@ def test_accuracy_recomputed_from_the_predictions_is_the_recorded_one(finished: 
         )
 
 
+def test_training_loss_is_the_mean_over_examples_not_batches(tmp_path: Path) -> None:
+    """66 examples make batches of 64 and 2; the weights stay as they are."""
+    words = ("optim.lr=1e-12", "data.limit_train=66", "data.batch_size=64", "optim.epochs=1", "optim.warmup_steps=0")
+    run(small_config(*words, "encoder.dropout=0", "task.label_smoothing=0"), tmp_path)
+    found = load_run(tmp_path)
+    (loss,) = found.metrics["train/loss"].dropna()
+    batch = found.data.splits["train"].batch(list(range(66)))
+    with torch.no_grad():
+        each = nn.functional.cross_entropy(found.model(batch), batch.target, reduction="none")
+    batches = float(each[:64].mean() + each[64:].mean()) / 2
+    assert loss == pytest.approx(float(each.mean()), abs=1e-5) != pytest.approx(batches, abs=1e-3)
+
+
 def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
     """299 examples make batches of 256 and 43."""
     found = load_run(finished)
