@@ -78,11 +78,11 @@ class Attention(nn.Module, ABC):
 
     needs_qk: ClassVar[bool] = False  # allocates query and key projections and passes q, k to `mix`
     accepts_bias: ClassVar[bool] = False  # adds a (B, H, N, N) bias to its weights
-    accepts_padding: ClassVar[bool] = True
     accepts_causal: ClassVar[bool] = False  # under spec.causal, reads no later token
     mixable: ClassVar[bool] = True  # `mix` is meaningful alone, so a block may do the projections
     passes_state: ClassVar[bool] = False  # `attend_in_block` reads and changes the state that the layers pass on
     reads_padding: ClassVar[bool] = False  # padded rows reach real tokens, as in a published code
+    accepts_padding: bool = True
     maps_heads: bool = False  # `mix` multiplies the values of a head, however many channels it has, by one matrix
     counts_steps: bool = False  # a forward pass in training changes a buffer, so it must not be repeated
     random_evaluation: bool = False  # evaluation draws random numbers too, as in a published code

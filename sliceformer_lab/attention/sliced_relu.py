@@ -39,6 +39,7 @@ class SlicedReLU(QueryKeyAttention):
     ) -> None:
         super().__init__(spec)
         self.order_sensitive = scores == "published"
+        self.accepts_padding = scores != "published"
         heads, width = spec.num_heads, self.qk_width
         self.variant = variant
         self.score: nn.Module = nn.Linear(width, heads, bias=False)
@@ -50,7 +51,7 @@ class SlicedReLU(QueryKeyAttention):
     def attend(self, v: Tensor, q: Tensor, k: Tensor, padding: Padding | None, dropout: float) -> Tensor:
         """(B, H, N, E) values, (B, H, N, D) queries and keys -> (B, H, N, E)."""
         del dropout  # no weight is ever computed
-        if self.order_sensitive and padding is not None:
+        if padding is not None and not self.accepts_padding:
             raise ValueError("scores=published mixes tokens with padding; use scores=per_token for many lengths")
         kind = torch.float64 if v.shape[2] > FLOAT64_TOKENS else torch.float32
         s, t = (self.score(self._inputs(x)).mT.to(kind) for x in (q, k))  # (B, H, N)

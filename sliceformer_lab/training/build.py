@@ -73,6 +73,10 @@ def build_model(node: CheckedNode, model: ModelNodes, data: DataSpec) -> TaskMod
     """
     check_compatibility(model, data, passes_bias=node.target.passes_bias(node.options), causal=node.target.causal)
     task: TaskModule = node.build(model, data)
+    for layer in task.encoder.attentions if data.ragged else ():
+        if not layer.accepts_padding:  # for its options; `check_compatibility` knows the classes that never do
+            name = type(layer).__name__
+            raise ConfigError(f"{data.name} has sequences of many lengths, which {name} with these options cannot take")
     arguments = {"model": dict(model.plain), "data": asdict(data), **node.options}  # that every checkpoint holds
     task.optim.freeze_layers(task)
     task.save_hyperparameters(arguments, logger=False)  # loggers have the run's whole configuration

@@ -185,6 +185,8 @@ WITH_CLASSES = {
     "encoder.num_heads=7": "num_heads=7 does not divide dim",
     "attention=mha encoder.position=rope encoder.dim=60 encoder.num_heads=4": "a head has 15",
     "attention=csp encoder.position=rope": "rope rotates queries and keys",
+    "task=lra_listops attention=sliced_relu attention.scores=published": "sequences of many lengths, which SlicedReLU "
+    "with these options cannot take",
     f"{STEPS}=0": "optim.steps: given 0",
     "optim.epochs=null": "epochs=None and steps=None: set one of them",
     "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
