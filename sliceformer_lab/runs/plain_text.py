@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -67,3 +68,8 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def format_score(score: float | None, digits: int = 4) -> str:
+    """A score with so many digits; `undefined` for NaN, which JSON keeps as null, as of one class alone."""
+    return "undefined" if score is None or math.isnan(score) else f"{score:.{digits}f}"

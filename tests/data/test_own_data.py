@@ -42,6 +42,14 @@ def test_own_data_have_the_name_of_their_file_or_folder_and_are_no_copy_of_a_pub
     assert renamed.spec.name == renamed.fingerprint()["name"] == "trial 3"
 
 
+@pytest.mark.parametrize("task", OWN)
+def test_own_data_can_do_without_a_test_split(task: str, tmp_path: Path) -> None:
+    data = own_data(task, tmp_path, test_fraction=0.0)
+    sizes = data.sizes()
+    assert sizes["num_test"] == 0 < sizes["num_val"] < sizes["num_train"] and data.test_dataloader() == []
+    assert set(data.digests()) == {"train", "val", "test"}
+
+
 def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) -> None:
     node = compose_root(["task=text_csv"])["data"]
     for name in ("", "a/b", "a\\b", " a", "a\nb"):

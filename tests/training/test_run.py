@@ -16,6 +16,7 @@ from support.plans import run
 from support.runs import small_config
 from torch import nn
 
+from sliceformer_lab.__main__ import main
 from sliceformer_lab.errors import ConfigError
 from sliceformer_lab.runs.folder import read_checkpoint, read_summary
 from sliceformer_lab.tasks.image import ImageClassification
@@ -109,6 +110,18 @@ def test_losses_are_means_over_examples_not_batches(finished: Path) -> None:
         logits, targets = (torch.from_numpy(found.predictions[f"{split}_{name}"]) for name in ("logits", "targets"))
         expected = nn.functional.cross_entropy(logits.float(), targets).item()
         assert found.summary["metrics"][f"{split}/loss"] == pytest.approx(expected, abs=2e-4)
+
+
+def test_a_score_that_is_not_defined_is_called_so_by_a_second_scoring_and_by_the_card_of_an_export(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(small_config("data.limit_eval=1"), tmp_path / "run")
+    assert read_summary(tmp_path / "run")["metrics"]["test/auc"] is None  # of one example
+    assert main(["mode=eval", f"resume={tmp_path / 'run'}"]) == 0
+    assert re.search(r"test/auc\W+undefined\W+undefined", capfd.readouterr().out)
+    assert main(["export", f"resume={tmp_path / 'run'}", "format=safetensors"]) == 0
+    card = (tmp_path / "run" / "export" / "safetensors" / "README.md").read_text()
+    assert "| test/auc | undefined |" in card
 
 
 def test_metrics_are_those_of_predictions_rounded_to_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sliceformer_lab.commands.export.export_options import Format
 from sliceformer_lab.commands.export.program import Lengths, Written
+from sliceformer_lab.runs.plain_text import format_score
 from sliceformer_lab.training.build import build_data
 from sliceformer_lab.training.saved.saved_run import Run
 
@@ -55,7 +56,7 @@ def model_card(run: Run, form: Format, written: Written, copied: Sequence[str]) 
         "versions": ", ".join(f"{name} {number}" for name, number in summary["versions"].items()),
         "commit": summary.get("git_commit") or "unknown",
     }
-    metrics = [f"| {name} | {value:.4f} |" for name, value in summary.get("metrics", {}).items()]
+    metrics = [f"| {name} | {format_score(value)} |" for name, value in summary.get("metrics", {}).items()]
     padding = f"; `lengths` ({batch},) int64 counts the real tokens, padding follows them" if spec.ragged else ""
     batches = "Inputs come one at a time" if batch == "1" else "The batch size may vary"
     lines = [

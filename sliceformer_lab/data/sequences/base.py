@@ -197,6 +197,8 @@ class SequenceData(BucketedData):
         rows["train"] = kept.numpy()
         if "val" not in stores:
             stores["val"], rows["val"] = stores["train"], held.sort().values.numpy()
+        if "test" not in stores:
+            stores["test"], rows["test"] = stores["train"], np.arange(0)
         splits = {stage: self.split(stores[stage], rows[stage]) for stage in stores}
         return dict(splits)
 

@@ -188,8 +188,10 @@ class TextData(SequenceData):
         return {"classes": classes}, {stage: [numbers[str(t.label)] for t in part] for stage, part in parts.items()}
 
     def with_test(self, parts: Texts) -> Texts:
-        """The splits with a test split, held out from the training texts if there is none. Raises DataError."""
-        return parts if "test" in parts else {**parts, **self._split_test(parts["train"])}
+        """The splits, if there is no test split with `test_share` of the training texts as one. Raises DataError."""
+        if "test" in parts or not self.test_share:
+            return parts
+        return {**parts, **self._split_test(parts["train"])}
 
     def short_place(self, place: str) -> str:
         """The place of a text without the folder of the data: "texts.csv, line 7"."""

@@ -21,7 +21,7 @@ from sliceformer_lab.runs.commit import git_commit, package_versions
 from sliceformer_lab.runs.files import write_json
 from sliceformer_lab.runs.folder import FORMAT, SUMMARY, known_summary
 from sliceformer_lab.runs.papers import compare
-from sliceformer_lab.runs.plain_text import PlainConsole
+from sliceformer_lab.runs.plain_text import PlainConsole, format_score
 from sliceformer_lab.training.results.loggers import run_name
 
 UNIT_METRICS = ("val/mae", "val/rmse", "test/mae", "test/rmse")  # in the unit of the targets
@@ -196,11 +196,12 @@ def _p_of_chance(summary: Mapping[str, Any]) -> float | None:
     return p if p >= CHANCE_LEVEL else None
 
 
-def compare_metrics(recorded: Mapping[str, float], again: Mapping[str, float]) -> None:
+def compare_metrics(recorded: Mapping[str, float | None], again: Mapping[str, float]) -> None:
     """Prints the recorded metrics next to those of a second scoring."""
     table = Table("metric", "recorded", "again")
     for name, value in again.items():
-        table.add_row(name, f"{recorded[name]:.6f}" if name in recorded else "", f"{value:.6f}")
+        before = format_score(recorded[name], digits=6) if name in recorded else ""
+        table.add_row(name, before, format_score(value, digits=6))
     PlainConsole(highlight=False).print(table)
 
 
@@ -213,7 +214,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in summary["metrics"].items():
         has_unit = "unit" in summary and name.startswith(UNIT_METRICS)
         if not name.endswith("loss"):
-            rows.append((name, f"{value:.4f} {summary['unit']}" if has_unit else f"{value:.4f}"))
+            rows.append((name, f"{format_score(value)} {summary['unit']}" if has_unit else format_score(value)))
     rows += [("reference", line) for line in _references(summary)]
     rows += _floors(summary)
     if _p_of_chance(summary) is not None:
