@@ -37,8 +37,9 @@ class OwnTargets(OwnData):
 
     def setup(self, stage: str | None = None) -> None:
         """Makes the splits. Raises DataError for a split to score without a known target."""
+        is_first = not self.splits
         super().setup(stage)
-        for part in SCORED:
+        for part in SCORED if is_first else ():
             names = self._unknown_targets(part)
             if names and names == list(self.target_names()):
                 raise DataError(f"{self.origin}: no {part} example has {' or '.join(names)}; add some")
