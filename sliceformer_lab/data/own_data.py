@@ -115,9 +115,14 @@ class OwnTable(OwnData):
     def origin(self) -> Path:
         return Path(self.file).expanduser()
 
+    @property
+    def defines_splits(self) -> bool:
+        """Whether the options name what defines the splits."""
+        return self.split_column is not None
+
     def remarks(self) -> list[str]:
         """Names a column that looks as if it defined the splits, if none does."""
-        if self.split_column is not None or not has_split_column(self.origin):
+        if self.defines_splits or not has_split_column(self.origin):
             return super().remarks()
         unread = (
             f"{self.origin} has a column {SPLIT_COLUMN}, which is not read: data.split_column={SPLIT_COLUMN} uses it"
@@ -139,6 +144,10 @@ class OwnTables(OwnTable):
         super().__post_init__()
         if self.split_column is not None and (self.val_file or self.test_file):
             raise ValueError("split_column and val_file or test_file both define the splits; set one to null")
+
+    @property
+    def defines_splits(self) -> bool:
+        return super().defines_splits or bool(self.val_file or self.test_file)
 
     @property
     def files(self) -> dict[Stage, Path]:
