@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from sliceformer_lab.config.checked import check_config
-from sliceformer_lab.errors import DataError
 from sliceformer_lab.runs.example_scores import read_predictions
 from sliceformer_lab.runs.folder import read_config
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.results.references import references
-from sliceformer_lab.training.saved.same_data import changed_splits, describe_splits
+from sliceformer_lab.training.saved.same_data import check_unchanged
 
 MIN_SECONDS = 1200.0  # a tenth of these is the time that the references always get
 
@@ -35,8 +34,7 @@ def reference_scores(run: Path, seconds: float) -> list[dict[str, Any]]:
         }
         plan = check_config(read_config(run))
         data = build_data(plan, run)
-        if changed := changed_splits(run, data):
-            raise DataError(f"{describe_splits(changed)} have changed since the runs")
+        check_unchanged(run, data)
         return references(plan, data, build_task(plan, data.spec), predictions, max(seconds, MIN_SECONDS))
     except Exception as error:
         log.warning(f"WARNING: there is no reference without a network ({type(error).__name__}: {error})")
