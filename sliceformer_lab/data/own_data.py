@@ -61,14 +61,14 @@ class OwnData(DataModule):
         return self.name or name_of(self.origin)
 
     def remarks(self) -> list[str]:
-        """Counts the examples that are in the training split and in another one, by their content, and unread files."""
+        """Counts the examples that are in two splits, by their content, and the files that are not read."""
         if self.content_kind is None:
             return super().remarks()
         self.prepare_data()
         self.setup()
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
         kind = PLURALS[self.content_kind]
-        return [*super().remarks(), *_repeated(hashes, kind), *self._unread(kind)]
+        return [*super().remarks(), *_trained_on(hashes, kind), *_selected_on(hashes, kind), *self._unread(kind)]
 
     def unread_files(self) -> list[Path]:
         """The files in the folders of the data that are no example."""
@@ -160,7 +160,7 @@ class OwnTables(OwnTable):
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
 
-def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
+def _trained_on(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     """A sentence that counts the contents of the other splits that are training contents too."""
     training = set(hashes["train"])
     counts = {stage: (len(found), sum(map(training.__contains__, found))) for stage, found in hashes.items()}
@@ -172,4 +172,15 @@ def _repeated(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     return [
         f"{again:,} of {size:,} validation and test {kind} are also training {kind} ({listed}), so a model can know "
         "their answers by heart; keep each in one split"
+    ]
+
+
+def _selected_on(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
+    """A sentence that counts the test contents that are validation contents too, and no training contents."""
+    validation = set(hashes["val"]) - set(hashes["train"])
+    if not (again := sum(map(validation.__contains__, hashes["test"]))):
+        return []
+    return [
+        f"{again:,} of {len(hashes['test']):,} test {kind} are also validation {kind}, which select the epoch, so the "
+        "test scores are too good; keep each in one split"
     ]

@@ -453,6 +453,15 @@ def test_texts_of_two_splits_are_counted_in_a_remark(tmp_path: Path) -> None:
     assert text_csv(tmp_path / "clean" / "texts.csv", val_file=str(other)).remarks() == []
 
 
+def test_a_file_that_is_both_validation_and_test_set_is_named_in_a_remark(tmp_path: Path) -> None:
+    rows = [f"{kind} film {i},{'neg' if i % 2 else 'pos'}\n" for kind, n in (("old", 20), ("new", 4)) for i in range(n)]
+    other = table(tmp_path / "other", "text,label\n" + "".join(rows[19:]))
+    train = table(tmp_path, "text,label\n" + "".join(rows[:20]))
+    trained, selected = text_csv(train, val_file=str(other), test_file=str(other)).remarks()
+    assert trained.startswith("2 of 10 validation and test texts are also training texts")
+    assert selected.startswith("4 of 5 test texts are also validation texts, which select the epoch")
+
+
 def test_labels_that_are_many_numbers_are_no_classes(tmp_path: Path) -> None:
     measured = table(tmp_path, "text,label\n" + "".join(f"film {i},{i / 8}\n" for i in range(40)))
     found = complaint(measured)
