@@ -190,11 +190,10 @@ def _verdicts(results: Results) -> Iterator[str]:
         decided = [found for found in results.outcomes.values() if found.verdict == verdict]
         if decided:
             yield f"{one.subject} {verb} {list_names([_decided(found, one.metric) for found in decided])}"
-    undecided = [found for found in results.outcomes.values() if found.verdict == "undecided"]
-    if unseen := [found for found in undecided if not found.withheld]:
-        listed = list_names([_undecided(found, one.metric) for found in unseen])
+    if undecided := [found for found in results.outcomes.values() if found.verdict == "undecided"]:
+        listed = list_names([_undecided(found, one.metric) for found in undecided])
         yield f"{one.subject} is not distinguishable from {listed}"
-    if withheld := [found for found in undecided if found.withheld]:
+    if withheld := [found for found in results.outcomes.values() if found.verdict == "withheld"]:
         listed = list_names([f"{found.against} ({_difference(found, one.metric)})" for found in withheld])
         yield f"no verdict on {listed}, because a best rate is at the edge of those tried"
 

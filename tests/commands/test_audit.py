@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,19 @@ def test_a_row_that_does_not_learn_adds_no_trials_and_is_not_compared(tmp_path: 
     assert found["outcomes"][0]["reason"] == "mha did not learn at any of 4 rates"
     assert found["outcomes"][1]["holm_p"] == found["outcomes"][1]["findings"]["own"]["p"]  # a family of one
     assert not any(name.startswith("report-mha") for name in launcher.done)
+
+
+def test_a_verdict_is_withheld_if_the_losing_row_is_best_at_the_largest_rate_of_all(tmp_path: Path) -> None:
+    def rising(words: Words) -> float:
+        gain = 0.1 * math.log10(float(words["optim.lr"])) if words["attention"] == "identity" else 0.0
+        return scores(words | {"optim.lr": "0.003"}) + gain
+
+    found = audit(tmp_path, WrittenRuns(rising))
+    (one,) = found["outcomes"]
+    assert (one["verdict"], one["would_be"]) == ("withheld", "better")
+    because = "'better' is withheld, because a best learning rate of identity is at the edge of the trials"
+    assert "no verdict against identity (+" in found["sentence"] and because in found["sentence"]
+    assert "distinguishable" not in found["sentence"]
 
 
 def test_only_the_stronger_positions_on_validation_are_compared(tmp_path: Path) -> None:

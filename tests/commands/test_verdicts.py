@@ -57,7 +57,7 @@ def test_p_values_are_student_s_stepped_down_over_the_compared_rows() -> None:
     assert (found[3].verdict, found[3].reason, found[3].holm_p) == (None, "it did not learn", None)
 
 
-def test_only_four_verdicts_are_given_and_a_row_at_the_edge_is_never_called_worse_or_equivalent() -> None:
+def test_a_verdict_that_a_rate_beyond_the_edge_could_undo_is_withheld() -> None:
     assert [single(one)[0].verdict for one in (CLEAR, SMALL, WIDE, negative(CLEAR))] == [
         "better",
         "equivalent",
@@ -66,12 +66,12 @@ def test_only_four_verdicts_are_given_and_a_row_at_the_edge_is_never_called_wors
     ]
     clear, lost = {"c": {"params": pairs(CLEAR)}}, {"l": {"params": pairs(negative(CLEAR))}}
     (held,) = outcomes(clear, at_edge=["c"])
-    assert (held.verdict, held.withheld) == ("undecided", "better")
+    assert (held.verdict, held.would_be) == ("withheld", "better")
     assert outcomes(clear, subject_at_edge=True)[0].verdict == "better"
-    assert outcomes(lost, subject_at_edge=True)[0].withheld == "worse"
+    assert outcomes(lost, subject_at_edge=True)[0].would_be == "worse"
     equal = {"e": {"params": pairs(SMALL)}}
     for at_edge in (outcomes(equal, at_edge=["e"]), outcomes(equal, subject_at_edge=True)):
-        assert (at_edge[0].verdict, at_edge[0].withheld) == ("undecided", "equivalent")
+        assert (at_edge[0].verdict, at_edge[0].would_be) == ("withheld", "equivalent")
     assert outcomes({"s": {"params": pairs(SMALL, margin=None)}})[0].verdict == "undecided"
 
 

@@ -12,7 +12,7 @@ from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, BASE
 from sliceformer_lab.commands.compare.results import AxisResult, Comparison
 from sliceformer_lab.commands.compare.search import lead_of
 from sliceformer_lab.commands.compare.sentences import format_difference, number, p_value, unit
-from sliceformer_lab.commands.compare.verdicts import Outcome
+from sliceformer_lab.commands.compare.verdicts import OPEN, Outcome
 from sliceformer_lab.measures.metric_scale import format_heading
 
 WIDTH = 160  # characters of printed tables in files and pipes
@@ -31,7 +31,7 @@ def _verdict_rows(one: Outcome, metric: str) -> Iterator[list[str]]:
     if one.verdict is None:
         yield [one.against, "no verdict", "", one.reason or "", "", "", "", "", "", ""]
     for place, (axis, finding) in enumerate(one.findings.items()):
-        verdict = one.verdict if one.verdict == "undecided" else f"**{one.verdict}**"
+        verdict = one.verdict if one.verdict in OPEN else f"**{one.verdict}**"
         first = [one.against, str(verdict), p_value(one.holm_p)] if place == 0 else ["", "", ""]
         seen = finding.on_validation
         validation = "–"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sliceformer_lab.commands.compare.compare_options import AXIS_NAMES, COMPULSORY, INSTEAD, PARTS, POSITIONS
 from sliceformer_lab.commands.compare.results import Comparison
-from sliceformer_lab.commands.compare.verdicts import Finding, Outcome
+from sliceformer_lab.commands.compare.verdicts import OPEN, Finding, Outcome
 from sliceformer_lab.measures.metric_scale import PERCENT, factor_of
 
 PUBLIC = ("lra_", "peptides_")  # tasks with one public test set
@@ -35,7 +35,8 @@ def _parts(found: Comparison) -> list[str]:
             f"is not distinguishable from {list_names([_describe_undecided(found, one) for one in undecided])}"
         )
     said = [f"{subject} {'; it '.join(parts)}"] if parts else []
-    return [*said, *_not_compared(found)]
+    withheld = [_describe_withheld(found, one) for one in found.outcomes if one.verdict == "withheld"]
+    return [*said, *withheld, *_not_compared(found)]
 
 
 def _not_compared(found: Comparison) -> Iterator[str]:
@@ -68,17 +69,26 @@ def _describe_decided(found: Comparison, one: Outcome) -> str:
 
 def _describe_undecided(found: Comparison, one: Outcome) -> str:
     finding, metric = first_finding(one), found.metric
-    if one.withheld:
-        of = {"worse": f" of {found.options.subject}", "better": f" of {one.against}"}.get(one.withheld, "")
-        seen = f"'{one.withheld}' is withheld, because a best learning rate{of} is at the edge of the trials"
-    elif one.only_on:
+    if one.only_on:
         alone = [f"{one.findings[axis].alone} only at {AXIS_NAMES[axis]}" for axis in one.only_on]
         seen = " and ".join(alone)
     else:
         seen = f"a difference of {number(finding.smallest, metric)} could have been found"
-    reason = f"; {one.reason}" if one.reason else ""
-    seeds = f"{len(finding.differences)} {_units(found)}"
-    return f"{one.against} ({format_difference(finding, metric)}, {seeds}; {seen}{reason})"
+    return f"{_describe_difference(found, one)}; {seen}{f'; {one.reason}' if one.reason else ''})"
+
+
+def _describe_withheld(found: Comparison, one: Outcome) -> str:
+    of = {"worse": f" of {found.options.subject}", "better": f" of {one.against}"}.get(one.would_be or "", "")
+    return (
+        f"no verdict against {_describe_difference(found, one)}): '{one.would_be}' is withheld, because a best "
+        f"learning rate{of} is at the edge of the trials"
+    )
+
+
+def _describe_difference(found: Comparison, one: Outcome) -> str:
+    """A compared row with its difference, in brackets that are left open."""
+    finding = first_finding(one)
+    return f"{one.against} ({format_difference(finding, found.metric)}, {len(finding.differences)} {_units(found)}"
 
 
 def limits_of(found: Comparison) -> list[str]:
@@ -87,7 +97,7 @@ def limits_of(found: Comparison) -> list[str]:
     if found.changed_after_looking:
         seen = [f"{name} with other {list_names(options)}" for name, options in found.changed_after_looking.items()]
         limits.append(f"test scores of {list_names(seen)} had been seen before")
-    if any(one.against == "identity" and one.verdict in ("undecided", "equivalent") for one in found.outcomes):
+    if any(one.against == "identity" and one.verdict in (*OPEN, "equivalent") for one in found.outcomes):
         limits.append("not better than no mixing, so this task at this size does not test an operator")
     if reference := unreached_reference(found):
         limits.append(reference)

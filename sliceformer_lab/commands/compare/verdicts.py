@@ -1,4 +1,4 @@
-"""The verdict of each compared row: better, worse, equivalent or undecided, on every axis or on none."""
+"""The verdict of each compared row: better, worse, equivalent, undecided or withheld, on every axis or on none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Literal
 
 from sliceformer_lab.measures.statistics import LEVEL, Estimate, Interval, holm, sign_flip_test, smallest_difference
 
-Verdict = Literal["better", "worse", "equivalent", "undecided"]
+Verdict = Literal["better", "worse", "equivalent", "undecided", "withheld"]
+OPEN: tuple[Verdict, ...] = ("undecided", "withheld")  # verdicts that decide nothing
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Finding:
     p_equivalent: float | None  # of two one-sided tests; None without a margin
     smallest: float  # the true difference that could have been found among these comparisons
     margin: float | None
-    alone: Verdict  # from this axis alone, with Holm's correction over the rows; undecided where it is withheld
+    alone: Verdict  # from this axis alone, with Holm's correction over the rows
     on_validation: Interval | None
 
 
@@ -48,7 +49,7 @@ class Outcome:
     findings: Mapping[str, Finding]  # by axis
     holm_p: float | None = None  # of the largest p of all axes, adjusted over the compared rows
     only_on: tuple[str, ...] = ()  # the axes with a verdict that not every axis has
-    withheld: Verdict | None = None  # what it would be, if a best rate were not at the edge of those tried
+    would_be: Verdict | None = None  # a withheld verdict, if no best rate were at the edge of those tried
 
     @property
     def depends_on_split(self) -> bool:
@@ -127,7 +128,7 @@ def _finding(pairs: Pairs, estimate: Estimate, adjusted: float, count: int, edge
         p_equivalent,
         smallest_difference(estimate, count),
         pairs.margin,
-        "undecided" if _can_be_undone(alone, edges) else alone,
+        "withheld" if _can_be_undone(alone, edges) else alone,
         None if pairs.on_validation is None else pairs.on_validation.interval(),
     )
 
@@ -140,8 +141,8 @@ def _outcome(
     equivalent = [one.p_equivalent is not None and one.p_equivalent < LEVEL for one in findings.values()]
     verdict = _verdict(holm_p, mean, len(findings) == len(pairs) and all(equivalent))
     if _can_be_undone(verdict, edges):
-        return Outcome(name, "undecided", reason, findings, holm_p, withheld=verdict)
+        return Outcome(name, "withheld", reason, findings, holm_p, would_be=verdict)
     if verdict != "undecided":
         return Outcome(name, verdict, reason, findings, holm_p)
-    only_on = tuple(axis for axis, one in findings.items() if one.alone != "undecided") if len(pairs) > 1 else ()
+    only_on = tuple(axis for axis, one in findings.items() if one.alone not in OPEN) if len(pairs) > 1 else ()
     return Outcome(name, "undecided", reason, findings, holm_p, only_on)
