@@ -87,6 +87,17 @@ def estimate_over_seeds(values: Values) -> Estimate | None:
     return Estimate(float(results.mean()), float(results.var(ddof=1) / count), count - 1, "seeds")
 
 
+def estimate_over_splits(values: Values, size_per_train: float) -> Estimate | None:
+    """The mean of (S,), each of another split, corrected for training sets that overlap (Nadeau and Bengio 2003).
+
+    `size_per_train` is the number of scored examples divided by that of training examples. None for fewer than two.
+    """
+    found = estimate_over_seeds(values)
+    if found is None:
+        return None
+    return replace(found, variance=found.variance * (1 + len(values) * size_per_train), over="splits")
+
+
 def estimate_crossed(scores: np.ndarray) -> Estimate:
     """The mean of scores (S, E) whose S seeds and E examples are both random draws.
 

@@ -69,11 +69,15 @@ class RunRecord:
         """What the results depend on besides the options; empty for a run that did not finish."""
         return dict(self.summary.get("protocol", {}))
 
-    @property
-    def test_digest(self) -> str | None:
-        """The digest of its test examples; None if it never read them."""
-        found = _mapping(self.summary.get("digests")).get("test")
+    def split_digest(self, split: str) -> str | None:
+        """The digest of the examples of a split; None if it never read them."""
+        found = _mapping(self.summary.get("digests")).get(split)
         return None if found is None else str(found)
+
+    def size_per_train(self, split: str) -> float:
+        """The number of examples of a split divided by that of training examples; 0 if they are not known."""
+        train, size = (self.number("protocol", f"num_{part}") for part in ("train", split))
+        return size / train if train and size else 0.0
 
     @cached_property
     def selection(self) -> str | None:

@@ -60,7 +60,7 @@ def _job_record(run: RunRecord, differing: Iterable[str], metrics: Iterable[str]
         **{name: run.number(*path) for name, path in COSTS.items()},
         "git_commit": run.summary.get("git_commit"),
         "data_sha256": run.protocol.get("sha256"),
-        "test_sha256": run.test_digest,
+        "test_sha256": run.split_digest("test"),
     }
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
+from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
 from sliceformer_lab.config.explain import job_config
-from sliceformer_lab.measures.statistics import estimate_crossed
+from sliceformer_lab.measures.statistics import estimate_crossed, estimate_over_splits
 from sliceformer_lab.runs.collect import RunRecord
 
 CLASSES, EXAMPLES = 10, 400
@@ -67,7 +67,7 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     (theirs[1].folder / "predictions.npz").unlink()
     alone = paired_estimate(ExampleScores(scores._config), ours, theirs, pairs, "test/auc")
     assert alone is not None and alone.over == "seeds"
-    splits = estimate_over_splits(pairs, ours[0])
+    splits = estimate_over_splits([*pairs.values()], ours[0].size_per_train("test"))
     assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
 
 

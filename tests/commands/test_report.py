@@ -364,6 +364,28 @@ def test_an_interval_is_over_examples_too_if_the_predictions_reproduce_the_metri
     assert "predictions.npz cannot be read" in by_label(tmp_path)["csp"].notes[-1]
 
 
+def test_runs_of_several_folds_have_an_interval_over_splits_and_those_of_one_test_set_over_examples(
+    tmp_path: Path,
+) -> None:
+    accuracies, sizes = {"csp": (0.75, 0.8, 0.7), "mha": (0.7, 0.7, 0.65)}, {"num_train": 800, "num_test": 200}
+    for split in range(3):
+        for attention, values in accuracies.items():
+            folder = tmp_path / f"{attention}{split}"
+            write_run(folder, attention, accuracy=values[split], split_seed=split, protocol=sizes)
+            write_predictions(folder, np.arange(200) < 200 * values[split])
+    line = by_label(tmp_path)["csp"]
+    corrected = 4.303 * np.sqrt((1 / 3 + 200 / 800) * np.var([0.75, 0.8, 0.7], ddof=1))  # Student's t of 2 degrees
+    assert line.interval is not None and line.interval.how == "Student's t over splits"
+    assert line.interval.low == pytest.approx(0.75 - corrected, abs=1e-4)
+    assert line.test is not None and line.test.estimate is not None and line.test.estimate.over == "splits"
+    spread = np.var([0.05, 0.1, 0.05], ddof=1)
+    assert line.test.estimate.variance == pytest.approx((1 / 3 + 200 / 800) * spread)
+    for file in tmp_path.glob("*/summary.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"digests": {"test": "published"}}))
+    line = by_label(tmp_path)["csp"]
+    assert line.interval is not None and line.interval.how == "Student's t over seeds and examples"
+
+
 def test_runs_without_the_metric_are_noted(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9, 0.8)
     write_run(tmp_path / "val_only", seed=2, metrics={"val/accuracy": 0.7})

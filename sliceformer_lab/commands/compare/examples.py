@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,6 @@ from sliceformer_lab.measures.statistics import (
     Estimate,
     Scored,
     estimate_crossed,
-    estimate_over_seeds,
     estimate_pairs,
     jackknife_rows,
     jackknife_values,
@@ -102,16 +100,6 @@ def paired_estimate(
         [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
     ]
     return estimate_pairs(list(differences.values()), *known)
-
-
-def estimate_over_splits(differences: Mapping[int, float], run: RunRecord) -> Estimate | None:
-    """The mean of differences by split, corrected for training sets that overlap (Nadeau and Bengio 2003)."""
-    found = estimate_over_seeds(list(differences.values()))
-    if found is None:
-        return None
-    train, test = (run.number("protocol", f"num_{part}") for part in ("train", "test"))
-    overlap = 1 + len(differences) * test / train if train and test else 1.0
-    return replace(found, variance=found.variance * overlap, over="splits")
 
 
 def _predictions(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

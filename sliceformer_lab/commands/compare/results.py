@@ -13,10 +13,11 @@ from sliceformer_lab.commands.compare.compare_options import Axis, CompareOption
 from sliceformer_lab.commands.compare.compare_rows import ComparedRow
 from sliceformer_lab.commands.compare.declaration import Margin
 from sliceformer_lab.commands.compare.equal_time import Times
-from sliceformer_lab.commands.compare.examples import ExampleScores, estimate_over_splits, paired_estimate
+from sliceformer_lab.commands.compare.examples import ExampleScores, paired_estimate
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
+from sliceformer_lab.measures.statistics import estimate_over_splits
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
@@ -103,7 +104,7 @@ class Comparison:
     @cached_property
     def evaluations(self) -> list[Evaluation]:
         """All recorded evaluations of the test sets of this comparison, by any command."""
-        tests = {digest for run in self.runs if (digest := run.test_digest) is not None}
+        tests = {digest for run in self.runs if (digest := run.split_digest("test")) is not None}
         data = Path(self.rows[0].config["paths"]["data"])
         return [one for one in read_ledger(data) if one.test_digest in tests]
 
@@ -189,8 +190,8 @@ class Comparison:
         }
         margin = self.margin.of(fmean(theirs.values()))
         if self.options.splits:
-            some = next(iter(runs[0].values()))
-            return Pairs(differences, estimate_over_splits(differences, some), margin)
+            size = next(iter(runs[0].values())).size_per_train("test")
+            return Pairs(differences, estimate_over_splits([*differences.values()], size), margin)
         return Pairs(
             differences,
             paired_estimate(self.example_scores, *runs, differences, self.metric),

@@ -20,6 +20,7 @@ from sliceformer_lab.measures.statistics import (
     Estimate,
     Interval,
     Scored,
+    estimate_over_splits,
     estimate_pairs,
     estimate_runs,
     holm,
@@ -192,10 +193,26 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     differences = [values[unit] - others[unit] for unit in common]
     estimate = None
     if len(common) >= MIN_INTERVAL_RUNS:
-        known = [[scores.of(runs[unit], metric) for unit in common] for runs in (ours, theirs)]
-        estimate = estimate_pairs(differences, *known)
+        runs = [[each[unit] for unit in common] for each in (ours, theirs)]
+        if _have_other_examples(runs[0], metric):
+            estimate = _estimate_over_splits(differences, runs[0], metric)
+        else:
+            estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
     against = " ".join([opponent.label, *map(str, opponent.factors)])
     return Test(against, len(common), _mean(differences), estimate)
+
+
+def _have_other_examples(runs: Sequence[RunRecord], metric: str) -> bool:
+    """Whether runs of several splits were scored on different examples; their ids are only places in a split."""
+    return len({run.split_digest(_split(metric)) or run.unit[1] for run in runs}) > 1
+
+
+def _estimate_over_splits(values: Sequence[float], runs: Sequence[RunRecord], metric: str) -> Estimate | None:
+    return estimate_over_splits(values, runs[0].size_per_train(_split(metric)))
+
+
+def _split(metric: str) -> str:
+    return metric.partition("/")[0]
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -289,9 +306,13 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     scored = [scores.of(run, metric) for run in runs]
     remark = next((scores.faults[run.folder] for run in runs if run.folder in scores.faults), "")
     known = [one for one in scored if one is not None]
-    if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
-        remark = "its runs were scored on different examples, so its interval is over seeds"
-    estimate = estimate_runs([*row.values(metric).values()], scored)
+    values = [*row.values(metric).values()]
+    if _have_other_examples(runs, metric):
+        estimate = _estimate_over_splits(values, runs, metric)
+    else:
+        estimate = estimate_runs(values, scored)
+        if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
+            remark = "its runs were scored on different examples, so its interval is over seeds"
     if estimate is None or len(runs) < MIN_INTERVAL_RUNS:
         return None, remark
     found, (low, high) = estimate.interval(), metric_bounds(metric)
