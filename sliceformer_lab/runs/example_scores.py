@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(name) as file:
         array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False, max_header_size=MAX_HEADER_SIZE)
     return array
+
+
+def have_other_examples(runs: Iterable[RunRecord], metric: str) -> bool:
+    """Whether runs of several splits were scored on different examples; their ids are only places in a split."""
+    split = metric.partition("/")[0]
+    return len({run.split_digest(split) or run.unit[1] for run in runs}) > 1
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,11 @@ def test_paired_differences_have_a_variance_over_seeds_and_examples_or_say_that_
     assert alone is not None and alone.over == "seeds"
     splits = estimate_over_splits([*pairs.values()], ours[0].size_per_train("test"))
     assert splits is not None and splits.variance == pytest.approx(alone.variance * (1 + 3 * 400 / 800))
+    folds = {seed: replace(one, summary={**one.summary, "split_seed": seed}) for seed, one in ours.items()}
+    assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == splits
+    shared = {"digests": {"test": "published"}}  # the split seed chooses only validation examples
+    folds = {seed: replace(one, summary={**one.summary, **shared}) for seed, one in folds.items()}
+    assert paired_estimate(scores, folds, theirs, pairs, "test/auc") == estimate
 
 
 def test_above_the_constant_prediction_needs_more_than_a_lucky_sample(tmp_path: Path, scores: ExampleScores) -> None:

@@ -55,7 +55,9 @@ class WrittenRuns(Launcher):
             best = {"epoch": 0, "step": 1, "metric": "val/accuracy", "value": value}
             place = queue.sweep.place(job)
             (place / JOB).unlink(missing_ok=True)  # of an attempt that failed
-            facts = {"metrics": metrics, "best": best, "digests": DIGESTS}
+            split = words.get("data.split_seed")  # digits have no test split of their own
+            digests = DIGESTS if split is None else {stage: f"{stage} {split}" for stage in DIGESTS}
+            facts = {"metrics": metrics, "best": best, "digests": digests, "split_seed": split and int(split)}
             cost = {"command": [*job.words], "wall_seconds": SECONDS}
             write_run(place, words["attention"], int(words["seed"]), value, **facts, **cost)
         return True

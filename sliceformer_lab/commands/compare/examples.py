@@ -16,12 +16,13 @@ from sliceformer_lab.measures.statistics import (
     Estimate,
     Scored,
     estimate_crossed,
+    estimate_over_splits,
     estimate_pairs,
     jackknife_rows,
     jackknife_values,
 )
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.example_scores import example_scores, read_predictions
+from sliceformer_lab.runs.example_scores import example_scores, have_other_examples, read_predictions
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -95,7 +96,13 @@ def paired_estimate(
     differences: Mapping[int, float],
     metric: str,
 ) -> Estimate | None:
-    """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both."""
+    """The mean of paired differences by seed, with its variance over seeds and examples where all runs have both.
+
+    Runs on different examples have one over their splits.
+    """
+    if have_other_examples(ours.values(), metric):
+        size = next(iter(ours.values())).size_per_train(metric.partition("/")[0])
+        return estimate_over_splits([*differences.values()], size)
     known = [
         [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
     ]

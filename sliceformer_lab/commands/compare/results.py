@@ -17,7 +17,6 @@ from sliceformer_lab.commands.compare.examples import ExampleScores, paired_esti
 from sliceformer_lab.commands.compare.reference_scores import reference_scores
 from sliceformer_lab.commands.compare.trials_of_rows import Tuning, record_of
 from sliceformer_lab.commands.compare.verdicts import Outcome, Pairs, outcomes
-from sliceformer_lab.measures.statistics import estimate_over_splits
 from sliceformer_lab.runs.collect import RunRecord
 from sliceformer_lab.runs.job_state import state_of
 from sliceformer_lab.runs.ledger import Evaluation, changed_options, read_ledger
@@ -189,9 +188,6 @@ class Comparison:
             if (a := values[0].get(seed)) is not None and (b := values[1].get(seed)) is not None
         }
         margin = self.margin.of(fmean(theirs.values()))
-        if self.options.splits:
-            size = next(iter(runs[0].values())).size_per_train("test")
-            return Pairs(differences, estimate_over_splits([*differences.values()], size), margin)
         return Pairs(
             differences,
             paired_estimate(self.example_scores, *runs, differences, self.metric),

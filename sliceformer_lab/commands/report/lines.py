@@ -27,7 +27,7 @@ from sliceformer_lab.measures.statistics import (
     smallest_difference,
 )
 from sliceformer_lab.runs.collect import RunRecord, Unit
-from sliceformer_lab.runs.example_scores import example_scores
+from sliceformer_lab.runs.example_scores import example_scores, have_other_examples
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, published_results
 
@@ -194,7 +194,7 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     estimate = None
     if len(common) >= MIN_INTERVAL_RUNS:
         runs = [[each[unit] for unit in common] for each in (ours, theirs)]
-        if _have_other_examples(runs[0], metric):
+        if have_other_examples(runs[0], metric):
             estimate = _estimate_over_splits(differences, runs[0], metric)
         else:
             estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
@@ -202,17 +202,8 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     return Test(against, len(common), _mean(differences), estimate)
 
 
-def _have_other_examples(runs: Sequence[RunRecord], metric: str) -> bool:
-    """Whether runs of several splits were scored on different examples; their ids are only places in a split."""
-    return len({run.split_digest(_split(metric)) or run.unit[1] for run in runs}) > 1
-
-
 def _estimate_over_splits(values: Sequence[float], runs: Sequence[RunRecord], metric: str) -> Estimate | None:
-    return estimate_over_splits(values, runs[0].size_per_train(_split(metric)))
-
-
-def _split(metric: str) -> str:
-    return metric.partition("/")[0]
+    return estimate_over_splits(values, runs[0].size_per_train(metric.partition("/")[0]))
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -307,7 +298,7 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     remark = next((scores.faults[run.folder] for run in runs if run.folder in scores.faults), "")
     known = [one for one in scored if one is not None]
     values = [*row.values(metric).values()]
-    if _have_other_examples(runs, metric):
+    if have_other_examples(runs, metric):
         estimate = _estimate_over_splits(values, runs, metric)
     else:
         estimate = estimate_runs(values, scored)
