@@ -49,6 +49,8 @@ def test_reference_is_scored_like_a_run_and_computed_once(tmp_path: Path, monkey
     monkeypatch.setattr(module, "_fitted", None)  # a second fit would fail
     assert references(*digits(tmp_path), LONG)[1] == simple
     assert "skipped" in references(*digits(tmp_path, "data.split_seed=1"), LONG)[1]  # another split is another fit
+    fewer = {split: {name: each[:64] for name, each in parts.items()} for split, parts in arguments[3].items()}
+    assert "skipped" in references(*arguments[:3], fewer, LONG)[1]  # as after trainer.limit_val_batches=1
 
 
 def test_a_reference_says_which_part_it_learned_from_and_is_scored_on_every_test_example(

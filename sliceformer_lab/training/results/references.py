@@ -69,7 +69,7 @@ def references(
     rows: list[Row] = []  # the strongest first
     limit = max(MIN_REFERENCE_S, REFERENCE_SHARE * run_seconds)
     for model in reversed(task.simple_models(data, len(train))):
-        file = folder / f"{_key(plan, data, task, model)}.json"
+        file = folder / f"{_key(plan, data, task, model, predictions)}.json"
         with suppress(OSError, ValueError):
             row, outputs = json.loads(file.read_text(encoding="utf-8")), np.load(file.with_suffix(".npy"))
             rows.append(row | difference_from(task, predictions, outputs))
@@ -206,8 +206,8 @@ def _fitted(
     }
 
 
-def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel) -> str:
-    """Identifies a model's row: data, split, targets and metrics."""
+def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel, predictions: Predictions) -> str:
+    """Identifies a model's row: data, split, targets, metrics, and how many examples were scored."""
     options = {name: value for name, value in plan.data.options.items() if name not in OPTIONS_WITHOUT_EFFECT}
     facts = [
         model.name,
@@ -215,6 +215,7 @@ def _key(plan: RunPlan, data: DataModule, task: TaskModule, model: SimpleModel) 
         options,
         sorted(map(str, task.build_metrics())),
         data.sizes(),
+        {split: len(parts["ids"]) for split, parts in predictions.items()},
         RULES,
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
