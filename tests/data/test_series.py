@@ -259,6 +259,27 @@ def test_a_run_folder_encodes_new_series_as_training_did(tmp_path: Path) -> None
     torch.testing.assert_close(found.inputs, expected.inputs)
 
 
+def test_samples_of_a_new_sound_have_the_scale_of_a_file(tmp_path: Path) -> None:
+    series_files.sounds(tmp_path / "tones")
+    data = folder(tmp_path / "tones", bands=8, rate=series_files.RATE)
+    samples = (2**14 * np.sin(np.arange(4000) / 9)).astype(np.int16)
+    wavfile.write(tmp_path / "new.wav", series_files.RATE, samples)
+    expected = data.encode_one(read_sound(tmp_path / "new.wav")[0])
+    np.testing.assert_array_equal(data.encode_one(samples), expected)
+    with pytest.raises(DataError, match="samples of type int64 have no known scale"):
+        data.encode_one(samples.astype(np.int64))
+
+
+def test_the_rule_for_other_programs_names_every_step_of_a_series(tmp_path: Path) -> None:
+    assert "deviation 1, standardise" not in folder_of_arrays(tmp_path / "plain").rule_of_ids
+    rule = folder_of_arrays(tmp_path / "own", own_scale=True, max_len=30).rule_of_ids
+    assert rule.startswith("take the first 30 steps of a series, bring each channel of it to mean 0 and deviation 1")
+    series_files.sounds(tmp_path / "tones")
+    rule = folder(tmp_path / "tones", bands=8, rate=4000).rule_of_ids
+    assert rule.startswith("make a series of a sound: the mean of its channels in -1..1, resampled to 4,000 Hz")
+    assert "8 mel bands of Hann windows of 25 ms, one every 10 ms" in rule
+
+
 def write(text: str) -> Callable[[Path], SeriesData]:
     def build(root: Path) -> SeriesData:
         (root / "bad.csv").write_text(text)

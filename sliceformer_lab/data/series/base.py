@@ -311,10 +311,11 @@ class SeriesData(BucketedData, OwnData):
         """How a program outside this package makes the inputs of a series."""
         coding = self.coding
         gaps = ", then a column of 1 (observed) or 0 (missing) for each" if coding.marks_gaps else ""
+        scale = "bring each channel of it to mean 0 and deviation 1, " if coding.own_scale else ""
         return (
-            "standardise each channel of a series by `mean` and `std` of series.json, fill missing values by linear "
-            f"interpolation{gaps}, and write {coding.patch_len} consecutive steps into each row, the last one filled "
-            "with 0"
+            f"take the first {coding.max_len:,} steps of a series, {scale}standardise each channel by `mean` and `std` "
+            f"of series.json, fill missing values by linear interpolation{gaps}, and write {coding.patch_len} "
+            "consecutive steps into each row, the last one filled with 0"
         )
 
     def remarks(self) -> list[str]:

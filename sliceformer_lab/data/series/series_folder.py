@@ -16,7 +16,7 @@ from sliceformer_lab.data.own_data import OwnFolder
 from sliceformer_lab.data.parallel import Pace, in_order
 from sliceformer_lab.data.series.base import SeriesData
 from sliceformer_lab.data.series.series_tables import Series
-from sliceformer_lab.data.series.sound import log_mel, read_sound, resampled
+from sliceformer_lab.data.series.sound import HOP_S, INTEGERS, WINDOW_S, full_scale, log_mel, read_sound, resampled
 from sliceformer_lab.data.spec import Choice, Content, NewInput
 from sliceformer_lab.data.splits import Stage
 from sliceformer_lab.errors import DataError
@@ -36,6 +36,17 @@ class SoundForm:
     rate: int  # Hz
     features: Features
     bands: int
+
+    def __str__(self) -> str:
+        """How the series is made, for people."""
+        samples = f"the mean of its channels in -1..1, resampled to {self.rate:,} Hz"
+        if self.features == "raw":
+            return samples
+        return (
+            f"{samples}, as the logarithm of the power in {self.bands} mel bands of Hann windows of "
+            f"{1000 * WINDOW_S:.0f} ms, one every {1000 * HOP_S:.0f} ms (`log_mel` of this version's "
+            "`sliceformer_lab/data/series/sound.py`)"
+        )
 
     def values(self, samples: np.ndarray) -> np.ndarray:
         """The series (L, C) of samples (n,) at `rate`."""
@@ -99,7 +110,7 @@ class SeriesFolder(SeriesData, OwnFolder):
 
     def source(self) -> dict[str, Any]:
         files = {str(path.relative_to(self.path)): path for part in self._files.values() for path, _ in part}
-        return {"files": files, "sounds": str(self._sound_form) if self._are_sounds else None}
+        return {"files": files, "sounds": repr(self._sound_form) if self._are_sounds else None}
 
     def read(self) -> Iterator[Series]:
         """The series of all files."""
@@ -114,12 +125,22 @@ class SeriesFolder(SeriesData, OwnFolder):
             pace.update(number)
 
     def encode_one(self, content: Content) -> np.ndarray:
-        """The patches of a series, or of the samples (n,) of a sound at `rate`."""
+        """The patches of a series, or of the samples (n,) of a sound at `rate`: numbers in -1..1, or INTEGERS."""
         if isinstance(content, np.ndarray) and content.ndim == 1 and content.dtype.kind in "fiu" and self.rate:
             if not len(content):
                 raise DataError("the sound has no samples")
-            content = SoundForm(self.rate, self.features, self.bands).values(content.astype(np.float32))
+            if content.dtype.kind != "f" and content.dtype not in INTEGERS:
+                raise DataError(f"samples of type {content.dtype} have no known scale; give numbers in -1..1, or int16")
+            samples = full_scale(content).astype(np.float32)
+            content = SoundForm(self.rate, self.features, self.bands).values(samples)
         return super().encode_one(content)
+
+    @property
+    def rule_of_ids(self) -> str:
+        if self.rate is None:
+            return super().rule_of_ids
+        form = SoundForm(self.rate, self.features, self.bands)
+        return f"make a series of a sound: {form}. Then {super().rule_of_ids}"
 
     def read_inputs(self, path: Path, column: str | None) -> Iterator[NewInput]:
         """A file, or all files in a folder and the folders in it."""

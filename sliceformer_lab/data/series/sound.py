@@ -14,6 +14,7 @@ from sliceformer_lab.errors import DataError, machine_error
 
 WINDOW_S, HOP_S = 0.025, 0.010  # seconds of a frame, and from one to the next
 LOWEST_HZ = 20.0
+INTEGERS = (np.uint8, np.int16, np.int32)  # types of samples whose full scale is known
 MIN_POWER = 1e-8  # of full scale, added before the logarithm
 
 
@@ -30,14 +31,14 @@ def read_sound(path: Path) -> tuple[np.ndarray, int]:
         ) from error
     if not samples.size:
         raise DataError(f"{path} holds no samples; replace or delete it")
-    values = _full_scale(samples)
+    values = full_scale(samples)
     if not np.isfinite(values).all():
         raise DataError(f"{path} contains NaN or infinity; replace or delete it")
     return (values if values.ndim == 1 else values.mean(axis=1)).astype(np.float32), int(rate)
 
 
-def _full_scale(samples: np.ndarray) -> np.ndarray:
-    """Samples of any type in -1..1; those of 24 bits are in the upper bytes of 32."""
+def full_scale(samples: np.ndarray) -> np.ndarray:
+    """Samples in -1..1, from any type that a .wav file has; those of 24 bits are in the upper bytes of 32."""
     if samples.dtype.kind == "f":
         return samples.astype(np.float64)
     if samples.dtype == np.uint8:
