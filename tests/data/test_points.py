@@ -89,6 +89,16 @@ def test_colours_are_no_normals(tmp_path: Path) -> None:
         task_modules.ready("point_folder", tmp_path, num_points=16, normals=True)
 
 
+def test_a_new_cloud_too_far_from_0_for_its_size_is_refused(tmp_path: Path) -> None:
+    official_points.modelnet40(tmp_path)
+    data = task_modules.ready("modelnet40", tmp_path, num_points=16)
+    cloud = np.random.default_rng(0).uniform(-1, 1, (40, 3))
+    near, far = data.encode_one(cloud), data.encode_one(cloud + 100)
+    torch.testing.assert_close(far - far.mean(dim=0), near - near.mean(dim=0), atol=1e-4, rtol=0)
+    with pytest.raises(DataError, match=r"the cloud has coordinates up to 5,000,001 in a cloud of the size 1\.9"):
+        data.encode_one(cloud + 5e6)
+
+
 @pytest.mark.parametrize("augment", ["rotate", "rotate_jitter", "scale_shift"])
 def test_only_training_is_augmented_and_normals_are_rotated_too(augment: Any) -> None:
     torch.manual_seed(0)
@@ -137,6 +147,7 @@ def test_clouds_with_too_few_points_repeat_some_and_are_counted(
         ("a.txt", "1,2,3\n1,two\n", "cannot be read as a point cloud"),
         ("a.npy", "no array", "cannot be read as a point cloud"),
         ("a.off", "OFF\n", "cannot be read as a point cloud"),
+        ("a.xyz", "450000.1 5400000.5 9\n450000.4 5400001.1 9\n", "up to 5,400,001 .* size 0.6, .*subtract an offset"),
     ],
 )
 def test_a_file_without_a_cloud_is_named_in_one_sentence(tmp_path: Path, name: str, content: str, message: str) -> None:

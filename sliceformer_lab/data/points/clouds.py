@@ -14,6 +14,7 @@ from sliceformer_lab.errors import DataError
 from sliceformer_lab.order import along_curve
 
 ENDINGS = {".txt", ".pts", ".xyz", ".csv", ".npy", ".off", ".ply"}
+MAX_ROUNDING = 1e-4  # of a cloud's size, by which float32 may move a point
 SURFACE_POINTS = 10_000  # sampled from a mesh, as in ModelNet40
 Order = Literal["none", "morton", "hilbert"]
 _BITS_PER_COORDINATE = 10  # per coordinate on a space-filling curve
@@ -34,7 +35,24 @@ def read_cloud(path: Path) -> np.ndarray:
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
         raise DataError(f"{path} contains NaN or infinity in point {row + 1}; correct or delete the file")
+    if fault := find_rounding(points):
+        raise DataError(f"{path} {fault}")
     return points.astype(np.float32)
+
+
+def find_rounding(points: np.ndarray) -> str | None:
+    """What is wrong with coordinates (P, 3 or more) that float32 would round visibly; None if nothing is.
+
+    So it is with metres from the origin of a map: at 5,000,000 neighbouring numbers are half a metre apart.
+    """
+    xyz = points[:, :3].astype(np.float64)
+    extent, error = np.ptp(xyz, axis=0).max(), np.abs(xyz.astype(np.float32) - xyz).max()
+    if not extent or error <= MAX_ROUNDING * extent:
+        return None
+    return (
+        f"has coordinates up to {np.abs(xyz).max():,.0f} in a cloud of the size {extent:.3g}, too far from 0 for "
+        "32 bits; subtract an offset from all clouds"
+    )
 
 
 def _read(path: Path) -> np.ndarray:
@@ -55,7 +73,7 @@ def read_rows(path: Path) -> np.ndarray:
         warnings.simplefilter("error")  # numpy only warns about an empty file
         try:
             rows: np.ndarray = np.loadtxt(
-                text.splitlines(), delimiter="," if "," in first else None, ndmin=2, dtype=np.float32
+                text.splitlines(), delimiter="," if "," in first else None, ndmin=2, dtype=np.float64
             )
         except UserWarning as error:
             raise ValueError("it is empty") from error
