@@ -183,7 +183,7 @@ REASONS: dict[str, str] = {
     "series_csv": "Series of a user: no run was kept yet",
     "series_folder": "Series and sounds of a user: no run was kept yet",
     "text_lm": "Softmax, `csp_causal` and n-grams on reviews of IMDB: [causal.md](causal.md)",
-    "torchvision": "Any classification set of torchvision; [Fashion-MNIST](fashion_mnist/README.md) is declared",
+    "torchvision": "Any classification set of torchvision; nine rows on [Fashion-MNIST](fashion_mnist/README.md)",
 }
 """Why a task has no run."""
 
