@@ -84,9 +84,9 @@ class ExampleScores:
         return ids, jackknife_values(whole, without)
 
     def _score(self, outputs: Tensor, targets: Tensor, name: str) -> float:
-        metrics = self._task.build_metrics()
-        metrics.update(outputs, targets)
-        return float(metrics.compute()[name])
+        metric = self._task.build_metrics()[name]
+        metric.update(outputs, targets)
+        return float(metric.compute())
 
 
 def paired_estimate(
