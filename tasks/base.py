@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from sliceformer_lab.batch import Batch
@@ -178,6 +180,20 @@ class Task(TaskModule):
         else:
             plan = {"interval": "step"}
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, **plan}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clips the norm of the gradients.
+
+        Lightning refuses this in 16 bits for torch's fused optimisers, because some of them undo a loss scale
+        themselves. bfloat16 has no loss scale.
+        """
+        plugin = self.trainer.precision_plugin
+        if gradient_clip_val is not None and isinstance(plugin, MixedPrecision) and plugin.scaler is None:
+            plugin.clip_grad_by_norm(optimizer, gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Advances a schedule, except for one that `on_validation_epoch_end` advances."""

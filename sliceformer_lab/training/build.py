@@ -46,7 +46,7 @@ def build_data(plan: RunPlan, run_folder: Path | None = None, classes: tuple[str
 
 
 def check_accelerator(plan: RunPlan) -> None:
-    """Raises ConfigError for an accelerator that does not exist, or not on this machine."""
+    """Raises ConfigError for an accelerator that does not exist, or not on this machine, or lacks the precision."""
     wanted = plan.trainer.accelerator
     known = sorted({"auto", "gpu", *AcceleratorRegistry})
     if wanted not in known:
@@ -59,6 +59,8 @@ def check_accelerator(plan: RunPlan) -> None:
         name = "GPU" if wanted in ("gpu", "cuda") else str(wanted).upper()
         fault = f"trainer.accelerator: given {wanted}, but torch finds no {name} on this machine"
         raise ConfigError(f"{fault}; trainer=cpu trains without")
+    if plan.trainer.precision == "16-mixed" and (wanted == "cpu" or not torch.accelerator.is_available()):
+        raise ConfigError("trainer.precision=16-mixed: torch trains in float16 on a GPU only; take bf16-mixed")
 
 
 def build_task(plan: RunPlan, data: DataSpec) -> TaskModule:

@@ -192,6 +192,7 @@ WITH_CLASSES = {
     "trainer.accelerator=nope": "trainer.accelerator: given nope, should be one of auto",
     "trainer.accelerator=tpu": "trainer.accelerator: given tpu, but torch finds no TPU on this machine",
     "trainer=ddp": "trainer.accelerator: given gpu, but torch finds no GPU on this machine",
+    "trainer.precision=16-mixed": "trainer.precision=16-mixed: torch trains in float16 on a GPU only; take bf16-mixed",
     "trainer=ddp trainer.accelerator=cpu trainer.devices=1 trainer.num_nodes=2": "trainer.num_nodes=2: Slurm starts a "
     "run on several nodes, one task for each process",
     "pretrain=masked trainer.devices=2": "pretrain with trainer.devices=1, and give that run's folder as pretrain.path",

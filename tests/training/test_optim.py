@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sliceformer_lab.config.compose import compose_job, load_option, option_name
 from sliceformer_lab.config.schema import build_object
 from sliceformer_lab.data.spec import DataSpec
 from sliceformer_lab.training.optim import OptimOptions
+from sliceformer_lab.training.saved.saved_run import load_run
 
 STEPS, EPOCHS = 60, 12  # five steps per epoch
 
@@ -315,3 +317,21 @@ def test_schedule_ends_with_the_run_when_batches_are_limited(tmp_path: Any, monk
     monkeypatch.setattr(OptimOptions, "build_schedule", noting)
     run(small_config("data.limit_train=null", "trainer.limit_train_batches=3", "optim.clip_norm=1.0"), tmp_path)
     assert totals == [6]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_step_is_as_long_as_the_clipped_norm_in_every_precision(precision: str, tmp_path: Path) -> None:
+    plain = (
+        f"trainer.precision={precision}",
+        "optim.optimizer=sgd",
+        "optim.betas=[0,0.9]",
+        "optim.lr=1",
+        "selection=last",
+    )
+    weights = []
+    for norm in (1e-6, 1e-3):
+        one_step = ("optim.epochs=1", "data.batch_size=128", "optim.warmup_steps=0", f"optim.clip_norm={norm}")
+        run(small_config(*plain, *one_step), tmp_path / str(norm))
+        found = load_run(tmp_path / str(norm)).model.state_dict().values()
+        weights.append(torch.cat([weight.flatten() for weight in found if weight.is_floating_point()]))
+    assert float((weights[0] - weights[1]).norm()) == pytest.approx(1e-3 - 1e-6, rel=0.01)
