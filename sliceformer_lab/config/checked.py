@@ -102,7 +102,7 @@ class TrainerOptions:
     fast_dev_run: bool | int
     limit_train_batches: int | float | None
     limit_val_batches: int | float | None
-    compile: bool | None  # None: a trainer that cannot
+    compile: bool
 
     @classmethod
     def of(cls, node: CheckedNode) -> TrainerOptions:

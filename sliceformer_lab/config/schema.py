@@ -33,7 +33,7 @@ KINDS = {  # the base class of what a node may name, by the first part of the no
     "attention": "sliceformer_lab.attention.base.Attention",
     "optim": "sliceformer_lab.training.optim.OptimOptions",
     "pretrain": "sliceformer_lab.training.pretraining.pretrain_options.PretrainOptions",
-    "trainer": "pytorch_lightning.Trainer",
+    "trainer": "sliceformer_lab.training.trainer.Trainer",
     "callbacks": "pytorch_lightning.Callback",
     "logger": "pytorch_lightning.loggers.Logger",
     "launcher": "sliceformer_lab.sweeps.queue.Launcher",

@@ -19,7 +19,6 @@ from sliceformer_lab.training.interfaces import DataModule, TaskModule
 from sliceformer_lab.training.pretraining.pretrained_weights import Pretrained
 from sliceformer_lab.training.processes.checkpoint_io import AtomicCheckpointIO
 from sliceformer_lab.training.processes.other_processes import OwnProcesses
-from sliceformer_lab.training.processes.sharding import Sharded
 from sliceformer_lab.training.results.loggers import WatchingLogger
 from sliceformer_lab.training.results.metrics_file import MetricsFile
 from sliceformer_lab.training.results.observers import warn_of
@@ -72,25 +71,22 @@ def build_trainer(
     callbacks: list[pl.Callback] = [node.build(*([context] if _takes_context(node) else [])) for node in nodes]
     if summary is not None:
         callbacks.append(RecordPlace(summary))
-    node, optim = plan.trainer.node, task.optim
-    options = dict(node.options)
-    if options.get("strategy") == "fsdp":
-        options["strategy"] = Sharded()
+    optim = task.optim
+    fixed = {
+        "default_root_dir": context.folder,
+        "max_epochs": optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
+        "accumulate_grad_batches": optim.accumulate,
+        "gradient_clip_val": optim.clip_norm,
+        "callbacks": callbacks,
+        "logger": loggers,
+        "plugins": [AtomicCheckpointIO(), OwnProcesses()],
+        "num_sanity_val_steps": 0,
+        "enable_model_summary": False,
+        "enable_progress_bar": any(isinstance(callback, ProgressBar) for callback in callbacks),
+        "use_distributed_sampler": False,  # our loaders split the examples between processes
+    }
     try:
-        trainer: pl.Trainer = node.target(
-            **options,
-            default_root_dir=context.folder,
-            max_epochs=optim.epochs or optim.steps,  # the task stops after its steps; max_steps would break resuming
-            accumulate_grad_batches=optim.accumulate,
-            gradient_clip_val=optim.clip_norm,
-            callbacks=callbacks,
-            logger=loggers,
-            plugins=[AtomicCheckpointIO(), OwnProcesses()],
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-            use_distributed_sampler=False,  # our loaders split the examples between processes
-        )
+        trainer: pl.Trainer = plan.trainer.node.build(fixed)
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {error}") from error
     return trainer

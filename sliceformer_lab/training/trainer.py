@@ -3,29 +3,64 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
 from torch import nn
 
-Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
-PrecisionOption = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true", "auto"]
+from sliceformer_lab.training.processes.sharding import Sharded
+
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]  # Lightning casts batches for its others, which ours refuse
+PrecisionOption = Literal["32-true", "bf16-mixed", "16-mixed", "auto"]
 
 log = logging.getLogger(__name__)
 
 
 class Trainer(pl.Trainer):
-    """Lightning's trainer, which can compile the encoder (`compile`). A run chooses precision=auto before it."""
+    """Lightning's trainer with the options that a run may choose. It can compile the encoder (`compile`).
+
+    `fixed` are the arguments that the run sets itself, which chooses precision=auto before. Lightning's others are no
+    options, because they would change what a number is of: `limit_test_batches` would score a part of the test set.
+    """
 
     def __init__(
         self,
+        fixed: Mapping[str, Any] = MappingProxyType({}),
         *,
-        compile: bool = False,  # noqa: A002 - the option's name
+        accelerator: str = "auto",
+        devices: list[int] | str | int = "auto",
+        num_nodes: int = 1,
+        strategy: str = "auto",
         precision: PrecisionOption = "32-true",
-        **options: Any,
+        compile: bool = False,  # noqa: A002 - the option's name
+        deterministic: bool | Literal["warn"] | None = None,
+        benchmark: bool | None = None,
+        limit_train_batches: int | float | None = None,
+        limit_val_batches: int | float | None = None,
+        log_every_n_steps: int | None = None,
+        fast_dev_run: int | bool = False,
+        overfit_batches: int | float = 0.0,
+        profiler: str | None = None,
     ) -> None:
-        super().__init__(precision=cast(Precision, precision), **options)
+        super().__init__(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=num_nodes,
+            strategy=Sharded() if strategy == "fsdp" else strategy,
+            precision=cast(Precision, precision),
+            deterministic=deterministic,
+            benchmark=benchmark,
+            limit_train_batches=limit_train_batches,
+            limit_val_batches=limit_val_batches,
+            log_every_n_steps=log_every_n_steps,
+            fast_dev_run=fast_dev_run,
+            overfit_batches=overfit_batches,
+            profiler=profiler,
+            **fixed,
+        )
         self.compiles = compile
 
 

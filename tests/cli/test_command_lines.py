@@ -198,9 +198,8 @@ WITH_CLASSES = {
     "pretrain=masked trainer.devices=2": "pretrain with trainer.devices=1, and give that run's folder as pretrain.path",
     "data._target_=pytorch_lightning.Trainer": "is not a subclass of sliceformer_lab.data.base.DataModule",
     "+attention.foo=1": "attention.foo: there is no such option; there are bias_formula",
-    "trainer.precision=foo attention.order=": "given 'foo', should be '32-true', 'bf16-mixed', "
-    "'16-mixed', '64-true', 'bf16-true', '16-true' or 'auto'; "
-    "attention.order: given '', should be 'ascend', 'descend' or 'random'",
+    "trainer.precision=64-true attention.order=": "given '64-true', should be '32-true', 'bf16-mixed', "
+    "'16-mixed' or 'auto'; attention.order: given '', should be 'ascend', 'descend' or 'random'",
     "attention.group_size=two optim.lr=-1": "attention.group_size: given 'two', should be a valid integer; "
     "optim.lr: given -1, should be greater than 0",
     "attention._target_=sliceformer_lab.nope.A": "cannot be loaded (No module named 'sliceformer_lab.nope')",

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import pytorch_lightning
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
@@ -25,6 +24,7 @@ from sliceformer_lab.sweeps.queue import Launcher
 from sliceformer_lab.training.interfaces import TaskModule
 from sliceformer_lab.training.optim import OptimOptions
 from sliceformer_lab.training.pretraining.pretrain_options import PretrainOptions
+from sliceformer_lab.training.trainer import Trainer
 
 BELONGS: dict[str, tuple[type, ...]] = {
     "task": (TaskModule,),
@@ -34,7 +34,7 @@ BELONGS: dict[str, tuple[type, ...]] = {
     "attention": (Attention, Hybrid),
     "optim": (OptimOptions,),
     "pretrain": (PretrainOptions,),
-    "trainer": (pytorch_lightning.Trainer,),
+    "trainer": (Trainer,),
     "callbacks": (Callback,),
     "logger": (Logger,),
     "launcher": (Launcher,),
