@@ -30,7 +30,7 @@ def fit(
 ) -> None:
     """Trains a new model, from pretrained weights if there are any, or continues from `last`.
 
-    Raises RunFolderError if a checkpoint cannot be used.
+    Raises RunFolderError if a checkpoint cannot be used, and ConfigError for limits that leave no batch.
     """
     if last is None:
         task.initialise()
@@ -38,7 +38,10 @@ def fit(
             pretrained.load_into(task)
     else:
         load_weights(task, last)  # Lightning loads it too, but reports a damaged or foreign file with a traceback
-    trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
+    try:
+        trainer.fit(task, datamodule=data, ckpt_path=last, weights_only=True)
+    except MisconfigurationException as error:
+        raise ConfigError(f"trainer: {error}") from error
 
 
 def run_context(plan: RunPlan, folder: Path, task: TaskModule) -> RunContext:

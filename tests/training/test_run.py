@@ -240,3 +240,8 @@ def test_run_without_test_scores_reads_validation_only(tmp_path: Path) -> None:
     again = json.loads((tmp_path / "run" / "eval.json").read_text())
     del again["digests"]  # of all splits: the identity of the data
     assert again["metrics"] and "test" not in json.dumps(again)
+
+
+def test_a_share_of_the_validation_batches_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^trainer: You requested to check 0\.001 of the `val_dataloader`"):
+        run(small_config("trainer.limit_val_batches=0.001"), tmp_path)
