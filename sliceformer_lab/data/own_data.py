@@ -68,7 +68,12 @@ class OwnData(DataModule):
         self.setup()
         hashes = {stage: [*map(hash, self.contents(stage))] for stage in self.splits}
         kind = PLURALS[self.content_kind]
-        return [*super().remarks(), *_trained_on(hashes, kind), *_selected_on(hashes, kind), *self._unread(kind)]
+        return [
+            *super().remarks(),
+            *_describe_trained(hashes, kind),
+            *_describe_selecting(hashes, kind),
+            *self._unread(kind),
+        ]
 
     def unread_files(self) -> list[Path]:
         """The files in the folders of the data that are no example."""
@@ -160,7 +165,7 @@ class OwnTables(OwnTable):
         return {"files": {stage: by_name([path]) for stage, path in self.files.items()}, "columns": columns}
 
 
-def _trained_on(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
+def _describe_trained(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     """A sentence that counts the contents of the other splits that are training contents too."""
     training = set(hashes["train"])
     counts = {stage: (len(found), sum(map(training.__contains__, found))) for stage, found in hashes.items()}
@@ -175,7 +180,7 @@ def _trained_on(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     ]
 
 
-def _selected_on(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
+def _describe_selecting(hashes: Mapping[Stage, list[int]], kind: str) -> list[str]:
     """A sentence that counts the test contents that are validation contents too, and no training contents."""
     validation = set(hashes["val"]) - set(hashes["train"])
     if not (again := sum(map(validation.__contains__, hashes["test"]))):

@@ -60,10 +60,15 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     return array
 
 
-def have_other_examples(runs: Iterable[RunRecord], metric: str) -> bool:
-    """Whether runs of several splits were scored on different examples; their ids are only places in a split."""
-    split = metric.partition("/")[0]
-    return len({run.split_digest(split) or run.unit[1] for run in runs}) > 1
+def share_of_splits(runs: Iterable[RunRecord], metric: str) -> float | None:
+    """Scored examples per training example of runs that were scored on different splits; None if all are on one.
+
+    The ids of predictions do not tell: they are places in a split.
+    """
+    runs, split = list(runs), metric.partition("/")[0]
+    if len({run.split_digest(split) or run.unit[1] for run in runs}) <= 1:
+        return None
+    return runs[0].size_per_train(split)
 
 
 def example_scores(run: RunRecord, metric: str) -> tuple[np.ndarray, np.ndarray] | None:

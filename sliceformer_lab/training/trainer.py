@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
@@ -28,7 +27,7 @@ class Trainer(pl.Trainer):
 
     def __init__(
         self,
-        fixed: Mapping[str, Any] = MappingProxyType({}),
+        fixed: Mapping[str, Any],
         *,
         accelerator: str = "auto",
         devices: list[int] | str | int = "auto",

@@ -22,7 +22,7 @@ from sliceformer_lab.measures.statistics import (
     jackknife_values,
 )
 from sliceformer_lab.runs.collect import RunRecord
-from sliceformer_lab.runs.example_scores import example_scores, have_other_examples, read_predictions
+from sliceformer_lab.runs.example_scores import example_scores, read_predictions, share_of_splits
 from sliceformer_lab.training.build import build_data, build_task
 from sliceformer_lab.training.interfaces import TaskModule
 
@@ -100,9 +100,8 @@ def paired_estimate(
 
     Runs on different examples have one over their splits.
     """
-    if have_other_examples(ours.values(), metric):
-        size = next(iter(ours.values())).size_per_train(metric.partition("/")[0])
-        return estimate_over_splits([*differences.values()], size)
+    if (share := share_of_splits(ours.values(), metric)) is not None:
+        return estimate_over_splits([*differences.values()], share)
     known = [
         [scores.of(runs[seed], metric) if seed in runs else None for seed in differences] for runs in (ours, theirs)
     ]

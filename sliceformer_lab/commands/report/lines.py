@@ -27,7 +27,7 @@ from sliceformer_lab.measures.statistics import (
     smallest_difference,
 )
 from sliceformer_lab.runs.collect import RunRecord, Unit
-from sliceformer_lab.runs.example_scores import example_scores, have_other_examples
+from sliceformer_lab.runs.example_scores import example_scores, share_of_splits
 from sliceformer_lab.runs.groups import Row, Table
 from sliceformer_lab.runs.papers import PublishedResult, find, find_obstacles, published_results
 
@@ -194,16 +194,12 @@ def _compare(table: Table, row: Row, options: ReportOptions, scores: SavedScores
     estimate = None
     if len(common) >= MIN_INTERVAL_RUNS:
         runs = [[each[unit] for unit in common] for each in (ours, theirs)]
-        if have_other_examples(runs[0], metric):
-            estimate = _estimate_over_splits(differences, runs[0], metric)
+        if (share := share_of_splits(runs[0], metric)) is not None:
+            estimate = estimate_over_splits(differences, share)
         else:
             estimate = estimate_pairs(differences, *([scores.of(run, metric) for run in each] for each in runs))
     against = " ".join([opponent.label, *map(str, opponent.factors)])
     return Test(against, len(common), _mean(differences), estimate)
-
-
-def _estimate_over_splits(values: Sequence[float], runs: Sequence[RunRecord], metric: str) -> Estimate | None:
-    return estimate_over_splits(values, runs[0].size_per_train(metric.partition("/")[0]))
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -298,8 +294,8 @@ def _interval(row: Row, metric: str, scores: SavedScores) -> tuple[Interval | No
     remark = next((scores.faults[run.folder] for run in runs if run.folder in scores.faults), "")
     known = [one for one in scored if one is not None]
     values = [*row.values(metric).values()]
-    if have_other_examples(runs, metric):
-        estimate = _estimate_over_splits(values, runs, metric)
+    if (share := share_of_splits(runs, metric)) is not None:
+        estimate = estimate_over_splits(values, share)
     else:
         estimate = estimate_runs(values, scored)
         if len(known) == len(runs) and any(not np.array_equal(ids, known[0][0]) for ids, _ in known):
