@@ -186,6 +186,6 @@ def _describe_selecting(hashes: Mapping[Stage, list[int]], kind: str) -> list[st
     if not (again := sum(map(validation.__contains__, hashes["test"]))):
         return []
     return [
-        f"{again:,} of {len(hashes['test']):,} test {kind} are also validation {kind}, which select the epoch, so the "
-        "test scores are too good; keep each in one split"
+        f"{again:,} of {len(hashes['test']):,} test {kind} are also validation {kind}, which select the epoch, so "
+        "test scores may be too good; keep each in one split"
     ]
