@@ -55,6 +55,11 @@ class RunRecord:
         return self.summary.get("seed"), self.summary.get("split_seed")
 
     @property
+    def choices(self) -> set[str]:
+        """The options that followed from its data, such as data.batch_size."""
+        return {str(choice["option"]) for choice in self.summary.get("choices", [])}
+
+    @property
     def started(self) -> str:
         """Start time as a string that sorts."""
         return str(self.summary.get("started") or "")

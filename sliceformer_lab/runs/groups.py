@@ -153,21 +153,23 @@ def _data_options(run: RunRecord) -> str:
 
 
 def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, ...], metric: str | None) -> Table:
-    grouped: dict[str, list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        grouped[_text([run.attention, _result_options(run)])].append(run)
     usual = _common_options(runs)
     rows = []
-    for group in grouped.values():
+    for group in _groups_of_rows(runs):
         first = group[0]
         options = _result_options(first)
+        per_fold = {name for run in group for name, value in _result_options(run).items() if value != options.get(name)}
         kept, repeated = _one_per_unit(group)
         folders = {run.folder for run in group}
         rows.append(
             Row(
                 attention=first.attention,
                 options=options,
-                shown={k: v for k, v in _own_options(first.attention, options, usual).items() if k not in by},
+                shown={
+                    name: value
+                    for name, value in _own_options(first.attention, options, usual).items()
+                    if name not in by and name not in per_fold
+                },
                 factors=tuple(options.get(name, ABSENT) for name in by),
                 runs=kept,
                 repeated=repeated,
@@ -184,6 +186,25 @@ def _table(runs: list[RunRecord], missing: Iterable[MissingRun], by: tuple[str, 
         name: usual["", name] for name in sorted({name for row in rows for name in row.shown}) if ("", name) in usual
     }
     return Table(_title(runs), _metric(runs, metric), by, known, tuple(rows))
+
+
+def _groups_of_rows(runs: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    """The runs of each row: those with equal options, where folds may differ in what was chosen from their examples."""
+    grouped: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        grouped[_text([run.attention, _result_options(run)])].append(run)
+    rows: list[list[RunRecord]] = []
+    latest: dict[str, list[RunRecord]] = {}  # row by the options that its runs were given
+    for group in grouped.values():
+        chosen = group[0].choices
+        given = {name: value for name, value in _result_options(group[0]).items() if name not in chosen}
+        row = latest.get(key := _text([group[0].attention, sorted(chosen), given]), [])
+        if row and {run.unit[1] for run in row}.isdisjoint(run.unit[1] for run in group):
+            row += group
+        else:
+            rows.append(group)
+            latest[key] = group
+    return rows
 
 
 def _result_options(run: RunRecord) -> Options:

@@ -38,6 +38,10 @@ class _Reference(BaseModel, strict=True):
     skipped: str | None = None
 
 
+class _Choice(BaseModel, strict=True):
+    option: str
+
+
 class _Facts(BaseModel, strict=True):
     """The facts that this package reads; any of them may be missing, and others may be there."""
 
@@ -57,7 +61,7 @@ class _Facts(BaseModel, strict=True):
     published: dict[str, Scalar] | None = None
     budget: str | None = None
     options: dict[str, dict[str, Any]] = {}
-    choices: list[dict[str, Any]] = []
+    choices: list[_Choice] = []
     machine: dict[str, Scalar] = {}
     versions: dict[str, str] = {}
     git_commit: str | None = None

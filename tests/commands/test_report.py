@@ -180,6 +180,20 @@ def test_folds_that_differ_in_size_are_rows_of_one_table(tmp_path: Path) -> None
     assert len(report(tmp_path)) == 2, "another share is another test"
 
 
+def test_folds_are_one_row_whatever_was_chosen_from_their_examples(tmp_path: Path) -> None:
+    choice = {"option": "optim.epochs", "value": 21, "reason": "few examples"}
+    for attention, choices in {"csp": [choice], "mha": []}.items():
+        for split, epochs in enumerate((20, 20, 21)):
+            fold = {"data.split_seed": split, "data.test_fraction": 0.2, "optim.epochs": epochs}
+            folder = tmp_path / f"{attention}{split}"
+            write_run(folder, attention, options=fold, split_seed=split, choices=choices)
+    ((_, rows),) = report(tmp_path)
+    found = {line.row.label: sorted(line.values) for line in rows}
+    assert found == {"csp": [(0, 0), (0, 1), (0, 2)], "mha": [(0, 0), (0, 1)], "mha optim.epochs=21": [(0, 2)]}
+    write_run(tmp_path / "later", options=fold | {"optim.epochs": 30}, split_seed=2, choices=[choice])
+    assert "csp optim.epochs=30" in by_label(tmp_path), "another choice for the same fold is another setting"
+
+
 def test_runs_without_a_result_are_a_line_for_each_data_set_that_names_it_and_the_reasons(tmp_path: Path) -> None:
     write_runs(tmp_path, "csp", 0.9)
     for name in ("cats", "dogs"):

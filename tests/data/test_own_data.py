@@ -50,6 +50,13 @@ def test_own_data_can_do_without_a_test_split(task: str, tmp_path: Path) -> None
     assert set(data.digests()) == {"train", "val", "test"}
 
 
+@pytest.mark.parametrize("task", OWN)
+def test_the_folds_of_own_data_are_other_examples_of_the_same_data(task: str, tmp_path: Path) -> None:
+    folds = [own_data(task, tmp_path, test_fraction=0.3, split_seed=seed) for seed in (0, 1)]
+    assert len({data.fingerprint()["sha256"] for data in folds}) == 1, "a report gives them one table"
+    assert len({data.digests()["test"] for data in folds}) == 2
+
+
 def test_a_name_that_cannot_be_part_of_a_folder_name_is_refused(tmp_path: Path) -> None:
     node = compose_root(["task=text_csv"])["data"]
     for name in ("", "a/b", "a\\b", " a", "a\nb"):

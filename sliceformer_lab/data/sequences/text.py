@@ -46,7 +46,7 @@ class TextData(SequenceData):
 
     content_kind = "text"
     takes_new = True
-    facts_file = "texts.json"  # classes or labels by their numbers, and sha256 of texts and targets
+    facts_file = "texts.json"  # classes or labels by their numbers, sha256 of texts and targets, sizes of given splits
 
     max_len: Count = 512
 
@@ -154,8 +154,13 @@ class TextData(SequenceData):
 
     def prepare(self) -> Path:
         held_out = {"test_share": self.test_share, "split_seed": self.split_seed} if self.test_share else {}
-        key = {"title": self.title, "identity": 1, **self.source(), **self.tokenizer.key(), **held_out}
+        key = {"title": self.title, "identity": 2, **self.source(), **self.tokenizer.key(), **held_out}
         return cached_folder(self.path, self.title, key, self._build)
+
+    def content_sha256(self) -> str:
+        """sha256 of the texts, their targets and given splits; not of tokens, which are learned from a fold's texts."""
+        facts = self.facts()
+        return hashlib.sha256(json.dumps([facts["sha256"], facts["given"]]).encode()).hexdigest()
 
     def _build(self, folder: Path) -> None:
         parts = self.read()
@@ -163,6 +168,7 @@ class TextData(SequenceData):
         for text in every:
             if not text.content.strip():
                 raise DataError(f"{text.place} has an empty text; delete the row or file, or add its text")
+        given = {stage: len(part) for stage, part in parts.items()}
         parts = self.with_test(parts)
         names, targets = self.answers(parts)
         log.info(f"{self.title}: turning {len(every):,} texts into tokens ({self.tokenizer.kind}), once for all runs")
@@ -177,7 +183,7 @@ class TextData(SequenceData):
             digests = b"".join(hashlib.sha256(text.content.encode()).digest() for text in part)
             np.save(folder / f"{stage}_digests.npy", np.frombuffer(digests, np.uint8).reshape(-1, 32))
             Strings.write(folder, f"{IDENTITY}{stage}", (self.short_place(text.place) for text in part))
-        facts = {**names, "sha256": digest_texts(every)}
+        facts = {**names, "sha256": digest_texts(every), "given": given}
         (folder / self.facts_file).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def answers(self, parts: Texts) -> tuple[dict[str, list[str]], Mapping[Stage, Any]]:

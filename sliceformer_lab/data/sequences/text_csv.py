@@ -41,7 +41,7 @@ class TextCSV(TextData, TableTargets, OwnTables):
     """
 
     title = "text_csv"
-    note = "your own texts; sha256 is of their tokens and labels"
+    note = "your own texts; sha256 is of them, their labels and splits of their own"
     batch_sizes: ClassVar[tuple[int, int]] = (16, 32)
 
     text_column: Column = "text"
