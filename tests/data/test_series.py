@@ -367,6 +367,20 @@ def test_bad_tables_of_times_are_one_clear_sentence(tmp_path: Path) -> None:
         SeriesTable(file="a.csv", root="b", time_column="time")
 
 
+def test_a_channel_that_32_bits_would_round_visibly_is_refused_and_a_constant_one_is_not(tmp_path: Path) -> None:
+    def seconds(name: str, step: float) -> Path:
+        for number in range(12):
+            place = tmp_path / name / "ab"[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            times = 1_700_000_021 + step * (number + np.arange(20.0))
+            np.save(place / f"{number}.npy", np.stack([np.sin(times), times], axis=1))
+        return tmp_path / name
+
+    with pytest.raises(DataError, match=r"channel 2 has values from 1700000021 to .* subtract an offset"):
+        folder(seconds("minutes", 60.0))
+    assert folder(seconds("months", 1e6)).sizes()["num_test"] and folder(seconds("constant", 0.0)).sizes()["num_test"]
+
+
 def test_a_class_with_one_example_is_remarked(tmp_path: Path) -> None:
     file = series_files.ucr(tmp_path)
     file.write_text(file.read_text() + file.read_text().splitlines()[0].replace("1.0000000e+00", "7", 1))

@@ -23,7 +23,7 @@ from sliceformer_lab.data.loader import Split
 from sliceformer_lab.data.own_data import OwnData
 from sliceformer_lab.data.sequences.base import NOTHING, SequenceSplit, SequenceStore
 from sliceformer_lab.data.series.augment_series import Warp, warped
-from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, own_scale
+from sliceformer_lab.data.series.coding import SeriesCoding, channel_statistics, find_rounding, own_scale
 from sliceformer_lab.data.series.series_tables import Series
 from sliceformer_lab.data.spec import Choice, Content, DataSpec
 from sliceformer_lab.data.splits import STAGES, Stage, split_by_class, split_rows
@@ -126,7 +126,7 @@ class SeriesData(BucketedData, OwnData):
         return [c for c in chosen if getattr(self, c.option.removeprefix("data.")) is None] + super().choices()
 
     def prepare(self) -> Path:
-        key = {"title": self.title, "identity": 1, **self.source()}
+        key = {"title": self.title, "identity": 2, **self.source()}
         return cached_folder(self.cache_root, self.title, key, self._build)
 
     def _build(self, folder: Path) -> None:
@@ -140,7 +140,10 @@ class SeriesData(BucketedData, OwnData):
                     f"{series.place} has {series.values.shape[1]} channels, but {found[0].place} has {channels}; give "
                     "all series the same channels"
                 )
-        SequenceStore.write(folder, STORE, [series.values for series in found], np.arange(len(found)))
+        if fault := find_rounding([series.values for series in found]):
+            raise DataError(f"{self.origin}: {fault}")
+        stored = [series.values.astype(np.float32) for series in found]
+        SequenceStore.write(folder, STORE, stored, np.arange(len(found)))
         np.save(folder / STAGE_FILE, np.array([-1 if s.stage is None else STAGES.index(s.stage) for s in found]))
         Strings.write(folder, LABELS, (series.label for series in found))
         Strings.write(folder, PLACES, (self.short_place(series.place) for series in found))

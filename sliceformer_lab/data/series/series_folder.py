@@ -150,7 +150,7 @@ class SeriesFolder(SeriesData, OwnFolder):
 
 
 def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
-    """The series (L, C) float32 of a file. Raises DataError naming it."""
+    """The series (L, C) of a file. Raises DataError naming it."""
     if path.suffix.lower() in SOUNDS:
         if form is None:
             raise DataError(f"{path} is a sound, and the model was trained on arrays; give .npy files")
@@ -166,7 +166,7 @@ def read_file(path: Path, form: SoundForm | None) -> np.ndarray:
             f"{path} has the shape {shape} of {getattr(array, 'dtype', '?')}, expected numbers of "
             "(steps,) or (steps, channels)"
         )
-    values = array.astype(np.float32).reshape(len(array), *array.shape[1:] or (1,))
+    values = array.reshape(len(array), *array.shape[1:] or (1,))
     if not values.size or np.isnan(values).all():
         raise DataError(f"{path} has no values; replace or delete it")
     if np.isinf(values).any():

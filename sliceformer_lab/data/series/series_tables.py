@@ -38,7 +38,7 @@ Column = str | int  # its name, or its number from 1 in a table without a header
 class Series:
     """A series, its class or number as it is written, and its place for messages."""
 
-    values: np.ndarray  # (L, C) float32, NaN where a value is missing
+    values: np.ndarray  # (L, C) numbers, NaN where a value is missing
     label: str  # empty: none
     place: str
     stage: Stage | None = None  # None: its table or `split_seed` says it
@@ -107,7 +107,7 @@ def _wide_values(place: str, row: Mapping[str, Any], form: TableForm) -> np.ndar
     known = np.flatnonzero(~np.isnan(numbers).all(axis=1))
     if not len(known):
         raise DataError(f"{place} has no values; delete the row")
-    return numbers[: known[-1] + 1].astype(np.float32)
+    return numbers[: known[-1] + 1]
 
 
 def _value_columns(place: str, row: Mapping[str, Any], form: TableForm) -> list[str]:
@@ -220,7 +220,7 @@ def _in_time(one: _Long, step: float) -> np.ndarray:
         grid = np.full((places[-1] + 1, values.shape[1]), np.nan)
         grid[places] = values
         values = grid
-    return values.astype(np.float32)
+    return values
 
 
 def _rows(path: Path, header: bool) -> RowsAndErrors:
