@@ -40,7 +40,7 @@ from result_lines import check_lines
 from sliceformer_lab.__main__ import main as run_command
 from sliceformer_lab.errors import DataError, LabError, RunFolderError
 from sliceformer_lab.runs.folder import known_summary
-from sliceformer_lab.sweeps.fork_server import end_with, fork_server
+from sliceformer_lab.sweeps.fork_server import begin_job, fork_server
 
 FACTS = ("git_commit", "digests", "steps", "processor_seconds", "parameters", "references")
 ENDED = ("ok", "diverged")  # statuses of runs that are not tried again
@@ -220,7 +220,7 @@ def train(work: Path, words: list[str]) -> None:
 
 
 def _train_in(work: Path, words: list[str], lifeline: Connection) -> None:
-    end_with(lifeline)
+    begin_job(lifeline)
     os.chdir(work)
     sys.exit(run_command(words))
 

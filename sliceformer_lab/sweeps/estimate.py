@@ -17,7 +17,7 @@ from pathlib import Path
 from sliceformer_lab.runs.folder import SUMMARY
 from sliceformer_lab.runs.resume import may_change
 from sliceformer_lab.runs.sweep import PlannedJob, override_key
-from sliceformer_lab.sweeps.fork_server import can_fork, fork_server
+from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server
 from sliceformer_lab.sweeps.queue import print_to
 
 Kind = tuple[str, ...]
@@ -116,11 +116,12 @@ def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, module
     """The cost of each kind that a process of its own can measure in time."""
     context = fork_server(modules)
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_measure_in_turn, args=(there, list(kinds.values()), measure))
+    lifeline, held_here = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_in_turn, args=(there, list(kinds.values()), measure, lifeline))
     process.start()
     there.close()
     found, end = {}, time.monotonic() + MEASURING_LIMIT_S
-    with suppress(EOFError):
+    with held_here, suppress(EOFError):
         for kind in kinds:
             if not here.poll(max(0.0, end - time.monotonic())):
                 break
@@ -131,8 +132,11 @@ def _measured_costs(kinds: dict[Kind, tuple[str, ...]], measure: Measure, module
     return found
 
 
-def _measure_in_turn(answers: Connection, jobs: Sequence[Sequence[str]], measure: Measure) -> None:
+def _measure_in_turn(
+    answers: Connection, jobs: Sequence[Sequence[str]], measure: Measure, lifeline: Connection
+) -> None:
     """Sends the cost of each job, or None for a job that cannot run."""
+    begin_job(lifeline)
     print_to(Path(os.devnull))
     for words in jobs:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -36,8 +37,13 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     return context
 
 
-def end_with(lifeline: Connection) -> None:
-    """Ends this process when the other end of a pipe is closed, as by a SIGKILL of the process that holds it."""
+def begin_job(lifeline: Connection) -> None:
+    """Ends this forked process when the other end of a pipe is closed, as by a SIGKILL of the process that holds it.
+
+    The processes that it starts are its own children, so they end with it. By default the child of a fork server takes
+    another fork server, whose processes would outlive it.
+    """
+    multiprocessing.set_start_method("fork" if sys.platform == "linux" else "spawn", force=True)
     threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
 
 

@@ -21,7 +21,7 @@ from sliceformer_lab.runs.job_state import OUTPUT
 from sliceformer_lab.runs.processes import num_cores
 from sliceformer_lab.runs.sweep import PlannedJob, Sweep
 from sliceformer_lab.sweeps.board import JobBoard
-from sliceformer_lab.sweeps.fork_server import can_fork, end_with, fork_server
+from sliceformer_lab.sweeps.fork_server import begin_job, can_fork, fork_server
 from sliceformer_lab.sweeps.queue import LOCAL, Launcher, Queue, RunJob, print_to
 from sliceformer_lab.training.processes.signals import first_signal, signals_as_errors, time_to_save
 
@@ -115,7 +115,7 @@ def _stop(processes: Sequence[ForkServerProcess]) -> None:
 
 def _work(sweep: Sweep, run: RunJob, job: PlannedJob, variables: Mapping[str, str], lifeline: Connection) -> None:
     """What a job's process does. `lifeline` is a pipe from the process of the sweep, with which the job ends."""
-    end_with(lifeline)
+    begin_job(lifeline)
     os.setpgid(0, 0)  # a Ctrl-C reaches the process of the sweep only, which stops its jobs
     os.environ |= variables
     folder = sweep.place(job)

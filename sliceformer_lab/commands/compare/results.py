@@ -176,7 +176,7 @@ class Comparison:
         for row in self.rows:
             if row.name in (subject, other) and not result.scores[row.name]:
                 return Pairs({}, None, obstacle=row.refused.get(result.axis) or f"every run of {row.name} diverged")
-        if len(prints) > 1 and not self.options.splits:
+        if len(prints) > 1:
             return Pairs({}, None, obstacle=f"the runs have {len(prints)} data fingerprints")
         differences = {seed: sign * (ours[seed] - theirs[seed]) for seed in ours if seed in theirs}
         runs = result.runs[subject], result.runs[other]
